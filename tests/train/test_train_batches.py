@@ -17,7 +17,7 @@ from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import batches  # noqa: E402
 from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft, fitted_prompt  # noqa: E402
-from culmen.train.engine import Ask  # noqa: E402
+from culmen.train.engine import ReplyRequest  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 from tests.train.policies import write_chat_model  # noqa: E402
@@ -35,10 +35,15 @@ def silent(done, tokens):
 
 
 ASKED = {
-    "padded": [Ask(SHORT, 1, 12), Ask(LONG, 2, 12), Ask(LONG[:7], 3, 5), Ask((0,), 4, 12)],
-    "begin alike": [Ask((*LONG, *tail), n, 12) for n, tail in enumerate([(4,), (5, 6, 7), (8, 8), (4,)])],
-    "the same": [Ask(LONG, n, 9) for n in range(5)],
-    "limited": [Ask(SHORT, 1, 12, (14, 15, 16)), Ask(LONG, 2, 12), Ask(SHORT, 3, 2, (15,))],
+    "padded": [
+        ReplyRequest(SHORT, 1, 12),
+        ReplyRequest(LONG, 2, 12),
+        ReplyRequest(LONG[:7], 3, 5),
+        ReplyRequest((0,), 4, 12),
+    ],
+    "begin alike": [ReplyRequest((*LONG, *tail), n, 12) for n, tail in enumerate([(4,), (5, 6, 7), (8, 8), (4,)])],
+    "the same": [ReplyRequest(LONG, n, 9) for n in range(5)],
+    "limited": [ReplyRequest(SHORT, 1, 12, (14, 15, 16)), ReplyRequest(LONG, 2, 12), ReplyRequest(SHORT, 3, 2, (15,))],
 }
 
 
@@ -51,7 +56,7 @@ def test_each_reply_is_what_it_would_be_alone(name):
         assert (sample.response, sample.ended, sample.text) == (alone.response, alone.ended, alone.text)
         assert sample.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
         assert one.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
-        assert len(sample.response) <= ask.most and (not ask.among or set(sample.response) <= set(ask.among))
+        assert len(sample.response) <= ask.max_tokens and (not ask.among or set(sample.response) <= set(ask.among))
         assert TOKENIZER.eos_token_id not in sample.response[:-1]
     assert len({len(sample.response) for sample in together}) > 1 or name == "the same"  # rows close by themselves
 
@@ -69,7 +74,7 @@ def test_a_prompt_beyond_the_context_loses_its_middle_and_leaves_room_for_the_re
         assert tokens == whole
     else:
         assert tokens[:20] == whole[:20] and tokens[-40:] == whole[-40:] and len(tokens) > 150
-    (sample,) = one.sample_many([Ask(tokens, 1, most)], silent)
+    (sample,) = one.sample_many([ReplyRequest(tokens, 1, most)], silent)
     assert one.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
     with pytest.raises(UserError, match="leave no room"):
         fitted_prompt(one, text * 3, 250)
@@ -77,7 +82,7 @@ def test_a_prompt_beyond_the_context_loses_its_middle_and_leaves_room_for_the_re
 
 def test_what_is_drawn_follows_the_models_distribution():
     one = engine(512)
-    drawn = [s.response[0] for s in one.sample_many([Ask(SHORT, n, 1) for n in range(4000)], silent)]
+    drawn = [s.response[0] for s in one.sample_many([ReplyRequest(SHORT, n, 1) for n in range(4000)], silent)]
     with torch.no_grad():
         expected = one.model(torch.tensor([SHORT])).logits[0, -1].softmax(-1)
     counts = torch.bincount(torch.tensor(drawn), minlength=len(TOKENIZER))

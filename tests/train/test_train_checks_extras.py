@@ -47,7 +47,7 @@ def test_objectives_and_settings_need_numpy_alone(tmp_path: Path):
     code = HIDING + (
         "from culmen.strategies import catalog\nfrom culmen.train.objectives import AdvantageRule\n"
         "made = catalog.make_strategy('pacevolve_plus_plus', {'objective': 'max_at_k'})\n"
-        "print(made.credit().signal([0.0, 1.0, 2.0, 5.0], 1.0).advantages[3] > 1)"
+        "print(made.advantage_rule().training_signal([0.0, 1.0, 2.0, 5.0], 1.0).advantages[3] > 1)"
     )
     done = python(code, cwd=tmp_path)
     assert done.stdout.strip() == "True", done.stderr

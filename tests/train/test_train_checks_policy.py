@@ -173,7 +173,7 @@ class Trained(Gallery):
 
     @property
     def engine(self) -> Any:
-        return self.craft._made[0]  # pyright: ignore[reportAttributeAccessIssue]
+        return self.craft._policy[0]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
-from culmen.train.engine import Ask, Datum, Rules  # noqa: E402
+from culmen.train.engine import Datum, ReplyRequest, Rules  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.objectives import AdvantageRule  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
@@ -57,7 +57,7 @@ def test_replies_are_drawn_at_temperature_one_from_the_models_own_distribution(b
         engine.model.lm_head.weight *= 40  # nearly uniform chances would look alike at any temperature
         prompt = engine.encode("failed generate")
         levels = engine.model(torch.tensor([list(prompt)])).logits[0, -1].log_softmax(-1)
-    drawn = engine.sample_many([Ask(prompt, seed, 1) for seed in range(600)], lambda done, tokens: None)
+    drawn = engine.sample_many([ReplyRequest(prompt, seed, 1) for seed in range(600)], lambda done, tokens: None)
     tokens = [sample.response[0] for sample in drawn]
     assert [sample.logprobs[0] for sample in drawn] == pytest.approx(levels[tokens].tolist(), abs=1e-4)
     mean, chances = float(levels[tokens].mean()), levels.exp()

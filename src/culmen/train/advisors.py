@@ -35,7 +35,7 @@ def policy_settings(run: Path) -> JsonObject:
     file = run / "policy" / SETTINGS
     if not file.is_file():
         raise UserError(
-            "this run trains no advisor",
+            "this run does not train an advisor",
             where=str(run),
             fix="culmen run TASK --strategy pacevolve_plus_plus",
         )
@@ -102,7 +102,7 @@ class AdvisorChat:
     """
 
     def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
-        self._asked, self._seed = policy_settings(run), seed
+        self._settings, self._seed = policy_settings(run), seed
         self._engine = open_policy(run, version)
         self.version = self._engine.version
         self.messages: Messages = [{"role": "system", "content": system}] if system else []
@@ -113,19 +113,19 @@ class AdvisorChat:
         self.messages.append({"role": "user", "content": text})
         tokenizer = getattr(engine, "tokenizer", None)
         if isinstance(tokenizer, ChatTokenizer):
-            prompt, most, among = (
+            prompt, max_tokens, among = (
                 engine.encode(tokenizer.chat_prompt(self.messages)),
-                self._asked["most"],
+                self._settings["most"],
                 (),
             )
         else:
-            prompt, most, among = (
+            prompt, max_tokens, among = (
                 engine.encode(text),
                 3,
-                engine.encode(" ".join(self._asked["menu"]))[1:],
+                engine.encode(" ".join(self._settings["menu"]))[1:],
             )
         self._seed += 1
-        reply = engine.sample(prompt, self._seed, most, among).text
+        reply = engine.sample(prompt, self._seed, max_tokens, among).text
         self.messages.append({"role": "assistant", "content": reply})
         return reply
 

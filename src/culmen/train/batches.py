@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-from culmen.train.engine import Ask, Progress, import_extra
+from culmen.train.engine import Progress, ReplyRequest, import_extra
 
 Drawn = tuple[list[int], list[float]]  # tokens and a log-probability each
-_WORTH = 16  # least common beginning of prompts, in tokens, that is read once
+_WORTH = 16  # shortest common beginning of prompts, in tokens, that is read once
 
 
 def can_batch(model: Any) -> bool:
@@ -31,21 +31,25 @@ def can_batch(model: Any) -> bool:
 
 
 def draw_replies(
-    model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any], Any], told: Progress
+    model: Any,
+    requests: Sequence[ReplyRequest],
+    closing: int,
+    log_softmax: Callable[[Any], Any],
+    on_progress: Progress,
 ) -> list[Drawn]:
     """A reply for each request, in their order.
 
-    `normal` turns logits (rows, vocabulary) into log-probabilities. Progress is reported after each
-    token.
+    `log_softmax` turns logits (rows, vocabulary) into log-probabilities. Progress is reported after
+    each token.
     """
     torch = import_extra("torch", "train")
-    drawn: list[Drawn] = [([], []) for _ in asked]
-    chances = [torch.Generator().manual_seed(one.seed) for one in asked]
-    going, tokens = list(range(len(asked))), 0
+    drawn: list[Drawn] = [([], []) for _ in requests]
+    chances = [torch.Generator().manual_seed(request.seed) for request in requests]
+    going, tokens = list(range(len(requests))), 0
     with torch.no_grad():
-        rows = _Rows(model, [one.prompt for one in asked])
+        rows = _Rows(model, [request.prompt for request in requests])
         while going:
-            levels = normal(_limited_logits(rows.logits, [asked[n].among for n in going]))
+            levels = log_softmax(_limited_logits(rows.logits, [requests[n].among for n in going]))
             ahead = torch.cat(
                 [torch.rand(1, generator=chances[n], dtype=torch.float64) for n in going]
             )
@@ -62,17 +66,17 @@ def draw_replies(
             left = [
                 at
                 for at, n in enumerate(going)
-                if _is_unfinished(drawn[n][0], closing, asked[n].most)
+                if _is_unfinished(drawn[n][0], closing, requests[n].max_tokens)
             ]
             going = [going[at] for at in left]
-            told(len(asked) - len(going), tokens)
+            on_progress(len(requests) - len(going), tokens)
             if going:
                 rows.append_tokens(chosen, left)
     return drawn
 
 
-def _is_unfinished(response: list[int], closing: int, most: int) -> bool:
-    return response[-1] != closing and len(response) < most
+def _is_unfinished(response: list[int], closing: int, max_tokens: int) -> bool:
+    return response[-1] != closing and len(response) < max_tokens
 
 
 def _limited_logits(logits: Any, among: Sequence[Sequence[int]]) -> Any:
@@ -88,8 +92,8 @@ def _limited_logits(logits: Any, among: Sequence[Sequence[int]]) -> Any:
 def _tokens_at_share(levels: Any, ahead: Any) -> Any:
     """The token of each row at a share `ahead` (0 <= ahead < 1) of its cumulative probability."""
     upto = levels.double().exp().cumsum(-1)
-    found = (upto <= ahead[:, None] * upto[:, -1:]).sum(-1)
-    return found.clamp(max=levels.shape[-1] - 1)
+    tokens = (upto <= ahead[:, None] * upto[:, -1:]).sum(-1)
+    return tokens.clamp(max=levels.shape[-1] - 1)
 
 
 class _Rows:
@@ -129,15 +133,15 @@ class _Rows:
         return self._model(ids, use_cache=True, logits_to_keep=1).past_key_values
 
     def _forward_pass(self, ids: Any, positions: Any) -> None:
-        given = {
+        inputs = {
             "past_key_values": self._cache,
             "attention_mask": self._mask,
             "position_ids": positions,
         }
-        out = self._model(ids, use_cache=True, logits_to_keep=1, **given)
+        out = self._model(ids, use_cache=True, logits_to_keep=1, **inputs)
         self._cache, self.logits = out.past_key_values, out.logits[:, -1].float()
 
-    def _to_tensor(self, numbers: list[Any]) -> Any:
+    def _to_tensor(self, numbers: Sequence[int | Sequence[int]]) -> Any:
         return self._torch.tensor(numbers, device=self._device)
 
 
@@ -146,14 +150,14 @@ def _shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
 
     At least one token is left to each prompt.
     """
-    most = min(map(len, prompts)) - 1
-    same = sum(
+    longest = min(map(len, prompts)) - 1
+    shared = sum(
         1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
     )
-    return min(most, same) if len(prompts) > 1 and min(most, same) >= _WORTH else 0
+    return min(longest, shared) if len(prompts) > 1 and min(longest, shared) >= _WORTH else 0
 
 
-def _sees_all(config: Any) -> bool:
+def _sees_all(config: object) -> bool:
     """True if each token attends to all before it.
 
     Padding between a common beginning and the rest would shift a window.

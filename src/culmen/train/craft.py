@@ -34,7 +34,7 @@ from culmen.core.json import JsonObject
 from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 from culmen.store.sidecar import SamplingNote
-from culmen.train.engine import Ask, Datum, PolicyEngine, PolicySample, Rules
+from culmen.train.engine import Datum, PolicyEngine, PolicySample, ReplyRequest, Rules
 
 KEPT = 3  # checkpoints kept beside the first one
 DONE, SETTINGS = "done.json", "policy.json"
@@ -43,7 +43,7 @@ DONE, SETTINGS = "done.json", "policy.json"
 class Persona(Protocol):
     """Converter of a decision's steps into prompts, and of the policy's replies into answers.
 
-    `grammar` returns the most tokens of a reply, and the words it may use (none: any text).
+    `reply_limits` returns the maximum tokens of a reply, and the words it may use (none: any text).
     """
 
     def step_prompt(self, step: str, slots: JsonObject) -> str: ...
@@ -56,7 +56,7 @@ class Persona(Protocol):
 class TrainCraft:
     """`core.ports.Craft` of the family `train`.
 
-    `make(policy, payload)` builds the engine and its persona when first needed. All work is done on
+    `make(payload)` builds the engine and its persona when first needed. All work is done on
     one thread, in the order of the requests.
     """
 
@@ -65,7 +65,7 @@ class TrainCraft:
     ) -> None:
         self._folder, self._make = folder, make
         self._thread = ThreadPoolExecutor(1, "policy")
-        self._made: tuple[PolicyEngine, Persona] | None = None
+        self._policy: tuple[PolicyEngine, Persona] | None = None
         self._loaded = False  # True if the engine holds a state of this run
         self._free = asyncio.Lock()  # held while replies are drawn
         self._gathered: tuple[list[CustomRequest], asyncio.Task[list[Custom]]] | None = None
@@ -79,7 +79,7 @@ class TrainCraft:
         )
         if doing is None:
             raise UserError(
-                f"nothing here performs the effect '{request.kind}'",
+                f"there is no training effect '{request.kind}'",
                 where="the strategy's search()",
             )
         return await asyncio.get_running_loop().run_in_executor(self._thread, doing, request)
@@ -100,8 +100,8 @@ class TrainCraft:
             self._gathered = ([], asyncio.create_task(self._draw_gathered()))
         requests, drawing = self._gathered
         requests.append(request)
-        place = len(requests) - 1
-        return (await asyncio.shield(drawing))[place]
+        position = len(requests) - 1
+        return (await asyncio.shield(drawing))[position]
 
     async def _draw_gathered(self) -> list[Custom]:
         async with self._free:  # requests made during a batch wait for the next one
@@ -116,13 +116,13 @@ class TrainCraft:
         replies = dict[int, Custom]()
         for version in dict.fromkeys(versions):
             engine, persona = self._policy_at(version)
-            these = [n for n, its in enumerate(versions) if its == version]
-            asked = [_reply_request(engine, persona, requests[n]) for n in these]
-            with SamplingNote(self._folder, len(these)) as note:
-                samples = engine.sample_many(asked, note.record_progress)
+            positions = [n for n, its in enumerate(versions) if its == version]
+            reply_requests = [_reply_request(engine, persona, requests[n]) for n in positions]
+            with SamplingNote(self._folder, len(positions)) as note:
+                samples = engine.sample_many(reply_requests, note.record_progress)
             replies |= {
                 n: _sample_result(engine, persona, requests[n], sample)
-                for n, sample in zip(these, samples, strict=True)
+                for n, sample in zip(positions, samples, strict=True)
             }
         return [replies[n] for n in range(len(requests))]
 
@@ -141,14 +141,14 @@ class TrainCraft:
         self._loaded = False  # if this is interrupted, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
         data = [
-            Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"])
-            for one in payload["batch"]
+            Datum(msgspec.convert(entry["sample"], PolicySample), entry["advantage"])
+            for entry in payload["batch"]
         ]
-        told = run_update_steps(engine, data, rules)
+        diagnostics = run_update_steps(engine, data, rules)
         result = {
-            **told,
+            **diagnostics,
             "version": engine.publish(),
-            **_update_speed(told, time.monotonic() - began),
+            **_update_speed(diagnostics, time.monotonic() - began),
         }
         self._write_checkpoint(
             engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})}
@@ -161,10 +161,10 @@ class TrainCraft:
 
         A new run begins with version 0. Raises `UserError` for a version that is no longer kept.
         """
-        self._made = self._made or self._make(json.loads((self._folder / SETTINGS).read_text()))
-        engine, folder = self._made[0], self._checkpoint_folder(version)
+        self._policy = self._policy or self._make(json.loads((self._folder / SETTINGS).read_text()))
+        engine, folder = self._policy[0], self._checkpoint_folder(version)
         if self._loaded and engine.version == version:
-            return self._made
+            return self._policy
         if (folder / DONE).is_file():
             restore_checkpoint(engine, folder, self._settings_fingerprint())
         elif version == engine.version == 0:
@@ -176,7 +176,7 @@ class TrainCraft:
                 fix="restore the folder, or start anew with culmen fork RUN",
             )
         self._loaded = True
-        return self._made
+        return self._policy
 
     def _write_checkpoint(self, engine: PolicyEngine, done: JsonObject) -> None:
         """Write a checkpoint beside its place, move it there, and drop those no longer needed."""
@@ -207,11 +207,11 @@ def run_update_steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) 
     parts = [part for n in range(rules.minibatches) if (part := data[n :: rules.minibatches])]
     if rules.epochs * len(parts) > 1:
         engine.hold_logprobs([datum.sample for datum in data])
-    told = [
+    diagnostics = [
         engine.forward_backward(part, rules) | engine.optim_step(rules)
         for part in parts * rules.epochs
     ]
-    ways = {
+    aggregates = {
         "tokens": sum,
         "gap_max": max,
         "ratio_max": max,
@@ -219,18 +219,19 @@ def run_update_steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) 
         "kl": lambda values: values[-1],
     }
     return {
-        name: ways.get(name, fmean)([one[name] for one in told if name in one]) for name in told[0]
+        name: aggregates.get(name, fmean)([step[name] for step in diagnostics if name in step])
+        for name in diagnostics[0]
     }
 
 
-def _reply_request(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
+def _reply_request(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> ReplyRequest:
     step, slots = request.payload["step"], request.payload["slots"]
-    text, (most, words) = persona.step_prompt(step, slots), persona.reply_limits(step, slots)
+    text, (max_tokens, words) = persona.step_prompt(step, slots), persona.reply_limits(step, slots)
     limited = words if engine.capabilities.grammar else ()
-    return Ask(
-        fitted_prompt(engine, text, most),
+    return ReplyRequest(
+        fitted_prompt(engine, text, max_tokens),
         request.seed,
-        most,
+        max_tokens,
         engine.encode(" ".join(limited))[1:] if limited else (),
     )
 
@@ -238,20 +239,20 @@ def _reply_request(engine: PolicyEngine, persona: Persona, request: CustomReques
 _LEAST = 64  # tokens of the shortest useful prompt
 
 
-def fitted_prompt(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
-    """The prompt's tokens, shortened if they leave no room for a reply of `most` tokens.
+def fitted_prompt(engine: PolicyEngine, text: str, max_tokens: int) -> tuple[int, ...]:
+    """The prompt's tokens, shortened if they leave no room for a reply of `max_tokens` tokens.
 
     A prompt that is too long for the model's context loses its middle, and a line in it states so:
     the role stands at the beginning, the request at the end. Raises `UserError` if no prompt has
     room.
     """
     tokens, context = engine.encode(text), engine.capabilities.context
-    if context is None or len(tokens) + most <= context:
+    if context is None or len(tokens) + max_tokens <= context:
         return tokens
-    room = context - most
+    room = context - max_tokens
     if room < _LEAST:
         what = (
-            f"replies of {most} tokens leave no room for a prompt: the policy's context is "
+            f"replies of {max_tokens} tokens leave no room for a prompt: the policy's context is "
             f"{context} tokens"
         )
         raise UserError(
@@ -281,8 +282,11 @@ def _sample_result(
     return Custom({"sample": msgspec.to_builtins(sample), "text": text, **cut}, usage)
 
 
-def _update_speed(told: dict[str, float], seconds: float) -> dict[str, float]:
-    return {"seconds": seconds, "tokens_per_second": told.get("tokens", 0.0) / max(seconds, 1e-9)}
+def _update_speed(diagnostics: dict[str, float], seconds: float) -> dict[str, float]:
+    return {
+        "seconds": seconds,
+        "tokens_per_second": diagnostics.get("tokens", 0.0) / max(seconds, 1e-9),
+    }
 
 
 def _write_json(path: Path, data: JsonObject) -> None:

@@ -39,12 +39,15 @@ class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
 BATCH = 64  # replies drawn in parallel in this process
 
 
-class Ask(NamedTuple):
-    """A request for one reply of at most `most` tokens, all in `among` unless that is empty."""
+class ReplyRequest(NamedTuple):
+    """A request for one reply of at most `max_tokens` tokens.
+
+    All of them are in `among`, unless that is empty.
+    """
 
     prompt: tuple[int, ...]
     seed: int
-    most: int
+    max_tokens: int
     among: tuple[int, ...] = ()
 
 
@@ -115,11 +118,11 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 class PolicyEngine(Protocol):
     """One policy. `version` counts its published updates from 0.
 
-    `hold` comes before an update of several steps: ratios are then taken against the samples'
-    log-probabilities at that moment, until `publish`. `forward_backward` accumulates the gradient
-    of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of `data`)
-    and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
-    that are sampled from.
+    `hold_logprobs` comes before an update of several steps: ratios are then taken against the
+    samples' log-probabilities at that moment, until `publish`. `forward_backward` accumulates the
+    gradient of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of
+    `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights
+    those that are sampled from.
 
     `logprobs` are recomputed by the trainer, not the sampler: their gap is logged. `save` makes a
     checkpoint from which `load` continues; `discard` removes one, on a server too. `export` writes
@@ -135,10 +138,12 @@ class PolicyEngine(Protocol):
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample: ...
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]: ...
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]: ...
 
     def logprobs(self, sample: PolicySample) -> list[float]: ...
 

@@ -48,8 +48,8 @@ class ChatPersona:
     `render(role, slots) -> (system, user)` fills a step's template.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
-        self._tokenizer, self._render, self._most = tokenizer, render, most
+    def __init__(self, tokenizer: ChatTokenizer, render: Render, max_tokens: int) -> None:
+        self._tokenizer, self._render, self._max_tokens = tokenizer, render, max_tokens
 
     def step_prompt(self, step: str, slots: JsonObject) -> str:
         """Both messages in the chat format."""
@@ -60,7 +60,7 @@ class ChatPersona:
 
     def reply_limits(self, step: str, slots: JsonObject) -> tuple[int, tuple[str, ...]]:
         """The most tokens of a reply, without a limit on its words."""
-        return self._most, ()
+        return self._max_tokens, ()
 
     def step_answer(self, step: str, text: str, slots: JsonObject, seed: int) -> str:
         """The text without a reasoning section."""
@@ -84,7 +84,7 @@ def load_model(path: str) -> Any:
     On the GPU its activations are recomputed, not kept. Raises `UserError` if it cannot be loaded.
     """
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    transformers.utils.logging.disable_progress_bar()  # the terminal shows that of the run
+    transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own bar
     model = gguf_model(path) if is_gguf(path) else _folder_model(path)
     if not torch.cuda.is_available():
         return model
@@ -128,9 +128,9 @@ def adapted_model(model: Any, rank: int, seed: int, head: bool = False) -> Any:
 
 
 def _loading_error(what: str, path: str, error: Exception) -> UserError:
-    said = (str(error).splitlines() or [""])[0]
+    reason = (str(error).splitlines() or [""])[0]
     return UserError(
-        f"the advisor's {what} '{path}' cannot be loaded", where=said, fix="check the path"
+        f"the advisor's {what} '{path}' cannot be loaded", where=reason, fix="check the path"
     )
 
 
@@ -284,7 +284,7 @@ def gguf_model(path: str) -> Any:
     return model
 
 
-def _load_gguf(kind: str, path: str, **more: Any) -> Any:
+def _load_gguf(kind: str, path: str, **options: object) -> Any:
     """A GGUF file loaded by the class `kind` of transformers.
 
     Raises `UserError` if the file, its architecture or a package is missing.
@@ -300,11 +300,11 @@ def _load_gguf(kind: str, path: str, **more: Any) -> Any:
     import_extra("accelerate", _EXTRA)
     loader = getattr(import_extra("transformers", "train"), kind)
     try:
-        return loader.from_pretrained(str(file.parent), gguf_file=file.name, **more)
+        return loader.from_pretrained(str(file.parent), gguf_file=file.name, **options)
     except (OSError, ValueError, KeyError, NotImplementedError, struct.error) as error:
-        said = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0]
         raise UserError(
-            f"transformers cannot read this GGUF file: {said}",
+            f"transformers cannot read this GGUF file: {reason}",
             where=str(file),
-            fix="a newer transformers, or the same model as a folder: --set policy=FOLDER",
+            fix="install a newer transformers, or use a model folder: --set policy=FOLDER",
         ) from error

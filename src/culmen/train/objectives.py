@@ -9,9 +9,8 @@ close rewards collapse to one value while their differences are still significan
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +19,7 @@ from culmen.core.errors import UserError
 from culmen.train import OBJECTIVES, Objective
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 EPS_NUM = 1e-8
 """Added to a standard deviation before dividing (Section 3.3)."""
@@ -223,8 +223,13 @@ def clip_fractions(
 
 
 def _clipped_surrogate(
-    new: Any, old: Any, advantages: Any, mask: Any, low: float, high: float
-) -> tuple[Floats, Any]:
+    new: ArrayLike,
+    old: ArrayLike,
+    advantages: ArrayLike,
+    mask: ArrayLike,
+    low: float,
+    high: float,
+) -> tuple[Floats, Flags]:
     ratio, weight, valid = _importance_ratios(new, old, advantages, mask)
     return np.where(
         valid, np.minimum(ratio * weight, np.clip(ratio, 1 - low, 1 + high) * weight), 0.0
@@ -232,8 +237,8 @@ def _clipped_surrogate(
 
 
 def _importance_ratios(
-    new: Any, old: Any, advantages: Any, mask: Any
-) -> tuple[Floats, Floats, Any]:
+    new: ArrayLike, old: ArrayLike, advantages: ArrayLike, mask: ArrayLike
+) -> tuple[Floats, Floats, Flags]:
     """Importance ratios (1 if masked), advantages per token, and the mask of valid tokens."""
     valid = np.asarray(mask).astype(bool)
     weight = np.asarray(advantages, dtype=np.float64)
@@ -279,7 +284,7 @@ def _ranked_group(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.i
     return group, min(k, len(group)), np.argsort(group, kind="stable")
 
 
-def _subset_shares(counts: Any, n: int, k: int) -> Floats:
+def _subset_shares(counts: Iterable[int], n: int, k: int) -> Floats:
     """Counts over C(n, k), divided as exact integers: the counts alone would overflow a float."""
     total = math.comb(n, k)
     return np.array([count / total for count in counts])

@@ -13,14 +13,14 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.json import JsonObject
-from culmen.train.engine import Ask, Datum, PolicySample, Progress, Rules
-from culmen.train.torch_engine import TorchEngine
+from culmen.train.engine import Datum, PolicySample, Progress, ReplyRequest, Rules
+from culmen.train.torch_engine import Tokenizer, TorchEngine
 
 
 class ServedEngine:
@@ -43,7 +43,7 @@ class ServedEngine:
         return self.trainer.version
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """The trainer's tokenizer."""
         return self.trainer.tokenizer
 
@@ -52,27 +52,29 @@ class ServedEngine:
         return self.trainer.encode(prompt)
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample:
         """One reply of the server with the adapter of this version."""
         return self.sample_many(
-            [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+            [ReplyRequest(tuple(prompt), seed, max_tokens, tuple(among))], lambda done, tokens: None
         )[0]
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]:
         """Replies to concurrent requests; the server batches them."""
         self._serve_adapter()
         tokens = 0
-        with ThreadPoolExecutor(min(_TOGETHER, max(1, len(asked)))) as pool:
-            going = [pool.submit(self._draw_sample, one) for one in asked]
+        with ThreadPoolExecutor(min(_TOGETHER, max(1, len(requests)))) as pool:
+            going = [pool.submit(self._draw_sample, one) for one in requests]
             for done, reply in enumerate(as_completed(going), 1):
                 tokens += len(reply.result().response)
-                told(done, tokens)
+                on_progress(done, tokens)
         return [reply.result() for reply in going]
 
-    def _draw_sample(self, asked: Ask) -> PolicySample:
-        prompt, seed, most, among = asked
-        drawn = self._sampler.draw_reply(self._name, prompt, seed % (2**31 - 1), most, among)
+    def _draw_sample(self, request: ReplyRequest) -> PolicySample:
+        prompt, seed, max_tokens, among = request
+        drawn = self._sampler.draw_reply(self._name, prompt, seed % (2**31 - 1), max_tokens, among)
         closed = drawn.tokens[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(drawn.tokens[:-1] if closed else drawn.tokens)
         return PolicySample(
@@ -129,10 +131,10 @@ class ServedEngine:
         self.trainer.model.save_pretrained(partial)
         digest = hashlib.sha256((partial / "adapter_model.safetensors").read_bytes()).hexdigest()
         old, self._name = self._name, f"culmen-{self.version:05d}-{digest[:12]}"
-        place = self._folder / self._name
-        shutil.rmtree(place, ignore_errors=True)
-        partial.rename(place)
-        self._sampler.load_adapter(self._name, str(place.resolve()))
+        adapter_folder = self._folder / self._name
+        shutil.rmtree(adapter_folder, ignore_errors=True)
+        partial.rename(adapter_folder)
+        self._sampler.load_adapter(self._name, str(adapter_folder.resolve()))
         self._served = self.version
         if old and old != self._name:
             self._sampler.unload_adapter(old)
@@ -169,7 +171,7 @@ class SamplingServer(Protocol):
     def unload_adapter(self, name: str) -> None: ...
 
     def draw_reply(
-        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+        self, name: str, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int]
     ) -> Drawn: ...
 
 
@@ -194,7 +196,7 @@ class _Http:
 
         key = os.environ.get("SAMPLER_API_KEY")
         try:
-            got = httpx2.post(
+            response = httpx2.post(
                 self._url + path,
                 json=body,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -206,9 +208,9 @@ class _Http:
                 where=self._url + path,
                 fix="start it, then culmen resume RUN",
             ) from error
-        if got.status_code == 200 or known in got.text:
-            return got.json() if "json" in got.headers.get("content-type", "") else {}
-        if got.status_code == 404 and path.endswith("lora_adapter"):
+        if response.status_code == 200 or known in response.text:
+            return response.json() if "json" in response.headers.get("content-type", "") else {}
+        if response.status_code == 404 and path.endswith("lora_adapter"):
             raise UserError(
                 "the sampling server takes no adapters while it runs",
                 where=self._url + path,
@@ -217,7 +219,10 @@ class _Http:
                     "--enable-lora"
                 ),
             )
-        raise Unavailable(f"the sampling server refuses: {got.text[:300]}", where=self._url + path)
+        raise Unavailable(
+            f"the sampling server refused the request: {response.text[:300]}",
+            where=self._url + path,
+        )
 
 
 class VllmServer:
@@ -242,7 +247,7 @@ class VllmServer:
         self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
 
     def draw_reply(
-        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+        self, name: str, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int]
     ) -> Drawn:
         """Draw one reply.
 
@@ -251,7 +256,7 @@ class VllmServer:
         body = {
             "model": name,
             "prompt": list(prompt),
-            "max_tokens": most,
+            "max_tokens": max_tokens,
             "seed": seed,
             "logprobs": 1,
             **_NEUTRAL,
@@ -259,9 +264,7 @@ class VllmServer:
         body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
         answer = self._http.post("/v1/completions", body)
         if answer.get("model") != name:
-            raise _unusable_server_error(
-                f"it was asked for {name} and answered as {answer.get('model')}"
-            )
+            raise _unusable_server_error(f"it answered as {answer.get('model')} instead of {name}")
         choice = answer["choices"][0]
         tokens, logprobs = (
             choice.get("token_ids"),
@@ -292,7 +295,7 @@ class SglangServer:
         self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
 
     def draw_reply(
-        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+        self, name: str, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int]
     ) -> Drawn:
         """Draw one reply.
 
@@ -300,7 +303,7 @@ class SglangServer:
         """
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
-        params = {"max_new_tokens": most, "sampling_seed": seed, **_NEUTRAL}
+        params = {"max_new_tokens": max_tokens, "sampling_seed": seed, **_NEUTRAL}
         body = {
             "input_ids": list(prompt),
             "sampling_params": params,
@@ -308,9 +311,9 @@ class SglangServer:
             "lora_path": name,
         }
         answer = self._http.post("/generate", body)
-        told = answer.get("meta_info", {})
-        pairs = told.get("output_token_logprobs") or []
-        ended = (told.get("finish_reason") or {}).get("type") == "stop"
+        meta = answer.get("meta_info", {})
+        pairs = meta.get("output_token_logprobs") or []
+        ended = (meta.get("finish_reason") or {}).get("type") == "stop"
         return _checked_reply([pair[1] for pair in pairs], [pair[0] for pair in pairs], ended)
 
 
@@ -322,7 +325,7 @@ def _checked_reply(tokens: list[int] | None, logprobs: list[float] | None, ended
 
 def _unusable_server_error(why: str) -> UserError:
     return UserError(
-        f"the sampling server cannot be trained with: {why}",
+        f"the sampling server cannot be used for training: {why}",
         where="engine",
-        fix="a newer version of it",
+        fix="install a newer version of the server",
     )

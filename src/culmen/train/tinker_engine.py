@@ -15,19 +15,19 @@ import os
 import shutil
 import tarfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.json import JsonObject
 from culmen.train.engine import (
-    Ask,
     Capabilities,
     Datum,
     PolicySample,
     Progress,
+    ReplyRequest,
     Rules,
     UpdateDiagnostics,
     import_extra,
@@ -39,6 +39,24 @@ from culmen.train.torch_engine import check_version
 _PATHS = "remote.json"
 _PATIENCE = 3600.0  # seconds for one call, all retries of the SDK included
 _PROBE = 1.25  # a ratio between the upper bound fixed by some servers (1.2) and culmen's (1.28)
+
+
+class _SampledSequence(Protocol):
+    tokens: Sequence[int]
+    logprobs: Sequence[float] | None
+    stop_reason: str
+
+
+class _SampleReply(Protocol):
+    sequences: Sequence[_SampledSequence]
+
+
+class _SampleFuture(Protocol):
+    def result(self, timeout: float) -> _SampleReply: ...
+
+
+class _TensorData(Protocol):
+    data: Sequence[float]
 
 
 class TinkerEngine:
@@ -89,7 +107,7 @@ class TinkerEngine:
             )
         if payload.get("anchored"):
             raise UserError(
-                "over the Tinker API the first weights are no anchor",
+                "the Tinker API cannot anchor a policy to its first weights",
                 where="anchor",
                 fix="--set anchor=0",
             )
@@ -109,34 +127,36 @@ class TinkerEngine:
         return tuple(self.tokenizer.encode(prompt))
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample:
         """One reply at temperature 1 from the full distribution.
 
         The API cannot limit it to some tokens.
         """
         return self.sample_many(
-            [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+            [ReplyRequest(tuple(prompt), seed, max_tokens, tuple(among))], lambda done, tokens: None
         )[0]
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]:
         """Replies to concurrent requests; the server batches them."""
         replies, tokens = list[PolicySample](), 0
         with self._translate_errors():
-            for one, reply in [(one, self._send_request(one)) for one in asked]:
-                replies.append(self._policy_sample(one, reply.result(_PATIENCE).sequences[0]))
+            for request, reply in [(request, self._send_request(request)) for request in requests]:
+                replies.append(self._policy_sample(request, reply.result(_PATIENCE).sequences[0]))
                 tokens += len(replies[-1].response)
-                told(len(replies), tokens)
+                on_progress(len(replies), tokens)
         return replies
 
-    def _send_request(self, asked: Ask) -> Any:
+    def _send_request(self, request: ReplyRequest) -> _SampleFuture:
         """Send a request; return its future."""
-        prompt, seed, most, among = asked
+        prompt, seed, max_tokens, among = request
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
         types, eos = self._sdk.types, self.tokenizer.eos_token_id
         params = types.SamplingParams(
-            max_tokens=most,
+            max_tokens=max_tokens,
             seed=seed % (2**31 - 1),
             temperature=1.0,
             top_p=1.0,
@@ -145,16 +165,16 @@ class TinkerEngine:
         )
         return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
 
-    def _policy_sample(self, asked: Ask, drawn: Any) -> PolicySample:
+    def _policy_sample(self, request: ReplyRequest, drawn: _SampledSequence) -> PolicySample:
         eos = self.tokenizer.eos_token_id
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
             raise UserError(
-                "the server gives no log-probabilities with its samples", where=self._server_name
+                "the server returns samples without log-probabilities", where=self._server_name
             )
         return PolicySample(
-            asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
+            request.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
         )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
@@ -179,22 +199,23 @@ class TinkerEngine:
         tokens = sum(len(datum.sample.response) for datum in data)
         batch = [
             self._sdk_datum(
-                one.sample, one.advantage * self._advantage_scale(one.sample, tokens, len(data))
+                datum.sample,
+                datum.advantage * self._advantage_scale(datum.sample, tokens, len(data)),
             )
-            for one in data
+            for datum in data
         ]
         bounds = {"clip_low_threshold": 1 - rules.low, "clip_high_threshold": 1 + rules.high}
         self._pending = True
         with self._translate_errors():
             out = self._trainer.forward_backward(batch, "ppo", bounds).result(_PATIENCE)
         tally, self._before = UpdateDiagnostics(), []
-        for one, told in zip(data, out.loss_fn_outputs, strict=True):
-            new = _response_logprobs(told, one.sample)
-            held, entropies = self._held.get(one.sample, new), [-x for x in new]
+        for datum, outputs in zip(data, out.loss_fn_outputs, strict=True):
+            new = _response_logprobs(outputs, datum.sample)
+            held, entropies = self._held.get(datum.sample, new), [-x for x in new]
             tally.add_response(
-                new, one.sample.logprobs, entropies, [one.advantage] * len(new), rules, held
+                new, datum.sample.logprobs, entropies, [datum.advantage] * len(new), rules, held
             )
-            self._before.append((one.sample, held))
+            self._before.append((datum.sample, held))
         return tally.means_and_maxima()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -267,8 +288,6 @@ class TinkerEngine:
 
     def export(self, folder: Path) -> None:
         """Write the adapter in use for sampling, as the server packs it, and the tokenizer."""
-        pass
-
         download_adapter(self._url, self._path, folder)
         self.tokenizer.save_pretrained(str(folder))
 
@@ -282,9 +301,9 @@ class TinkerEngine:
         try:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise Unavailable(
-                f"the advisor's server: {said}", where=self._server_name, fix="culmen resume RUN"
+                f"the advisor's server: {reason}", where=self._server_name, fix="culmen resume RUN"
             ) from error
 
     def _create_trainer(self) -> Any:
@@ -310,7 +329,7 @@ class TinkerEngine:
             return 1.0 / tokens
         return len(sample.response) * count / tokens
 
-    def _sdk_datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
+    def _sdk_datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> object:
         """A datum of the SDK: inputs and targets shifted by one.
 
         Tokens of the prompt do not count.
@@ -331,8 +350,8 @@ class TinkerEngine:
         batch = [self._sdk_datum(sample, loss="cross_entropy") for sample in samples]
         out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
         return [
-            _response_logprobs(told, sample)
-            for told, sample in zip(out.loss_fn_outputs, samples, strict=True)
+            _response_logprobs(outputs, sample)
+            for outputs, sample in zip(out.loss_fn_outputs, samples, strict=True)
         ]
 
     def _has_clip_bounds(self) -> bool:
@@ -356,10 +375,10 @@ def _resolved_client(client: Any) -> Any:
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
-def _response_logprobs(told: Any, sample: PolicySample) -> list[float]:
+def _response_logprobs(outputs: Mapping[str, _TensorData], sample: PolicySample) -> list[float]:
     """The log-probabilities of a response among those of all targets."""
     begin = len(sample.prompt) - 1
-    return [float(x) for x in told["logprobs"].data[begin : begin + len(sample.response)]]
+    return [float(x) for x in outputs["logprobs"].data[begin : begin + len(sample.response)]]
 
 
 def _check_server_answers(url: str) -> None:
@@ -370,7 +389,7 @@ def _check_server_answers(url: str) -> None:
         httpx2.get(f"{url}/api/v1/healthz", timeout=30.0)
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"no server answers there: {error or type(error).__name__}",
+            f"the server does not answer: {error or type(error).__name__}",
             where=url,
             fix="start it, then culmen resume",
         ) from error
@@ -388,35 +407,39 @@ def download_adapter(url: str, path: str, folder: Path) -> None:
     """
     if not url:
         raise UserError(
-            "the managed service hands out adapters itself",
+            "adapters of the managed service are downloaded by its own program",
             where=path,
             fix=f"tinker checkpoint download {path}",
         )
     import httpx2
 
     run, *_, name = path.removeprefix("tinker://").split("/")
-    place = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+    archive_url = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
     key = os.environ.get("TINKER_API_KEY", "tml-self-hosted")
     try:
-        got = httpx2.get(
-            place, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0
+        response = httpx2.get(
+            archive_url, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0
         ).raise_for_status()
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"the server does not hand out the adapter: {error}", where=place
+            f"the server does not deliver the adapter: {error}", where=archive_url
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(got.content)) as archive:
-        files = [one for one in archive.getmembers() if one.isfile()]
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
+        files = [member for member in archive.getmembers() if member.isfile()]
         top = next(
-            (Path(one.name).parent for one in files if Path(one.name).name == _ADAPTER), None
+            (Path(member.name).parent for member in files if Path(member.name).name == _ADAPTER),
+            None,
         )
         if top is None:
             raise UserError(
                 "the server's archive holds no adapter",
-                where=place,
-                fix="ask whoever runs the server",
+                where=archive_url,
+                fix="ask the server's operator",
             )
-        for one in files:
-            if Path(one.name).parent == top and (content := archive.extractfile(one)) is not None:
-                (folder / Path(one.name).name).write_bytes(content.read())
+        for member in files:
+            if (
+                Path(member.name).parent == top
+                and (content := archive.extractfile(member)) is not None
+            ):
+                (folder / Path(member.name).name).write_bytes(content.read())

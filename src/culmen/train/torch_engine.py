@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from culmen.train import batches
 from culmen.train.engine import (
-    Ask,
     Capabilities,
     Datum,
     PolicySample,
     Progress,
+    ReplyRequest,
     Rules,
     UpdateDiagnostics,
     import_extra,
@@ -86,15 +86,16 @@ class TorchEngine:
         return tuple(self.tokenizer.encode(prompt))
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample:
-        """One reply of at most `most` tokens, all in `among` unless that is empty.
+        """One reply of at most `max_tokens` tokens, all in `among` unless that is empty.
 
         The closing token is part of it.
         """
         if self._batch > 1:
             return self.sample_many(
-                [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+                [ReplyRequest(tuple(prompt), seed, max_tokens, tuple(among))],
+                lambda done, tokens: None,
             )[0]
         torch = self.torch
         chance = torch.Generator(device="cpu").manual_seed(seed)
@@ -102,7 +103,7 @@ class TorchEngine:
         response: list[int] = []
         logprobs: list[float] = []
         with torch.no_grad():
-            while len(response) < most:
+            while len(response) < max_tokens:
                 out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
                 cache, levels = out.past_key_values, self._masked_logprobs(out.logits[0, -1], among)
                 token = int(torch.multinomial(levels.exp().cpu(), 1, generator=chance))
@@ -111,24 +112,30 @@ class TorchEngine:
                 if token == self.tokenizer.eos_token_id:
                     break
                 ids = torch.tensor([[token]], device=self._device)
-        return self._policy_sample(Ask(tuple(prompt), seed, most, tuple(among)), response, logprobs)
+        return self._policy_sample(
+            ReplyRequest(tuple(prompt), seed, max_tokens, tuple(among)), response, logprobs
+        )
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]:
         """Replies to all requests, drawn in parallel up to the engine's batch."""
         replies: list[PolicySample] = []
-        for begin in range(0, len(asked), self._batch):
-            part = asked[begin : begin + self._batch]
+        for begin in range(0, len(requests), self._batch):
+            part = requests[begin : begin + self._batch]
             tokens = sum(len(one.response) for one in replies)
             if self._batch == 1:
                 replies.append(self.sample(*part[0]))
-                told(begin + 1, tokens + len(replies[-1].response))
+                on_progress(begin + 1, tokens + len(replies[-1].response))
                 continue
             drawn = batches.draw_replies(
                 self.model,
                 part,
                 self.tokenizer.eos_token_id,
                 lambda logits: self._masked_logprobs(logits, ()),
-                lambda done, new, before=begin, tokens=tokens: told(before + done, tokens + new),
+                lambda done, new, before=begin, tokens=tokens: on_progress(
+                    before + done, tokens + new
+                ),
             )
             replies += [
                 self._policy_sample(one, *reply) for one, reply in zip(part, drawn, strict=True)
@@ -136,12 +143,12 @@ class TorchEngine:
         return replies
 
     def _policy_sample(
-        self, asked: Ask, response: Sequence[int], logprobs: Sequence[float]
+        self, request: ReplyRequest, response: Sequence[int], logprobs: Sequence[float]
     ) -> PolicySample:
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(response[:-1] if ended else response)
-        tokens = (asked.prompt, tuple(response), tuple(logprobs))
-        return PolicySample(*tokens, self.version, text, ended, asked.among)
+        tokens = (request.prompt, tuple(response), tuple(logprobs))
+        return PolicySample(*tokens, self.version, text, ended, request.among)
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""
@@ -160,7 +167,7 @@ class TorchEngine:
         """
         tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
-        tally = UpdateDiagnostics()
+        diagnostics = UpdateDiagnostics()
         self._before = []
         for datum, advantages in zip(data, self._token_advantages(data, rules.anchor), strict=True):
             with self._training_pass():
@@ -170,8 +177,10 @@ class TorchEngine:
             old = held.tolist()
             self._before.append((datum.sample, old))
             drawn, gaps = datum.sample.logprobs, entropy.detach().tolist()
-            tally.add_response(new.detach().tolist(), drawn, gaps, advantages.tolist(), rules, old)
-        return tally.means_and_maxima()
+            diagnostics.add_response(
+                new.detach().tolist(), drawn, gaps, advantages.tolist(), rules, old
+            )
+        return diagnostics.means_and_maxima()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
         """Take one step of AdamW.
@@ -285,20 +294,23 @@ class TorchEngine:
         """
         torch = self.torch
         plain = [
-            torch.full((len(one.sample.response),), one.advantage, device=self._device)
-            for one in data
+            torch.full((len(datum.sample.response),), datum.advantage, device=self._device)
+            for datum in data
         ]
         if not anchor:
             return plain
         if not self.capabilities.anchor:
-            raise ValueError("this engine was not made to keep its first weights")
-        apart = [
-            torch.tensor(one.sample.logprobs, device=self._device)
-            - self._initial_logprobs(one.sample)
-            for one in data
+            raise ValueError("this engine does not keep its first weights")
+        divergences = [
+            torch.tensor(datum.sample.logprobs, device=self._device)
+            - self._initial_logprobs(datum.sample)
+            for datum in data
         ]
-        mean = torch.cat(apart).mean()
-        return [each + anchor * (mean - gap) for each, gap in zip(plain, apart, strict=True)]
+        mean = torch.cat(divergences).mean()
+        return [
+            advantages + anchor * (mean - gap)
+            for advantages, gap in zip(plain, divergences, strict=True)
+        ]
 
     def _initial_logprobs(self, sample: PolicySample) -> Any:
         """The response's log-probabilities under the first weights.

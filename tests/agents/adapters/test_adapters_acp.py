@@ -16,7 +16,7 @@ from tests.agents.adapters.driving import Signs, job, python, started
 def _run(mode: str, work: AgentJob, signs: Signs) -> Parting:
     async def go() -> Parting:
         async with started(*python("fake_acp.py", mode), cwd=work.tree) as pipes:
-            return await adapter_by_name("acp:anything").talk(pipes, work, signs).run()
+            return await adapter_by_name("acp:anything").open_dialogue(pipes, work, signs).run()
 
     return asyncio.run(go())
 
@@ -57,7 +57,7 @@ def test_an_agent_hears_a_nudge_in_the_same_session(tmp_path: Path, mode: str) -
                 busy.set()
 
         async with started(*python("fake_acp.py", mode), cwd=work.tree) as pipes:
-            talk = adapter_by_name("acp:anything").talk(pipes, work, hear)
+            talk = adapter_by_name("acp:anything").open_dialogue(pipes, work, hear)
             running = asyncio.ensure_future(talk.run())
             await busy.wait()
             heard = await talk.interrupt_with("you have been silent")
@@ -96,7 +96,7 @@ def test_a_program_that_is_no_agent_ends_the_talk(tmp_path: Path) -> None:
     async def go() -> Parting:
         work = job(tmp_path)
         async with started("/bin/sh", "-c", "echo usage: >&2; exit 2") as pipes:
-            return await adapter_by_name("acp:anything").talk(pipes, work, Signs()).run()
+            return await adapter_by_name("acp:anything").open_dialogue(pipes, work, Signs()).run()
 
     parting = asyncio.run(go())
     assert parting.ended == "crashed" and "usage:" in parting.why and parting.code == 2

@@ -62,10 +62,10 @@ def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for agent, why in (
         ("acp:no-such-agent", "is not installed"), (ASKER, "crashed"), ("builtin", "no model is named"),
-        (f"cmd: {sys.executable} -c 0", "it said nothing"),
+        (f"cmd: {sys.executable} -c 0", "it returned no message"),
     ):  # fmt: skip
         code, told = _doctor("--agent", agent)
         assert (code, told["works"]) == (1, False) and why in told["why"], told
     assert _doctor("--agent", "offline")[1]["works"]
     code, told = _doctor("--agent", "nobody")
-    assert code == 2 and "no agent is called" in told["error"]["what"]
+    assert code == 2 and "there is no agent" in told["error"]["what"]

@@ -119,5 +119,5 @@ def test_a_program_that_is_not_installed_is_said(ground: Make) -> None:
     here = ground()
     with pytest.raises(AssertionError, match="is not installed"):
         here.open("x", kind="acp:no-such-agent-anywhere")
-    with pytest.raises(AssertionError, match="no agent is called"):
+    with pytest.raises(AssertionError, match="there is no agent"):
         here.open("x", kind="no-such-agent", agent=1)

@@ -35,7 +35,7 @@ def _read(kind: str, script: str, work: AgentJob, signs: Signs) -> Parting:
 
     async def go() -> Parting:
         async with started("/bin/sh", "-c", script, stdin=False) as pipes:
-            return await adapter_by_name(kind).talk(pipes, work, signs).run()
+            return await adapter_by_name(kind).open_dialogue(pipes, work, signs).run()
 
     return asyncio.run(go())
 
@@ -161,7 +161,7 @@ def test_a_prompt_goes_through_standard_input(tmp_path: Path) -> None:
     async def go() -> Parting:
         work = job(tmp_path, prompt)
         async with started("/bin/cat") as pipes:  # ends when its input is closed
-            return await adapter_by_name("opencode").talk(pipes, work, Signs()).run()
+            return await adapter_by_name("opencode").open_dialogue(pipes, work, Signs()).run()
 
     assert asyncio.run(go()).word == "as it was given"
 

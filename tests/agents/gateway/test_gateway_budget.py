@@ -188,7 +188,7 @@ def test_a_provider_that_hangs_meets_the_deadline(fault: str, tmp_path: Path) ->
                     assert fault == "stall"  # the reply had begun: all that is left is to cut it
                 else:
                     assert answer.status_code == 504
-                    assert "no whole reply in 0.5 s" in answer.json()["error"]["message"]
+                    assert "no complete reply within 0.5 s" in answer.json()["error"]["message"]
                 spent = await agent.gateway.settled(agent.token)
                 assert (spent.calls, spent.unpriced) == (1, 1) or not server.asked  # too slow even to ask
             assert [row["outcome"] for row in rows(tmp_path)] == ["deadline"]
@@ -325,7 +325,7 @@ def test_mistakes_are_told_before_an_agent_starts(tmp_path: Path, monkeypatch: p
     good: dict[str, ModelSpec | Provider] = {"*": ModelSpec(provider, "x", price=Price(0, 0))}
     with pytest.raises(UserError, match="107 bytes"):
         asyncio.run(enter(good, socket=tmp_path / ("long" * 40)))
-    with pytest.raises(UserError, match="make its folder"):
+    with pytest.raises(UserError, match="create its folder"):
         asyncio.run(enter(good, socket=tmp_path / "no" / "s"))
 
     async def twice() -> None:

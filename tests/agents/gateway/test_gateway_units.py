@@ -77,7 +77,7 @@ def test_nothing_that_comes_surprises_a_reader(body: dict[str, Any], kind: str) 
         reader = form.new_reader()
         reader.read_stream_event({"type": kind, **body})
         reader.read_full_reply(body)
-        json.dumps(reader.heard.plain_reply(), default=str)
+        json.dumps(reader.record.plain_reply(), default=str)
         tokens = reader.tokens
         assert tokens is None or min(tokens.input, tokens.output, tokens.cached, tokens.cache_write) >= 0
 
@@ -116,7 +116,7 @@ def test_what_the_scripted_model_says_is_what_the_gateway_reads(
         if event.data != "[DONE]":
             piecewise.read_stream_event(json.loads(event.data))
     for reader in (whole, piecewise):
-        said = json.loads(json.dumps(reader.heard.plain_reply(), default=str))
+        said = json.loads(json.dumps(reader.record.plain_reply(), default=str))
         assert (reader.tokens, reader.complete, said.get("text", "")) == (turn.tokens, True, text)
         calls = [(call["name"], json.loads(call.get("arguments") or "{}")) for call in said["calls"]]
         assert calls == [("run", arguments), ("again", {})]

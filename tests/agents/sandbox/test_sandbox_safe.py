@@ -22,7 +22,7 @@ def test_safe_read_and_walk(tmp_path: Path) -> None:
         safe.read_regular_file(tmp_path, "a/b/c.txt", 4)
     assert sorted(safe.walk_folder(tmp_path)) == [("a/.gitattributes", False), ("a/b/c.txt", True), ("a/link", False)]
     assert list(safe.walk_folder(tmp_path, ("a", "b"))) == [("a/b/c.txt", True)]
-    assert ("...", False) in safe.walk_folder(tmp_path, most=2)
+    assert ("...", False) in safe.walk_folder(tmp_path, limit=2)
     assert list(safe.walk_folder(tmp_path, skip=lambda way: way[-1] == "a")) == []
 
 

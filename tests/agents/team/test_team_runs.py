@@ -252,7 +252,7 @@ def test_candidates_flow_both_ways(place: Place) -> None:
     ("words", "said"),
     [
         (("--agent", "builtin"), "needs a model"),
-        (("--agent", "nobody"), "no agent is called 'nobody'"),
+        (("--agent", "nobody"), "there is no agent 'nobody'"),
         (("--agent", "cmd: no-such-program-here"), "not installed"),
         (("--agent", "offline", "--set", "agent=claude"), "two agents are named"),
         (("--agent", "offline", "--strategy", "polca"), "no setting 'agent'"),

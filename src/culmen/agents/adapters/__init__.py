@@ -1,9 +1,9 @@
 """Adapters that start and drive the programs of coding agents.
 
 The host owns the process: it asks an adapter for a `Plan`, writes its files, starts `argv` in the
-sandbox, and hands the pipes to `Adapter.talk`. The adapter reads the program's output, reports it
-through `OnEvent`, and returns a `Parting`. No output of a program raises an error: malformed lines
-are skipped, and only the host's limits end a silent program.
+sandbox, and hands the pipes to `Adapter.open_dialogue`. The adapter reads the program's output,
+reports it through `OnEvent`, and returns a `Parting`. No output of a program raises an error:
+malformed lines are skipped, and only the host's limits end a silent program.
 """
 
 from __future__ import annotations
@@ -164,4 +164,4 @@ class Adapter(Protocol):
         """Plan of the start. Raises UserError if the program is not installed."""
         ...
 
-    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> ProgramDialogue: ...
+    def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> ProgramDialogue: ...

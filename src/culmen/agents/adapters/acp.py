@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 from acp import AGENT_METHODS, CLIENT_METHODS, PROTOCOL_VERSION, RequestError
@@ -53,10 +52,10 @@ class ProgramTransport:
     end; `why` is then the fault, "" if the program exited.
     """
 
-    def __init__(self, pipes: Pipes, heard: OnEvent) -> None:
+    def __init__(self, pipes: Pipes, on_event: OnEvent) -> None:
         assert pipes.stdin is not None
         self.over, self.why = asyncio.Event(), ""
-        self._writer, self._heard = pipes.stdin, heard
+        self._writer, self._on_event = pipes.stdin, on_event
         self._lines = aiter(LineReader(pipes.stdout, self.over))
 
     async def send(self, message: JsonObject) -> None:
@@ -64,12 +63,12 @@ class ProgramTransport:
             return
         self._writer.write(msgspec.json.encode(message) + b"\n")
         if self._writer.transport.get_write_buffer_size() > _UNREAD:
-            self.why = "it does not read what it is told"
+            self.why = "it does not read its input"
             self.over.set()
 
     async def receive(self) -> JsonObject | None:
         async for line in self._lines:
-            self._heard(ProgramEvent("life"))
+            self._on_event(ProgramEvent("life"))
             if self.why:
                 break
             if (message := _well_formed(parse_json_line(line))) is not None:
@@ -107,8 +106,8 @@ class AcpDialogue:
     `login` is the program's method of authentication with a key.
     """
 
-    def __init__(self, pipes: Pipes, job: AgentJob, heard: OnEvent, login: str = "") -> None:
-        self._pipes, self._job, self._heard, self._login = pipes, job, heard, login
+    def __init__(self, pipes: Pipes, job: AgentJob, on_event: OnEvent, login: str = "") -> None:
+        self._pipes, self._job, self._on_event, self._login = pipes, job, on_event, login
         self.session = job.resume
         self._connection: Connection | None = None
         self._waiting: deque[str] = deque()
@@ -131,7 +130,7 @@ class AcpDialogue:
 
     async def run(self) -> Parting:
         """Open the session, send the prompt and queued messages, and return when none is left."""
-        transport = ProgramTransport(self._pipes, self._heard)
+        transport = ProgramTransport(self._pipes, self._on_event)
         gone, complaints = asyncio.Event(), StreamTail()
         leaving = asyncio.ensure_future(wait_for_exit(self._pipes.wait(), gone))
         leaving.add_done_callback(lambda _: transport.over.set())
@@ -159,29 +158,29 @@ class AcpDialogue:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._open_session()
             # messages may have been queued during the start
-            said = "\n\n".join((self._job.prompt, *self._waiting))
+            message = "\n\n".join((self._job.prompt, *self._waiting))
             self._waiting.clear()
             while True:
                 try:
-                    stop = await self._send_prompt(said)
+                    stop = await self._send_prompt(message)
                 except RequestError:  # some programs answer a cancelled prompt with an error
                     if not self._waiting:
                         raise
                     stop = "cancelled"
                 if not self._waiting:
                     break
-                said = self._waiting.popleft()
+                message = self._waiting.popleft()
         except TimeoutError:
             return "crashed", f"no session within {OPEN_SECONDS:g} seconds"
         except ConnectionError:
-            return "crashed", transport.why or "it left in the middle of its work"
+            return "crashed", transport.why or "it exited in the middle of its work"
         except RequestError as error:
             return "crashed", f"{error} {short_line(error.data)}".strip()
         if stop in ("end_turn", "cancelled"):
             return "finished", ""
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"
 
-    async def _send_request(self, method: str, **params: Any) -> Any:
+    async def _send_request(self, method: str, **params: object) -> object:
         """Send a request and return its result.
 
         Raises RequestError for an error answer, ConnectionError if an answer can no longer come.
@@ -207,10 +206,10 @@ class AcpDialogue:
             await self._send_request("authenticate", methodId=method)
             opened = await self._load_or_create_session(hello)
         self._open = True
-        self._heard(ProgramEvent("session", self.session))
+        self._on_event(ProgramEvent("session", self.session))
         await self._switch_to_free_mode(opened)
 
-    async def _load_or_create_session(self, hello: Any) -> Any:
+    async def _load_or_create_session(self, hello: object) -> object:
         where: JsonObject = {"cwd": self._job.tree, "mcpServers": []}
         if self._job.resume and value_at(hello, "agentCapabilities", "loadSession") is True:
             return await self._send_request("session_load", sessionId=self._job.resume, **where)
@@ -220,7 +219,7 @@ class AcpDialogue:
             raise RequestError(0, "it opened a session without an id")
         return opened
 
-    def _login_method(self, hello: Any) -> str:
+    def _login_method(self, hello: object) -> str:
         """Method of authentication that takes a key from the environment; "" if there is none."""
         known = [text_at(method, "id") for method in objects_at(hello, "authMethods")]
         return (
@@ -229,7 +228,7 @@ class AcpDialogue:
             else next((name for name in known if "key" in name.lower()), "")
         )
 
-    async def _switch_to_free_mode(self, opened: Any) -> None:
+    async def _switch_to_free_mode(self, opened: object) -> None:
         """Switch to the mode with the fewest permission prompts; the sandbox is the protection."""
         modes = {text_at(mode, "id") for mode in objects_at(opened, "modes", "availableModes")}
         wanted = next((mode for mode in _FREE_MODES if mode in modes), "")
@@ -237,17 +236,17 @@ class AcpDialogue:
             try:
                 await self._send_request("session_set_mode", sessionId=self.session, modeId=wanted)
             except RequestError as error:
-                self._heard(
+                self._on_event(
                     ProgramEvent(
                         "refused",
                         f"mode {wanted}: {short_line(f'{error} {short_line(error.data)}'.strip())}",
                     )
                 )
 
-    async def _send_prompt(self, said: str) -> str:
+    async def _send_prompt(self, message: str) -> str:
         self._prompting = True
         try:
-            words = [{"type": "text", "text": said}]
+            words = [{"type": "text", "text": message}]
             reply = await self._send_request("session_prompt", sessionId=self.session, prompt=words)
         finally:
             self._prompting = False
@@ -258,7 +257,9 @@ class AcpDialogue:
                 self._claimed[name] = self._claimed.get(name, 0.0) + amount
         return text_at(reply, "stopReason")
 
-    async def _on_message(self, method: str, params: Any, notification: bool) -> JsonObject | None:
+    async def _on_message(
+        self, method: str, params: object, notification: bool
+    ) -> JsonObject | None:
         """Handle a message from the agent; every permission is granted."""
         if notification:
             # updates before `_open` replay the messages of a loaded session
@@ -278,7 +279,7 @@ class AcpDialogue:
             None,
         )
         if chosen is None:
-            self._heard(
+            self._on_event(
                 ProgramEvent(
                     "refused", short_line(text_at(params, "toolCall", "title") or "a tool call")
                 )
@@ -286,7 +287,7 @@ class AcpDialogue:
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen.get("optionId")}}
 
-    def _on_session_update(self, update: Any) -> None:
+    def _on_session_update(self, update: object) -> None:
         kind = text_at(update, "sessionUpdate")
         if kind == "agent_message_chunk":
             self._pieces = (self._pieces + text_at(update, "content", "text"))[-BOUND:]
@@ -296,11 +297,11 @@ class AcpDialogue:
         if kind == "usage_update" and text_at(update, "cost", "currency") == "USD":
             self._claimed["dollars"] = number_at(update, "cost", "amount")  # a running sum
         elif kind == "agent_thought_chunk":
-            self._heard(ProgramEvent("thought", text_at(update, "content", "text")[:BOUND]))
+            self._on_event(ProgramEvent("thought", text_at(update, "content", "text")[:BOUND]))
         elif kind in ("tool_call", "tool_call_update"):
             self._report_tool_call(update)
 
-    def _report_tool_call(self, update: Any) -> None:
+    def _report_tool_call(self, update: object) -> None:
         """Report a tool call; some programs send its argument only in a later update."""
         which, detail = text_at(update, "toolCallId"), short_line(value_at(update, "rawInput"))
         if (
@@ -310,16 +311,12 @@ class AcpDialogue:
         ):
             return
         self._tools[which] = detail
-        self._heard(
-            ProgramEvent(
-                "tool",
-                f"{short_line(text_at(update, 'title') or text_at(update, 'kind'))} {detail}".strip(),
-            )
-        )
+        title = short_line(text_at(update, "title") or text_at(update, "kind"))
+        self._on_event(ProgramEvent("tool", f"{title} {detail}".strip()))
 
     def _last_word(self) -> str:
         pieces, self._pieces = self._pieces.strip(), ""
         if pieces:
             self._word = pieces
-            self._heard(ProgramEvent("text", pieces))
+            self._on_event(ProgramEvent("text", pieces))
         return self._word

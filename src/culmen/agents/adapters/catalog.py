@@ -89,23 +89,23 @@ class AcpAdapter:
 
     def plan(self, job: AgentJob) -> Plan:
         """Plan of the start; the prompt goes through the protocol, not onto the command line."""
-        known, found = self._known, programs.find_program(self.program)
+        known, installed = self._known, programs.find_program(self.program)
         model = (known.model_flag, job.model) if known.model_flag and job.model else ()
         return Plan(
-            (*found.command, *known.command[1:], *model),
+            (*installed.command, *known.command[1:], *model),
             known.environment(job),
-            found.path,
+            installed.path,
             known.files(job),
-            (*found.visible, *programs.mentioned_paths(known.command[1:])),
+            (*installed.visible, *programs.mentioned_paths(known.command[1:])),
             stdin=True,
             network=not known.metered,
         )
 
-    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> ProgramDialogue:
+    def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> ProgramDialogue:
         """Dialogue over the protocol."""
         from culmen.agents.adapters.acp import AcpDialogue
 
-        return AcpDialogue(pipes, job, heard, self._known.login)
+        return AcpDialogue(pipes, job, on_event, self._known.login)
 
 
 def _command_words(command: str) -> list[str]:
@@ -135,7 +135,7 @@ def adapter_by_name(kind: str) -> Adapter:
         return native.AnyCommand(command.strip())
     names = ", ".join([*NATIVE, *(f"acp:{name}" for name in KNOWN)])
     raise UserError(
-        f"no agent is called '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
+        f"there is no agent '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
     )
 
 

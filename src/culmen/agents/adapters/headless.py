@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from typing import Any
 
 import msgspec
 
@@ -47,8 +46,8 @@ class LineReader:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         rest, skipping = bytearray(), False
         while chunk := await self._next_chunk():
-            *whole, tail = chunk.split(b"\n")
-            for piece in whole:
+            *pieces, tail = chunk.split(b"\n")
+            for piece in pieces:
                 if not skipping:
                     rest += piece
                     yield bytes(rest)
@@ -128,7 +127,7 @@ def parse_json_line(line: bytes) -> JsonObject | None:
     return value if isinstance(value, dict) else None
 
 
-def value_at(value: Any, *path: str | int) -> Any:
+def value_at(value: object, *path: str | int) -> object:
     """The value at a path of keys and indices; None if the path does not exist."""
     for step in path:
         if isinstance(step, str):
@@ -142,26 +141,27 @@ def value_at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def text_at(value: Any, *path: str | int) -> str:
+def text_at(value: object, *path: str | int) -> str:
     """The string at a path; "" if there is none."""
-    found = value_at(value, *path)
-    return found if isinstance(found, str) else ""
+    item = value_at(value, *path)
+    return item if isinstance(item, str) else ""
 
 
-def number_at(value: Any, *path: str | int) -> float:
+def number_at(value: object, *path: str | int) -> float:
     """The number at a path if it is finite and not negative; else 0."""
-    found = value_at(value, *path)
-    good = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15
-    return float(found) if good else 0.0
+    item = value_at(value, *path)
+    if isinstance(item, int | float) and not isinstance(item, bool) and 0 <= item < 1e15:
+        return float(item)
+    return 0.0
 
 
-def objects_at(value: Any, *path: str | int) -> list[JsonObject]:
+def objects_at(value: object, *path: str | int) -> list[JsonObject]:
     """The objects in the list at a path."""
-    found = value_at(value, *path)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    items = value_at(value, *path)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def short_line(value: Any, size: int = 300) -> str:
+def short_line(value: object, size: int = 300) -> str:
     """The value on one line of at most `size` characters."""
     words = (
         value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
@@ -179,8 +179,8 @@ class StreamReading:
     stuck   the last event showed no progress
     """
 
-    def __init__(self, job: AgentJob, heard: OnEvent) -> None:
-        self.job, self._heard = job, heard
+    def __init__(self, job: AgentJob, on_event: OnEvent) -> None:
+        self.job, self._on_event = job, on_event
         self.session, self.word, self.fault, self.ended = job.resume, "", "", ""
         self.over = self.stuck = False
         self.claimed: dict[str, float] = {}
@@ -204,7 +204,7 @@ class StreamReading:
 
     def report_event(self, kind: str, text: str = "") -> None:
         """Report an event to the host."""
-        self._heard(
+        self._on_event(
             ProgramEvent(
                 kind,
                 text
@@ -318,6 +318,6 @@ class HeadlessAdapter:
         """Plan of the start. Raises UserError if the program is not installed."""
         raise NotImplementedError
 
-    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
+    def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> HeadlessDialogue:
         """Dialogue that reads the program's output."""
-        return HeadlessDialogue(pipes, self.reading(job, heard))
+        return HeadlessDialogue(pipes, self.reading(job, on_event))

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-from typing import Any
 
 from culmen.agents.adapters import AgentJob, OnEvent, Pipes, Plan, programs
 from culmen.agents.adapters.headless import (
@@ -61,8 +60,8 @@ class ClaudeReading(StreamReading):
     The exit code is 0 and the result "success" even if every tool call was refused.
     """
 
-    def __init__(self, job: AgentJob, heard: OnEvent) -> None:
-        super().__init__(job, heard)
+    def __init__(self, job: AgentJob, on_event: OnEvent) -> None:
+        super().__init__(job, on_event)
         self._tools: set[str] = set()
         self._done: set[str] = set()
 
@@ -102,8 +101,8 @@ class ClaudeReading(StreamReading):
 
     def _read_result(self, event: JsonObject) -> None:
         self.over, self.fault = True, ""
-        subtype, said = text_at(event, "subtype"), text_at(event, "result")
-        self.word = said.strip() or self.word
+        subtype, message = text_at(event, "subtype"), text_at(event, "result")
+        self.word = message.strip() or self.word
         usage = value_at(event, "usage")
         inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         self.add_claimed_usage(
@@ -120,7 +119,7 @@ class ClaudeReading(StreamReading):
         if subtype in _CLAUDE_LIMITS:
             self.ended, self.fault = _CLAUDE_LIMITS[subtype], subtype
         elif value_at(event, "is_error") is True or subtype not in ("", "success"):
-            self.fault = said or short_line(value_at(event, "errors")) or subtype or "error"
+            self.fault = message or short_line(value_at(event, "errors")) or subtype or "error"
         elif refused and not self._tools & self._done:
             self.fault = (
                 f"its own permissions refused every tool call: {short_line(', '.join(refused))}"
@@ -135,12 +134,12 @@ class ClaudeCode(HeadlessAdapter):
     reading = ClaudeReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
-        argv = [*found.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
+        installed = programs.find_program(self.program)
+        argv = [*installed.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions"]
         argv += ["--model", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
-        return Plan(tuple(argv), claude_environment(job), found.path, visible=found.visible)
+        return Plan(tuple(argv), claude_environment(job), installed.path, visible=installed.visible)
 
 
 # Codex: `codex exec --json PROMPT`. It speaks only the responses interface.
@@ -201,7 +200,7 @@ class CodexReading(StreamReading):
                 text_at(event, "error", "message") or text_at(event, "message") or kind
             )
 
-    def _read_item(self, kind: str, item: Any) -> None:
+    def _read_item(self, kind: str, item: object) -> None:
         which, done = text_at(item, "type"), kind == "item.completed"
         if which == "agent_message" and done:
             self.note_message(text_at(item, "text"))
@@ -231,9 +230,9 @@ class Codex(HeadlessAdapter):
     reading = CodexReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
+        installed = programs.find_program(self.program)
         argv = [
-            *found.command,
+            *installed.command,
             "exec",
             "--json",
             "--skip-git-repo-check",
@@ -242,7 +241,11 @@ class Codex(HeadlessAdapter):
         argv += ["--model", job.model] if job.model else []
         argv += ["resume", job.resume] if job.resume else []
         return Plan(
-            (*argv, job.prompt), codex_environment(job), found.path, codex_files(job), found.visible
+            (*argv, job.prompt),
+            codex_environment(job),
+            installed.path,
+            codex_files(job),
+            installed.visible,
         )
 
 
@@ -346,21 +349,21 @@ class OpenCode(HeadlessAdapter):
     wires = ("chat",)
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
-        argv = [*found.command, "run", "--format", "json"]
+        installed = programs.find_program(self.program)
+        argv = [*installed.command, "run", "--format", "json"]
         argv += ["--model", _opencode_model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
         return Plan(
             tuple(argv),
             opencode_environment(job),
-            found.path,
+            installed.path,
             opencode_files(job),
-            found.visible,
+            installed.visible,
             stdin=True,
         )
 
-    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
-        return HeadlessDialogue(pipes, OpenCodeReading(job, heard), feed=job.prompt)
+    def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> HeadlessDialogue:
+        return HeadlessDialogue(pipes, OpenCodeReading(job, on_event), feed=job.prompt)
 
 
 # Gemini CLI: `gemini -p PROMPT -o stream-json`
@@ -395,8 +398,8 @@ class GeminiReading(StreamReading):
         kind = text_at(event, "type")
         self.note_session(text_at(event, "session_id"))
         if kind == "message" and text_at(event, "role") == "assistant":
-            whole = value_at(event, "delta") is not True
-            self._pieces = (("" if whole else self._pieces) + text_at(event, "content"))[-BOUND:]
+            complete = value_at(event, "delta") is not True
+            self._pieces = (("" if complete else self._pieces) + text_at(event, "content"))[-BOUND:]
             return
         self._flush_message()
         if kind == "tool_use":
@@ -436,12 +439,16 @@ class GeminiCli(HeadlessAdapter):
     reading = GeminiReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
-        argv = [*found.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
+        installed = programs.find_program(self.program)
+        argv = [*installed.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
         argv += ["-m", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
         return Plan(
-            tuple(argv), gemini_environment(job), found.path, gemini_files(job), found.visible
+            tuple(argv),
+            gemini_environment(job),
+            installed.path,
+            gemini_files(job),
+            installed.visible,
         )
 
 
@@ -494,9 +501,9 @@ class Cursor(HeadlessAdapter):
     reading = CursorReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
+        installed = programs.find_program(self.program)
         argv = [
-            *found.command,
+            *installed.command,
             "-p",
             "--output-format",
             "stream-json",
@@ -509,8 +516,8 @@ class Cursor(HeadlessAdapter):
         return Plan(
             (*argv, job.prompt),
             cursor_environment(),
-            found.path,
-            visible=found.visible,
+            installed.path,
+            visible=installed.visible,
             network=True,
         )
 
@@ -519,7 +526,7 @@ class Cursor(HeadlessAdapter):
 
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
-_PLACES = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home")
+_PLACEHOLDERS = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home")
 
 
 def relay_environment(job: AgentJob) -> dict[str, str]:
@@ -583,17 +590,19 @@ class AnyCommand(HeadlessAdapter):
         self.program = self._words[0]
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(
+        installed = programs.find_program(
             self.program, fix="name a program that is installed, or its path"
         )
-        values = {name: getattr(job, name, "") for name in _PLACES} | {
+        values = {name: getattr(job, name, "") for name in _PLACEHOLDERS} | {
             "prompt_file": f"{job.home}/prompt.md"
         }
-        places = re.compile(r"\{(" + "|".join(_PLACES) + r")\}")
-        words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
-        visible = (*found.visible, *programs.mentioned_paths(self._words[1:]))
+        placeholders = re.compile(r"\{(" + "|".join(_PLACEHOLDERS) + r")\}")
+        words = [placeholders.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
+        visible = (*installed.visible, *programs.mentioned_paths(self._words[1:]))
         files = {"prompt.md": job.prompt + "\n"}
-        return Plan((*found.command, *words), relay_environment(job), found.path, files, visible)
+        return Plan(
+            (*installed.command, *words), relay_environment(job), installed.path, files, visible
+        )
 
 
 class MiniReading(PlainReading):
@@ -603,18 +612,18 @@ class MiniReading(PlainReading):
     has given up; the reason then stands below the last heading.
     """
 
-    _part = _said = ""
+    _part = _message = ""
 
     def read_text_line(self, words: str) -> None:
         words = words.strip()
         self.report_event("life")
         if re.match(r"mini-swe-agent \(step \d+", words):
-            self._part, self._said = "model", ""
+            self._part, self._message = "model", ""
         elif words.startswith(("```", "Tool:", "User:", "Exit:", "\u2500\u2500\u2500")):
             self._part = "exit" if words.startswith("Exit:") else ""
         elif self._part == "model":
-            self._said = f"{self._said}\n{words}".strip()[-BOUND:]
-            self.word = self._said
+            self._message = f"{self._message}\n{words}".strip()[-BOUND:]
+            self.word = self._message
             self.report_event("text", words)
         elif self._part == "exit" and re.fullmatch(r"[A-Z]\w*(Error|Exceeded|Interruption)", words):
             self.fault = words
@@ -632,8 +641,8 @@ class Mini(HeadlessAdapter):
     reading = MiniReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find_program(self.program)
-        argv = [*found.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
+        installed = programs.find_program(self.program)
+        argv = [*installed.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
         argv += ["-m", f"openai/{job.model}"] if job.model else []
         environment = {
             **relay_environment(job),
@@ -641,4 +650,6 @@ class Mini(HeadlessAdapter):
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
-        return Plan((*argv, "-t", job.prompt), environment, found.path, visible=found.visible)
+        return Plan(
+            (*argv, "-t", job.prompt), environment, installed.path, visible=installed.visible
+        )

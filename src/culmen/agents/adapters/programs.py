@@ -36,10 +36,10 @@ class InstalledProgram:
 
 def find_program(name: str, fix: str = "") -> InstalledProgram:
     """Program by name or path. Raises UserError if it is not installed."""
-    found = shutil.which(os.path.expanduser(name))
-    if found is None:
+    location = shutil.which(os.path.expanduser(name))
+    if location is None:
         raise UserError(f"the program '{name}' is not installed", fix=fix or "culmen doctor")
-    file = _program_behind_shim(os.path.abspath(found))
+    file = _program_behind_shim(os.path.abspath(location))
     command, visible, folders = (file,), _install_roots(file), [os.path.dirname(file)]
     interpreter, start = _script_interpreter(os.path.realpath(file))
     if interpreter:
@@ -56,26 +56,26 @@ def mentioned_paths(words: Iterable[str]) -> tuple[str, ...]:
 
     HOME and folders at the top of the file system are left out: they hold other things.
     """
-    found = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
-    found = {os.path.normpath(word) for word in found if not word.startswith(_SYSTEM)}
+    paths = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
+    paths = {os.path.normpath(word) for word in paths if not word.startswith(_SYSTEM)}
     return _outermost_paths(
         {
             word
-            for word in found
+            for word in paths
             if len(Path(word).parts) > 2 and Path(word) not in _shared_folders()
         }
     )
 
 
-def program_version(found: InstalledProgram) -> str:
+def program_version(installed: InstalledProgram) -> str:
     """Version of an installed program; "" if unknown.
 
     Read from its npm or Python package, else from the output of `--version`.
     """
     return (
-        _npm_package_version(os.path.realpath(found.file))
-        or _python_package_version(found.file)
-        or _reported_version(found.command)
+        _npm_package_version(os.path.realpath(installed.file))
+        or _python_package_version(installed.file)
+        or _reported_version(installed.command)
     )
 
 
@@ -129,11 +129,11 @@ def _script_interpreter(file: str) -> tuple[str, tuple[str, ...]]:
     by_path = bool(words) and os.path.basename(words[0]) == "env"
     if by_path:
         words = list(dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:]))
-    found = shutil.which(words[0]) if words else None
-    if not found:
+    interpreter = shutil.which(words[0]) if words else None
+    if not interpreter:
         return "", ()
-    found = _program_behind_shim(found)
-    return found, (found, *words[1:]) if by_path else ()
+    interpreter = _program_behind_shim(interpreter)
+    return interpreter, (interpreter, *words[1:]) if by_path else ()
 
 
 def _program_behind_shim(file: str) -> str:
@@ -145,13 +145,13 @@ def _program_behind_shim(file: str) -> str:
     folder = Path(file).parent
     if folder.name != "shims":
         return file
-    said = ""
+    complaint = ""
     for manager in ("pyenv", "nodenv", "asdf", "mise"):
         tool = shutil.which(manager) or shutil.which(str(folder.parent / "bin" / manager))
         if tool is None or manager not in str(folder):
             continue
         try:
-            asked = subprocess.run(
+            done = subprocess.run(
                 [tool, "which", os.path.basename(file)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -161,13 +161,13 @@ def _program_behind_shim(file: str) -> str:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if os.path.isfile(asked.stdout.strip()):
-            return asked.stdout.strip()
-        said = said or " ".join(asked.stderr.split())[:200]
+        if os.path.isfile(done.stdout.strip()):
+            return done.stdout.strip()
+        complaint = complaint or " ".join(done.stderr.split())[:200]
     raise UserError(
-        f"'{file}' is a shim that looks for the program elsewhere, and nothing says where"
-        + (f": {said}" if said else ""),
-        fix=f"name the program itself, by its path, in the place of {os.path.basename(file)}",
+        f"'{file}' is a shim of a version manager that does not report the path of the program"
+        + (f": {complaint}" if complaint else ""),
+        fix=f"name the program by its own path instead of {os.path.basename(file)}",
     )
 
 
@@ -206,7 +206,7 @@ def _reported_version(command: tuple[str, ...]) -> str:
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
         try:
-            said = subprocess.run(
+            done = subprocess.run(
                 [*command, "--version"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -220,7 +220,7 @@ def _reported_version(command: tuple[str, ...]) -> str:
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
-    words = said.stdout.split()
+    words = done.stdout.split()
     return next(
         (word.lstrip("v").rstrip(",") for word in words if word.lstrip("v")[:1].isdigit()), ""
     )

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -88,22 +87,22 @@ class AgentAccount:
     jobs: set[asyncio.Future[None]] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def refusal(self, most: Usage) -> tuple[str, bool]:
-        """Reason to refuse a request that costs at most `most` ("" if it fits), and finality.
+    def refusal(self, max_cost: Usage) -> tuple[str, bool]:
+        """Reason to refuse a request that costs at most `max_cost` ("" if it fits), and finality.
 
         A refusal is final if the request would not fit even if nothing in flight cost anything.
         """
         for name in _LIMITS:
             limit = getattr(self.budget, name)
             spent, flight = getattr(self.spent + self.held, name), getattr(self.flight, name)
-            need = getattr(most, name)
-            if limit is not None and spent + flight + need > limit + _SLACK:
-                final = spent + need > limit + _SLACK
+            needed = getattr(max_cost, name)
+            if limit is not None and spent + flight + needed > limit + _SLACK:
+                final = spent + needed > limit + _SLACK
                 unit = (lambda x: f"{x:.4f}") if name == "dollars" else str
                 why = (
                     f"this agent's budget of {limit:g} {name} does not hold the request: "
                     f"{unit(spent)} spent, "
-                    f"{unit(flight)} in flight, it may cost {unit(need)}"
+                    f"{unit(flight)} in flight, it may cost {unit(needed)}"
                 )
                 if final:
                     self.mark_budget_spent(name)
@@ -115,16 +114,16 @@ class AgentAccount:
         self.stopped = self.stopped or name
         self.ended.set()
 
-    def reserve(self, most: Usage) -> None:
+    def reserve(self, max_cost: Usage) -> None:
         """Reserve the most that a request may cost."""
-        self.flight = self.flight + most
+        self.flight = self.flight + max_cost
 
-    def settle(self, most: Usage, cost: Usage) -> None:
+    def settle(self, max_cost: Usage, cost: Usage) -> None:
         """Replace a reservation by the actual cost; the rest of an unpriced call stays held."""
-        self.flight = self.flight - most
+        self.flight = self.flight - max_cost
         self.spent = self.spent + cost
         if cost.unpriced:
-            rest = most - msgspec.structs.replace(cost, unpriced=0)
+            rest = max_cost - msgspec.structs.replace(cost, unpriced=0)
             self.held = self.held + Usage(
                 input_tokens=max(0, rest.tokens),
                 dollars=max(0.0, rest.dollars),
@@ -190,21 +189,21 @@ class Transcript:
         facts: JsonObject,
         request: JsonObject,
         listed: str,
-        reply: Any,
+        reply: JsonObject,
         scrub: Callable[[str], str],
     ) -> bool:
         """Append a row; False if it is not written.
 
         `listed` is the field of `request` whose items are compared with earlier rows one by one.
         """
-        facts = self._scrubbed_value(facts, scrub, 0)
+        facts = self._scrubbed_object(facts, scrub, 0)
         row = {"row": self._rows, **facts}
         if self._bytes < self._limits.transcript:
             short = {
                 name: self._value_or_reference(value, name == listed, scrub)
                 for name, value in request.items()
             }
-            row |= {"request": short, "reply": self._scrubbed_value(reply, scrub, 0)}
+            row |= {"request": short, "reply": self._scrubbed_object(reply, scrub, 0)}
         line = json.dumps(row).encode() + b"\n"
         if len(line) > self._limits.row:
             line = json.dumps({"row": self._rows, **facts, "omitted": len(line)}).encode() + b"\n"
@@ -227,7 +226,9 @@ class Transcript:
         self._bytes, self._rows, self._torn = self._bytes + len(line), self._rows + 1, b""
         return True
 
-    def _value_or_reference(self, value: Any, listed: bool, scrub: Callable[[str], str]) -> Any:
+    def _value_or_reference(
+        self, value: object, listed: bool, scrub: Callable[[str], str]
+    ) -> object:
         if listed and isinstance(value, list):
             return [self._value_or_reference(item, False, scrub) for item in value]
         text = json.dumps(value)
@@ -239,18 +240,23 @@ class Transcript:
         self._seen[mark] = self._rows
         return self._scrubbed_value(value, scrub, 0)
 
-    def _scrubbed_value(self, value: Any, scrub: Callable[[str], str], depth: int) -> Any:
+    def _scrubbed_object(
+        self, value: JsonObject, scrub: Callable[[str], str], depth: int
+    ) -> JsonObject:
+        return {
+            scrub(name): self._scrubbed_value(item, scrub, depth + 1)
+            for name, item in value.items()
+        }
+
+    def _scrubbed_value(self, value: object, scrub: Callable[[str], str], depth: int) -> object:
         if isinstance(value, str | ClippedText):
             text = scrub(str(value))
-            most, whole = self._limits.text, max(len(text), len(value))
-            return text if whole <= most else f"{text[:most]}… [{whole} characters in all]"
+            limit, length = self._limits.text, max(len(text), len(value))
+            return text if length <= limit else f"{text[:limit]}… [{length} characters in all]"
         if depth > _DEEPEST:
             return "…"
         if isinstance(value, dict):
-            return {
-                scrub(name): self._scrubbed_value(item, scrub, depth + 1)
-                for name, item in value.items()
-            }
+            return self._scrubbed_object(value, scrub, depth)
         if isinstance(value, list):
             return [self._scrubbed_value(item, scrub, depth + 1) for item in value]
         return value

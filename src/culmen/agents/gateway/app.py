@@ -10,7 +10,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits
 from culmen.agents.gateway.exchange import ANY, AgentRequest, Exchange, ProviderConnections, Send
@@ -30,7 +30,7 @@ class GatewayState(Protocol):
 
     limits: GatewayLimits
     hosted_tools: bool
-    lines: ProviderConnections
+    connections: ProviderConnections
 
     def account_for_token(self, token: str) -> AgentAccount | None: ...
 
@@ -54,37 +54,39 @@ class GatewayApp:
         path = request.url.path
         name, action, model = parse_route(path) or (_error_format(path), "", "")
         form = FORMATS[name]
-        ask = AgentRequest(
+        agent_request = AgentRequest(
             form, action, model, dict(request.headers), request.query_params.multi_items()
         )
         try:
             if path == "/" and request.method in ("GET", "HEAD"):
                 await send_json(200, {"culmen": "metering gateway"}, scope, send)
                 return
-            account = self._requesting_account(ask)
+            account = self._requesting_account(agent_request)
             if not action:
                 raise RequestRefused(
                     404, f"{request.method} {path[:200]} is not served by this gateway"
                 )
             if action == "models":
-                await send_json(200, _model_list(account, ask), scope, send)
+                await send_json(200, _model_list(account, agent_request), scope, send)
                 return
             if request.method != "POST":
-                raise RequestRefused(405, f"{path[:200]} wants POST")
-            await self._serve_request(ask, account, receive, send)
+                raise RequestRefused(405, f"{path[:200]} needs the method POST")
+            await self._serve_request(agent_request, account, receive, send)
         except RequestRefused as refused:
             await send_refusal(refused, form, scope, send)
 
-    def _requesting_account(self, ask: AgentRequest) -> AgentAccount:
+    def _requesting_account(self, agent_request: AgentRequest) -> AgentAccount:
         """Account of the token in a request.
 
         Raises `RequestRefused` (401 for an unknown token, 403 for a closed session).
         """
-        kind, _, bearer = ask.headers.get("authorization", "").partition(" ")
+        kind, _, bearer = agent_request.headers.get("authorization", "").partition(" ")
         shown = [bearer.strip() if kind.lower() == "bearer" else ""]
-        shown += [ask.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
-        shown += [value for name, value in ask.query if name == "key"]
-        ask.query = [(name, value) for name, value in ask.query if name != "key"]
+        shown += [agent_request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+        shown += [value for name, value in agent_request.query if name == "key"]
+        agent_request.query = [
+            (name, value) for name, value in agent_request.query if name != "key"
+        ]
         account = next(
             (a for a in map(self._gateway.account_for_token, shown) if a is not None), None
         )
@@ -95,11 +97,16 @@ class GatewayApp:
         return account
 
     async def _serve_request(
-        self, ask: AgentRequest, account: AgentAccount, receive: Receive, send: Send
+        self, agent_request: AgentRequest, account: AgentAccount, receive: Receive, send: Send
     ) -> None:
         gateway, limits = self._gateway, self._gateway.limits
         exchange = Exchange(
-            ask, account, gateway.lines, limits, gateway.run_budget_refusal, gateway.hosted_tools
+            agent_request,
+            account,
+            gateway.connections,
+            limits,
+            gateway.run_budget_refusal,
+            gateway.hosted_tools,
         )
         try:
             if len(account.jobs) >= limits.in_flight:
@@ -107,7 +114,9 @@ class GatewayApp:
                     429, f"more than {limits.in_flight} requests at the same time", kind="in_flight"
                 )
             await self._run_while_open(
-                account, limits.seconds, self._run_until_disconnect(exchange, ask, receive, send)
+                account,
+                limits.seconds,
+                self._run_until_disconnect(exchange, agent_request, receive, send),
             )
         except RequestRefused as refused:
             account.refused[str(refused.status)] += 1
@@ -122,7 +131,7 @@ class GatewayApp:
             gateway.record_exchange(account, exchange)
 
     async def _run_while_open(
-        self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]
+        self, account: AgentAccount, seconds: float, work: Coroutine[object, object, None]
     ) -> None:
         """Do the work within `seconds` and while the account is open. Raises `RequestRefused`."""
         job = asyncio.ensure_future(work)
@@ -133,7 +142,7 @@ class GatewayApp:
             await _cancel_and_wait(job)
             account.jobs.discard(job)
         if not done:
-            raise RequestRefused(504, f"no whole reply in {seconds:g} s", kind="deadline")
+            raise RequestRefused(504, f"no complete reply within {seconds:g} s", kind="deadline")
         if job.cancelled():
             raise RequestRefused(403, "this agent's session is closed", kind="closed")
         try:
@@ -142,10 +151,12 @@ class GatewayApp:
             raise RequestRefused(502, " ".join(str(error).split()), kind="key") from None
 
     async def _run_until_disconnect(
-        self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send
+        self, exchange: Exchange, agent_request: AgentRequest, receive: Receive, send: Send
     ) -> None:
         """Run the exchange; cancel it if the agent disconnects."""
-        ask.raw = await _read_request_body(ask, receive, self._gateway.limits.body)
+        agent_request.raw = await _read_request_body(
+            agent_request, receive, self._gateway.limits.body
+        )
         work = asyncio.ensure_future(exchange.run(send))
         left = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
@@ -168,35 +179,33 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def _read_request_body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
-    if ask.headers.get("content-encoding", "identity") != "identity":
-        raise RequestRefused(
-            415, "compressed requests are not read here; switch the compression off"
-        )
+async def _read_request_body(agent_request: AgentRequest, receive: Receive, longest: int) -> bytes:
+    if agent_request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestRefused(415, "compressed requests are not supported; switch compression off")
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestRefused(400, "the request broke off", kind="left")
+            raise RequestRefused(400, "the request was cut off", kind="left")
         body += message.get("body", b"")
         if len(body) > longest:
-            raise RequestRefused(413, f"a request may have {longest} bytes at most")
+            raise RequestRefused(413, f"a request may have at most {longest} bytes")
         if not message.get("more_body"):
             return bytes(body)
 
 
-def _model_list(account: AgentAccount, ask: AgentRequest) -> JsonObject:
+def _model_list(account: AgentAccount, agent_request: AgentRequest) -> JsonObject:
     """The models that this agent may name, in OpenAI's, Anthropic's or Google's format."""
     names = sorted(
         entry.model if name == ANY and isinstance(entry, ModelSpec) else name
         for name, entry in account.models.items()
         if name != ANY or isinstance(entry, ModelSpec)
     )
-    if ask.model:
-        if ask.model.removeprefix("models/") not in names and ANY not in account.models:
-            raise RequestRefused(404, f"no model '{ask.model[:200]}'")
-        names = [ask.model.removeprefix("models/")]
-    if ask.form.name == "gemini":
+    if agent_request.model:
+        if agent_request.model.removeprefix("models/") not in names and ANY not in account.models:
+            raise RequestRefused(404, f"there is no model '{agent_request.model[:200]}'")
+        names = [agent_request.model.removeprefix("models/")]
+    if agent_request.form.name == "gemini":
         listed = [
             {
                 "name": f"models/{name}",
@@ -205,7 +214,7 @@ def _model_list(account: AgentAccount, ask: AgentRequest) -> JsonObject:
             }
             for name in names
         ]
-        return listed[0] if ask.model else {"models": listed}
+        return listed[0] if agent_request.model else {"models": listed}
     both = [
         {
             "id": name,
@@ -223,7 +232,7 @@ def _model_list(account: AgentAccount, ask: AgentRequest) -> JsonObject:
         "first_id": names[0] if names else None,
         "last_id": names[-1] if names else None,
     }
-    return both[0] if ask.model else {"object": "list", "data": both, **ends}
+    return both[0] if agent_request.model else {"object": "list", "data": both, **ends}
 
 
 def _error_format(path: str) -> str:
@@ -271,14 +280,14 @@ LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 class GatewayServer:
     """Server of an ASGI application until `stop`, without signal handlers or logs."""
 
-    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+    def __init__(self, app: GatewayApp, sockets: list[socket.socket]) -> None:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
         class Bounded(H11Protocol):
             """One connection, closed at once if there are more than `CONNECTIONS`."""
 
-            def connection_made(self, transport: Any) -> None:
+            def connection_made(self, transport: asyncio.Transport) -> None:
                 super().connection_made(transport)
                 if len(self.connections) > CONNECTIONS:
                     transport.abort()
@@ -356,7 +365,7 @@ def listen_on_path(path: Path) -> socket.socket:
     """
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise UserError(
-            f"a socket's path may have {LONGEST_PATH} bytes at most",
+            f"a socket's path may have at most {LONGEST_PATH} bytes",
             where=str(path),
             fix="use a shorter one",
         )
@@ -375,7 +384,7 @@ def listen_on_path(path: Path) -> socket.socket:
         raise UserError(
             f"cannot listen at this path: {error.strerror}",
             where=str(path),
-            fix="choose another path" if taken else "make its folder first",
+            fix="choose another path" if taken else "create its folder first",
         ) from None
     return _start_listening(listener)
 

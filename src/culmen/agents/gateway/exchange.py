@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +26,11 @@ from culmen.llm.call import Tokens
 from culmen.llm.limits import RateLimiter
 from culmen.llm.spec import ModelSpec, Provider
 
+if TYPE_CHECKING:
+    import httpx2
+
 Permit = Callable[[Usage], tuple[str, bool]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Send = Callable[[MutableMapping[str, object]], Awaitable[None]]
 
 _TO_UPSTREAM = (
     "accept",
@@ -69,24 +72,29 @@ class Exchange:
 
     def __init__(
         self,
-        ask: AgentRequest,
+        agent_request: AgentRequest,
         account: AgentAccount,
-        lines: ProviderConnections,
+        connections: ProviderConnections,
         limits: GatewayLimits,
         permit: Permit,
         hosted: bool,
     ) -> None:
-        self._ask, self._account, self._lines, self._limits = ask, account, lines, limits
+        self._agent_request, self._account, self._connections, self._limits = (
+            agent_request,
+            account,
+            connections,
+            limits,
+        )
         self._permit, self._hosted = permit, hosted
         self._began, self._started, self._billable = time.monotonic(), False, False
-        self._reader: ReplyReader = ask.form.new_reader()
+        self._reader: ReplyReader = agent_request.form.new_reader()
         self._model: ModelSpec | None = None
         self.request: JsonObject = {}
         self.facts: JsonObject = {
             "time": round(time.time(), 3),
-            "format": ask.form.name,
-            "action": ask.action,
-            "asked": ask.model,
+            "format": agent_request.form.name,
+            "action": agent_request.action,
+            "asked": agent_request.model,
         }
 
     @property
@@ -97,7 +105,7 @@ class Exchange:
     @property
     def reply(self) -> JsonObject:
         """The content of the reply, as far as it was received."""
-        return self._reader.heard.plain_reply()
+        return self._reader.record.plain_reply()
 
     @property
     def is_complete(self) -> bool:
@@ -107,7 +115,7 @@ class Exchange:
     @property
     def conversation_field(self) -> str:
         """The field of the request that holds the conversation."""
-        return self._ask.form.conversation
+        return self._agent_request.form.conversation
 
     def record_outcome(self, outcome: str, status: int | None = None) -> None:
         """Record the outcome and the status that the agent received, unless they are recorded."""
@@ -121,23 +129,23 @@ class Exchange:
 
         Raises `RequestRefused` for an error that the agent must receive; the reply may have begun.
         """
-        ask, account = self._ask, self._account
+        agent_request, account = self._agent_request, self._account
         body, drop = self._prepare_body()
         assert self._model is not None
-        line = self._lines.connection_to(self._model.provider)
+        connection = self._connections.connection_to(self._model.provider)
         content = json.dumps(body).encode()
-        if ask.action == "count":
-            await self._send_upstream(line, content, False, send)
+        if agent_request.action == "count":
+            await self._send_upstream(connection, content, False, send)
             return
         reserved = max_request_cost(self._model, len(content), self._most_output)
         self._check_budgets(reserved)
         account.reserve(reserved)
         spent = Usage()
         try:
-            async with line.lanes:
-                slot = await line.limiter.acquire(reserved.tokens)
+            async with connection.lanes:
+                slot = await connection.limiter.acquire(reserved.tokens)
                 try:
-                    await self._send_upstream(line, content, drop, send)
+                    await self._send_upstream(connection, content, drop, send)
                 finally:
                     if self._billable:
                         spent = request_cost(
@@ -157,48 +165,58 @@ class Exchange:
 
     def _prepare_body(self) -> tuple[JsonObject, bool]:
         """The body for the provider, and True if culmen added the request for a usage event."""
-        ask = self._ask
-        body = self.request = _json_body(ask.raw)
-        asked = ask.model or str(body.get("model") or "")
-        self.facts["asked"] = asked
-        self._model = requested_model(self._account.models, asked)
+        agent_request = self._agent_request
+        body = self.request = _json_body(agent_request.raw)
+        requested = agent_request.model or str(body.get("model") or "")
+        self.facts["asked"] = requested
+        self._model = requested_model(self._account.models, requested)
         self.facts["model"] = self._model.name
         # `extra` is defined for chat completions alone
-        extra = self._model.extra if ask.form.name == "chat" else {}
-        body = ask.form.with_model_name({**body, **extra}, self._model.model)
-        if ask.action == "count":
+        extra = self._model.extra if agent_request.form.name == "chat" else {}
+        body = agent_request.form.with_model_name({**body, **extra}, self._model.model)
+        if agent_request.action == "count":
             return body, False
-        for name in ask.form.elsewhere:
+        for name in agent_request.form.elsewhere:
             if body.get(name):
                 raise RequestRefused(
                     400,
-                    f"'{name}' is not possible here: send the whole conversation with each request",
+                    f"'{name}' is not supported: send the whole conversation with each request",
                 )
-        body = {name: value for name, value in body.items() if name not in ask.form.dearer}
+        body = {
+            name: value for name, value in body.items() if name not in agent_request.form.dearer
+        }
         if not self._hosted:
-            body, removed = ask.form.without_hosted_tools(body)
+            body, removed = agent_request.form.without_hosted_tools(body)
             if removed:
                 self.facts["removed"] = removed
-        body, self._most_output = ask.form.with_output_limit(body, self._model)
-        return ask.form.with_usage_request(body)
+        body, self._most_output = agent_request.form.with_output_limit(body, self._model)
+        return agent_request.form.with_usage_request(body)
 
     async def _send_upstream(
-        self, line: ProviderConnection, content: bytes, drop: bool, send: Send
+        self, connection: ProviderConnection, content: bytes, drop: bool, send: Send
     ) -> None:
         import httpx2
 
-        ask, model = self._ask, self._model
+        agent_request, model = self._agent_request, self._model
         assert model is not None
-        url = provider_address(model.provider, ask.form.name) + ask.form.request_path(
-            model.model, ask.action
-        )
-        headers = {name: ask.headers[name] for name in _TO_UPSTREAM if name in ask.headers}
+        url = provider_address(
+            model.provider, agent_request.form.name
+        ) + agent_request.form.request_path(model.model, agent_request.action)
+        headers = {
+            name: agent_request.headers[name]
+            for name in _TO_UPSTREAM
+            if name in agent_request.headers
+        }
         headers |= {"accept-encoding": "identity", "content-type": "application/json"}
-        headers |= credential_headers(model.provider, ask.form.name)
-        self._billable = ask.action != "count"
+        headers |= credential_headers(model.provider, agent_request.form.name)
+        self._billable = agent_request.action != "count"
         try:
-            async with line.client.stream(
-                "POST", url, content=content, headers=headers, params=ask.query or None
+            async with connection.client.stream(
+                "POST",
+                url,
+                content=content,
+                headers=headers,
+                params=tuple(agent_request.query) or None,
             ) as response:
                 await self._return_reply(response, drop, send)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -212,10 +230,10 @@ class Exchange:
             ) from None
         except httpx2.HTTPError as error:
             raise RequestRefused(
-                502, f"the provider's reply broke off ({type(error).__name__})", kind="cut"
+                502, f"the provider's reply was cut off ({type(error).__name__})", kind="cut"
             ) from None
 
-    async def _return_reply(self, response: Any, drop: bool, send: Send) -> None:
+    async def _return_reply(self, response: httpx2.Response, drop: bool, send: Send) -> None:
         headers = {
             name: value for name, value in response.headers.items() if _is_returned_header(name)
         }
@@ -234,13 +252,15 @@ class Exchange:
         self.record_outcome("ok" if response.status_code < 300 else "error", response.status_code)
 
     async def _return_stream(
-        self, response: Any, headers: dict[str, str], drop: bool, send: Send
+        self, response: httpx2.Response, headers: dict[str, str], drop: bool, send: Send
     ) -> None:
         events = EventSplitter()
         await self._return_head(response.status_code, headers, send)
         async for chunk in response.aiter_bytes():
-            found = events.feed(chunk)
-            kept = [event.raw for event in found if not (self._read_stream_event(event) and drop)]
+            received = events.feed(chunk)
+            kept = [
+                event.raw for event in received if not (self._read_stream_event(event) and drop)
+            ]
             out = b"".join(kept) if drop and not events.lost else chunk
             if out:
                 await send({"type": "http.response.body", "body": out, "more_body": True})
@@ -272,7 +292,7 @@ class Exchange:
                 if isinstance(item, dict):
                     self._reader.read_stream_event(item)
 
-    async def _read_reply_body(self, response: Any) -> bytes:
+    async def _read_reply_body(self, response: httpx2.Response) -> bytes:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -311,7 +331,7 @@ def _json_body(raw: bytes) -> JsonObject:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise RequestRefused(400, "the body is no JSON object")
+        raise RequestRefused(400, "the body is not a JSON object")
     return body
 
 
@@ -326,23 +346,23 @@ ANY = "*"  # the entry for every model name without an entry of its own
 _PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
 
 
-def requested_model(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
+def requested_model(models: Mapping[str, ModelSpec | Provider], requested: str) -> ModelSpec:
     """The model for the name that an agent requests.
 
     Raises `RequestRefused`: 403 if there is none, 400 if the request names no model.
     """
-    entry = models.get(asked, models.get(ANY))
+    entry = models.get(requested, models.get(ANY))
     if entry is None:
         raise RequestRefused(
             403,
-            f"the model '{asked[:200]}' is not open to this agent; it may use "
+            f"the model '{requested[:200]}' is not open to this agent; it may use "
             f"{', '.join(sorted(models))}",
         )
     if isinstance(entry, ModelSpec):
         return entry
-    if not asked:
-        raise RequestRefused(400, "the request names no model")
-    return ModelSpec(entry, asked)
+    if not requested:
+        raise RequestRefused(400, "the request does not name a model")
+    return ModelSpec(entry, requested)
 
 
 def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
@@ -356,7 +376,7 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
             isinstance(entry, ModelSpec) and entry.backend is not None
         ):
             raise UserError(
-                f"the model '{name}' has no address that an agent could be routed to",
+                f"the model '{name}' has no address to which agents' requests can be sent",
                 where=f"provider '{provider.name}'",
                 fix="name a model of a provider with an address, or define one in a models file",
             )
@@ -364,12 +384,12 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
             provider.key.reveal()  # raises, with a fix
         if isinstance(entry, ModelSpec) and token_dollars(entry, Tokens()) is None:
             raise UserError(
-                f"the price of the model '{entry.name}' is not known, so no budget in dollars "
-                "can hold it",
+                f"the price of the model '{entry.name}' is not known, so a budget in dollars "
+                "cannot limit it",
                 where="agents' models",
                 fix=(
-                    f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is one, "
-                    "too"
+                    f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is "
+                    "allowed"
                 ),
             )
     return dict(models)
@@ -444,7 +464,7 @@ class ProviderConnection:
 
         self.lanes = asyncio.Semaphore(provider.concurrency)
         self.limiter = RateLimiter(provider.rpm, provider.tpm)
-        self.client: Any = httpx2.AsyncClient(
+        self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(provider.timeout, connect=30.0, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16),
             follow_redirects=False,
@@ -455,17 +475,17 @@ class ProviderConnections:
     """Connections to providers, each made when first needed."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, ProviderConnection] = {}
+        self._connections: dict[str, ProviderConnection] = {}
 
     def connection_to(self, provider: Provider) -> ProviderConnection:
         """The connection to this provider."""
         key = f"{provider.name} {provider.effective_base_url}"
-        if key not in self._lines:
-            self._lines[key] = ProviderConnection(provider)
-        return self._lines[key]
+        if key not in self._connections:
+            self._connections[key] = ProviderConnection(provider)
+        return self._connections[key]
 
     async def close(self) -> None:
         """Close all connections."""
-        lines, self._lines = list(self._lines.values()), {}
-        for line in lines:
-            await line.client.aclose()
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            await connection.client.aclose()

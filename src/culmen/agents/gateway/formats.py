@@ -206,17 +206,17 @@ class EventSplitter:
         if self.lost:
             return []
         self._buffer += chunk
-        found: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         while (end := _END.search(self._buffer, max(0, self._seen - 3))) is not None:
             raw = bytes(self._buffer[: end.end()])
             del self._buffer[: end.end()]
             self._seen = 0
-            found.append(_parse_event(raw))
+            events.append(_parse_event(raw))
         self._seen = len(self._buffer)
         if self._seen > LONGEST:
             self.lost = True
             self._buffer.clear()
-        return found
+        return events
 
     def remaining_events(self) -> list[StreamEvent]:
         """The bytes after the last blank line, as an event; some servers omit the final one."""
@@ -250,16 +250,16 @@ class ClippedText:
     """
 
     def __init__(self, text: object = "") -> None:
-        self._kept, self._room, self._length = [], KEPT, 0
+        self._kept, self._chars_left, self._length = [], KEPT, 0
         self.append_piece(text)
 
     def append_piece(self, text: object) -> None:
         """Append a text; ignore any other type."""
         if isinstance(text, str) and text:
             self._length += len(text)
-            if self._room > 0:
-                self._kept.append(text[: self._room])
-                self._room -= len(text)
+            if self._chars_left > 0:
+                self._kept.append(text[: self._chars_left])
+                self._chars_left -= len(text)
 
     def __str__(self) -> str:
         return "".join(self._kept)
@@ -286,13 +286,13 @@ class ReplyRecord:
     def plain_reply(self) -> JsonObject:
         """The reply as plain data with `ClippedText` texts; empty parts are left out."""
         calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
-        whole = {
+        parts = {
             "text": self.text,
             "reasoning": self.reasoning,
             "calls": calls,
             "finish": self.finish,
         }
-        return {name: value for name, value in whole.items() if value}
+        return {name: value for name, value in parts.items() if value}
 
 
 class ReplyReader(Protocol):
@@ -301,7 +301,7 @@ class ReplyReader(Protocol):
     `tokens` are the tokens known so far; `complete` is True if they are the final count.
     """
 
-    heard: ReplyRecord
+    record: ReplyRecord
     complete: bool
 
     @property

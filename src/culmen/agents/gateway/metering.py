@@ -7,11 +7,10 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits, MeteredUsage, Transcript
 from culmen.agents.gateway.app import GatewayApp, GatewayServer, listen_on_loopback, listen_on_path
-from culmen.agents.gateway.exchange import ProviderConnections, checked_models
+from culmen.agents.gateway.exchange import Exchange, ProviderConnections, checked_models
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage, total_usage
 from culmen.llm.spec import Key, ModelSpec, Provider
@@ -71,17 +70,14 @@ class Metering:
         )
         self._accounts: dict[str, AgentAccount] = {}
         self._transcripts: dict[str, Transcript] = {}
-        self._server: Any = None
+        self._server: GatewayServer | None = None
         self.url = ""
         """Base address without a path, `http://127.0.0.1:PORT`; "" without a port."""
 
     async def __aenter__(self) -> Metering:
-
-        pass
-
         self._models = checked_models(self._models)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.lines = ProviderConnections()
+        self.connections = ProviderConnections()
         sockets = []
         if self._port is not None:
             sockets.append(listen_on_loopback(self._port))
@@ -100,8 +96,9 @@ class Metering:
     async def __aexit__(self, *_: object) -> None:
         for account in self._accounts.values():
             account.close()
-        await self._server.stop()
-        await self.lines.close()
+        if self._server is not None:
+            await self._server.stop()
+        await self.connections.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -193,7 +190,7 @@ class Metering:
         flight = total_usage(account.flight for account in self._accounts.values())
         return "the run's budget does not hold the request", not self.permit(pending - flight)
 
-    def record_exchange(self, account: AgentAccount, exchange: Any) -> None:
+    def record_exchange(self, account: AgentAccount, exchange: Exchange) -> None:
         """Append an exchange to its agent's transcript."""
         name = re.sub(r"[^\w.-]", "_", account.agent)[:100] or "_"
         if name not in self._transcripts:
@@ -201,7 +198,11 @@ class Metering:
         facts = {"agent": account.agent, **exchange.facts}
         transcript = self._transcripts[name]
         if not transcript.append_row(
-            facts, exchange.request, exchange.conversation_field, exchange.reply, self._make_scrubber()
+            facts,
+            exchange.request,
+            exchange.conversation_field,
+            exchange.reply,
+            self._make_scrubber(),
         ):
             account.unwritten += 1
 

@@ -99,7 +99,7 @@ def _copy_stream(source: socket.socket, target: socket.socket) -> None:
         while chunk := source.recv(65536):
             target.sendall(chunk)
         target.shutdown(socket.SHUT_WR)
-    except OSError:  # one side is gone: let the other know
+    except OSError:  # one side has closed: close both
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

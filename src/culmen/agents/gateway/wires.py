@@ -26,7 +26,7 @@ class ChatReader:
     """A `culmen.agents.gateway.formats.ReplyReader`; the first of several choices is kept."""
 
     def __init__(self) -> None:
-        self.heard, self.complete = ReplyRecord(), False
+        self.record, self.complete = ReplyRecord(), False
         self.tokens: Tokens | None = None
 
     def read_full_reply(self, body: JsonObject) -> None:
@@ -39,17 +39,17 @@ class ChatReader:
         if (tokens := read_tokens(body.get("usage"))) is not None:
             self.tokens, self.complete = tokens, True
         for choice in objects_in(body.get("choices"))[:1]:
-            said = object_at(choice, part)
-            self.heard.finish = str(choice.get("finish_reason") or self.heard.finish)
-            self.heard.text.append_piece(said.get("content"))
-            self.heard.reasoning.append_piece(
-                said.get("reasoning_content") or said.get("reasoning")
+            message = object_at(choice, part)
+            self.record.finish = str(choice.get("finish_reason") or self.record.finish)
+            self.record.text.append_piece(message.get("content"))
+            self.record.reasoning.append_piece(
+                message.get("reasoning_content") or message.get("reasoning")
             )
-            for place, call in enumerate(objects_in(said.get("tool_calls"))):
-                made = object_at(call, "function") or object_at(call, "custom")
-                key = call.get("index") if isinstance(call.get("index"), int) else place
-                self.heard.add_tool_call(
-                    key, made.get("name"), made.get("arguments") or made.get("input")
+            for position, call in enumerate(objects_in(message.get("tool_calls"))):
+                function = object_at(call, "function") or object_at(call, "custom")
+                key = call.get("index") if isinstance(call.get("index"), int) else position
+                self.record.add_tool_call(
+                    key, function.get("name"), function.get("arguments") or function.get("input")
                 )
 
 
@@ -62,12 +62,12 @@ class ChatFormat(WireFormat):
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         names = ("max_tokens", "max_completion_tokens")
-        given = [
+        limits = [
             positive_limit(body[name], name, 0) for name in names if body.get(name) is not None
         ]
         samples = positive_limit(body.get("n"), "n", 1)
-        if given:
-            return body, samples * max(given)
+        if limits:
+            return body, samples * max(limits)
         return {**body, model.max_tokens_name: model.max_tokens}, samples * model.max_tokens
 
     def with_usage_request(self, body: JsonObject) -> tuple[JsonObject, bool]:
@@ -100,7 +100,7 @@ class ResponsesReader:
     """A `culmen.agents.gateway.formats.ReplyReader`; each item is read when it is complete."""
 
     def __init__(self) -> None:
-        self.heard, self.complete = ReplyRecord(), False
+        self.record, self.complete = ReplyRecord(), False
         self.tokens: Tokens | None = None
         self._items = 0
 
@@ -117,7 +117,7 @@ class ResponsesReader:
             self._read_final_response(object_at(body, "response"))
 
     def _read_final_response(self, response: JsonObject) -> None:
-        self.heard.finish = str(response.get("status") or "")
+        self.record.finish = str(response.get("status") or "")
         usage = response.get("usage")
         read, written = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
         if read is not None and written is not None:
@@ -131,12 +131,12 @@ class ResponsesReader:
         self._items += 1
         kind = str(item.get("type") or "")
         for part in objects_in(item.get("content")):
-            self.heard.text.append_piece(part.get("text") if kind == "message" else "")
+            self.record.text.append_piece(part.get("text") if kind == "message" else "")
         for part in objects_in(item.get("summary")):
-            self.heard.reasoning.append_piece(part.get("text"))
+            self.record.reasoning.append_piece(part.get("text"))
         if kind.endswith("_call"):
             arguments = item.get("arguments") or item.get("input") or str(item.get("action") or "")
-            self.heard.add_tool_call(self._items, item.get("name") or kind, arguments)
+            self.record.add_tool_call(self._items, item.get("name") or kind, arguments)
 
 
 class ResponsesFormat(WireFormat):
@@ -148,8 +148,8 @@ class ResponsesFormat(WireFormat):
     hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
-        most = positive_limit(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
-        return {**body, "max_output_tokens": most}, most
+        limit = positive_limit(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
+        return {**body, "max_output_tokens": limit}, limit
 
     def new_reader(self) -> ResponsesReader:
         return ResponsesReader()
@@ -178,7 +178,7 @@ class MessagesReader:
     """
 
     def __init__(self) -> None:
-        self.heard, self.complete = ReplyRecord(), False
+        self.record, self.complete = ReplyRecord(), False
         self._counts: dict[str, int] = {}
 
     @property
@@ -193,43 +193,43 @@ class MessagesReader:
         return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
 
     def read_full_reply(self, body: JsonObject) -> None:
-        self.heard.finish = str(body.get("stop_reason") or "")
-        for place, block in enumerate(objects_in(body.get("content"))):
-            self._read_block(place, block)
+        self.record.finish = str(body.get("stop_reason") or "")
+        for position, block in enumerate(objects_in(body.get("content"))):
+            self._read_block(position, block)
         self._update_counts(body.get("usage"))
         self.complete = self.tokens is not None
 
     def read_stream_event(self, body: JsonObject) -> None:
-        kind, place = body.get("type"), body.get("index")
+        kind, position = body.get("type"), body.get("index")
         if kind == "message_start":
             self._update_counts(object_at(body, "message").get("usage"))
         elif kind == "content_block_start":
-            self._read_block(place, object_at(body, "content_block"))
+            self._read_block(position, object_at(body, "content_block"))
         elif kind == "content_block_delta":
-            self._read_delta(place, object_at(body, "delta"))
+            self._read_delta(position, object_at(body, "delta"))
         elif kind == "message_delta":
-            self.heard.finish = str(
-                object_at(body, "delta").get("stop_reason") or self.heard.finish
+            self.record.finish = str(
+                object_at(body, "delta").get("stop_reason") or self.record.finish
             )
             self._update_counts(body.get("usage"))
             self.complete = (
                 count_at(body, "usage", "output_tokens") is not None and self.tokens is not None
             )
 
-    def _read_block(self, place: object, block: JsonObject) -> None:
-        self.heard.text.append_piece(block.get("text"))
-        self.heard.reasoning.append_piece(block.get("thinking"))
+    def _read_block(self, position: object, block: JsonObject) -> None:
+        self.record.text.append_piece(block.get("text"))
+        self.record.reasoning.append_piece(block.get("thinking"))
         if str(block.get("type") or "").endswith("tool_use"):
             arguments = block.get("input")
-            self.heard.add_tool_call(
-                place, block.get("name"), json.dumps(arguments) if arguments else ""
+            self.record.add_tool_call(
+                position, block.get("name"), json.dumps(arguments) if arguments else ""
             )
 
-    def _read_delta(self, place: object, delta: JsonObject) -> None:
-        self.heard.text.append_piece(delta.get("text"))
-        self.heard.reasoning.append_piece(delta.get("thinking"))
+    def _read_delta(self, position: object, delta: JsonObject) -> None:
+        self.record.text.append_piece(delta.get("text"))
+        self.record.reasoning.append_piece(delta.get("thinking"))
         if "partial_json" in delta:
-            self.heard.add_tool_call(place, "", delta["partial_json"])
+            self.record.add_tool_call(position, "", delta["partial_json"])
 
     def _update_counts(self, usage: object) -> None:
         names = (
@@ -238,8 +238,8 @@ class MessagesReader:
             "cache_read_input_tokens",
             "cache_creation_input_tokens",
         )
-        found = {name: count_at(usage, name) for name in names}
-        self._counts.update({name: value for name, value in found.items() if value is not None})
+        counts = {name: count_at(usage, name) for name in names}
+        self._counts.update({name: value for name, value in counts.items() if value is not None})
 
 
 class MessagesFormat(WireFormat):
@@ -252,8 +252,8 @@ class MessagesFormat(WireFormat):
     hosted = ("web_search", "web_fetch", "code_execution")
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
-        most = positive_limit(body.get("max_tokens"), "max_tokens", model.max_tokens)
-        return {**body, "max_tokens": most}, most
+        limit = positive_limit(body.get("max_tokens"), "max_tokens", model.max_tokens)
+        return {**body, "max_tokens": limit}, limit
 
     def new_reader(self) -> MessagesReader:
         return MessagesReader()
@@ -308,7 +308,7 @@ class GeminiReader:
     """
 
     def __init__(self) -> None:
-        self.heard, self.complete = ReplyRecord(), False
+        self.record, self.complete = ReplyRecord(), False
         self.tokens: Tokens | None = None
         self._calls = 0
 
@@ -317,11 +317,11 @@ class GeminiReader:
 
     def read_stream_event(self, body: JsonObject) -> None:
         for candidate in objects_in(body.get("candidates"))[:1]:
-            self.heard.finish = str(candidate.get("finishReason") or self.heard.finish)
+            self.record.finish = str(candidate.get("finishReason") or self.record.finish)
             for part in objects_in(object_at(candidate, "content").get("parts")):
                 self._read_part(part)
         blocked = object_at(body, "promptFeedback").get("blockReason")
-        self.heard.finish = str(blocked or self.heard.finish)
+        self.record.finish = str(blocked or self.record.finish)
         usage = body.get("usageMetadata")
         if (read := count_at(usage, "promptTokenCount")) is not None:
             read += count_at(usage, "toolUsePromptTokenCount") or 0
@@ -329,15 +329,15 @@ class GeminiReader:
                 count_at(usage, "thoughtsTokenCount") or 0
             )
             self.tokens = Tokens(read, written, count_at(usage, "cachedContentTokenCount") or 0)
-        self.complete = bool(self.heard.finish) and self.tokens is not None
+        self.complete = bool(self.record.finish) and self.tokens is not None
 
     def _read_part(self, part: JsonObject) -> None:
-        (self.heard.reasoning if part.get("thought") is True else self.heard.text).append_piece(
+        (self.record.reasoning if part.get("thought") is True else self.record.text).append_piece(
             part.get("text")
         )
         if (call := object_at(part, "functionCall")) or "functionCall" in part:
             self._calls += 1
-            self.heard.add_tool_call(
+            self.record.add_tool_call(
                 self._calls, call.get("name"), json.dumps(call.get("args") or {})
             )
 
@@ -355,13 +355,13 @@ class GeminiFormat(WireFormat):
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         if "generation_config" in body and "generationConfig" in body:
-            raise RequestRefused(400, "'generationConfig' is given twice")
+            raise RequestRefused(400, "the body has 'generationConfig' twice")
         at = "generation_config" if "generation_config" in body else "generationConfig"
         config = object_at(body, at)
         name = "max_output_tokens" if "max_output_tokens" in config else "maxOutputTokens"
-        most = positive_limit(config.get(name), name, model.max_tokens)
+        limit = positive_limit(config.get(name), name, model.max_tokens)
         several = config.get("candidateCount", config.get("candidate_count"))
-        return {**body, at: {**config, name: most}}, most * positive_limit(
+        return {**body, at: {**config, name: limit}}, limit * positive_limit(
             several, "candidateCount", 1
         )
 

@@ -36,7 +36,7 @@ _SECONDS = 30.0
 class ConfinementMethod:
     """A method of confinement.
 
-    `name` and `proc` are the `way` and `proc` of `Confinement`; `isolation` is the name shown to
+    `name` and `proc` are the `method` and `proc` of `Confinement`; `isolation` is the name shown to
     people: jailed | restricted | none.
     """
 
@@ -52,18 +52,18 @@ def choose_method(settings: SandboxSettings) -> ConfinementMethod:
     """
     if settings.sandbox != "auto":
         return ConfinementMethod("", True, "restricted" if settings.sandbox == "agent" else "none")
-    why: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for name in ("uid", "user") if os.geteuid() == 0 else ("user",):
         for proc in (True, False):
-            way = ConfinementMethod(name, proc, "jailed")
-            why[f"{name}, {'own' if proc else 'no'} /proc"] = fault = probe_method(way)
-            if not fault:
-                return way
-    reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
+            method = ConfinementMethod(name, proc, "jailed")
+            failures[f"{name}, {'own' if proc else 'no'} /proc"] = failure = probe_method(method)
+            if not failure:
+                return method
+    reasons = "; ".join(f"{name}: {text}" for name, text in failures.items())
     raise IsolationError("agents cannot be confined on this machine", where=reasons, fix=FIX)
 
 
-def probe_method(way: ConfinementMethod) -> str:
+def probe_method(method: ConfinementMethod) -> str:
     """Run a probe that tries to escape; return the method's failures, "" if there is none."""
     if bubblewrap.bwrap_path() is None:
         return "bubblewrap is not installed"
@@ -72,48 +72,49 @@ def probe_method(way: ConfinementMethod) -> str:
         socket.create_server(("127.0.0.1", 0)) as port,
     ):
         layout = Layout(Path(folder) / "run")
-        cage = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
+        confinement = Confinement(layout, 0, SandboxSettings(), method.name, method.proc)
         layout.create_folders()
         layout.view.mkdir()
-        prepare_folders(cage)
+        prepare_folders(confinement)
         (layout.tree_folder(0) / ".culmen").mkdir(parents=True)
-        worktree.set_tree_owner(layout.work_folder(0), cage.owner)
+        worktree.set_tree_owner(layout.work_folder(0), confinement.owner)
         secret = Path(folder) / "secret"
         secret.write_text("secret")
         secret.chmod(0o644)
         targets = {
             "secret": str(secret),
-            "view": f"{cage.tree}/.culmen",
+            "view": f"{confinement.tree}/.culmen",
             "port": port.getsockname()[1],
         }
         probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
-        try:
-            done = subprocess.run(
-                confined_command(cage, probe),
-                env=agent_environment(cage, {}),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-                cwd="/",
-            )
-            broken = (
-                json.loads(done.stdout)
-                if done.returncode == 0
-                else [done.stderr.strip()[-300:] or "it ended early"]
-            )
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            broken = [f"{type(error).__name__}: {error}"]
-    return ", ".join(broken)
+        return ", ".join(_probe_failures(confinement, probe))
 
 
-def prepare_folders(cage: Confinement) -> None:
+def _probe_failures(confinement: Confinement, probe: Iterable[str]) -> list[str]:
+    try:
+        done = subprocess.run(
+            confined_command(confinement, probe),
+            env=agent_environment(confinement, {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+        )
+        if done.returncode != 0:
+            return [done.stderr.strip()[-300:] or "it ended early"]
+        return json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def prepare_folders(confinement: Confinement) -> None:
     """Create the folders that a confinement needs beside its tree; existing ones are kept.
 
     They lie side by side in a folder that no agent can write, so none can be replaced by a link.
     """
-    layout, agent = cage.layout, cage.agent
+    layout, agent = confinement.layout, confinement.agent
     for folder in (
         layout.home_folder(agent),
         layout.temporary_folder(agent),
@@ -129,7 +130,7 @@ def prepare_folders(cage: Confinement) -> None:
 TREE, HOME, GATEWAY = "/repo", "/home/agent", "/run/culmen/gateway"
 SCRIPTS = Path(__file__).parent / "scripts"
 MARK = "CULMEN_AGENT"  # variable that names a process's session, so that strays can be found
-PORT = 4180  # of the relay, in a network namespace of its own
+PORT = 4180  # port of the relay in the network namespace of a session
 _ETC_ONLINE = ("resolv.conf", "hosts", "ssl", "ca-certificates", "pki", "gai.conf", "host.conf")
 _FIRST_UID, _UIDS = 46_000, 19_000
 
@@ -138,14 +139,14 @@ _FIRST_UID, _UIDS = 46_000, 19_000
 class Confinement:
     """Confinement of one session.
 
-    way      "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
+    method   "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
     proc     True if a fresh /proc can be mounted
     """
 
     layout: Layout
     agent: int
     settings: SandboxSettings
-    way: str
+    method: str
     proc: bool = True
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -155,17 +156,17 @@ class Confinement:
     @property
     def tree(self) -> str:
         """The work tree's path as the agent sees it."""
-        return TREE if self.way else str(self.layout.tree_folder(self.agent).resolve())
+        return TREE if self.method else str(self.layout.tree_folder(self.agent).resolve())
 
     @property
     def home(self) -> str:
         """HOME as the agent sees it."""
-        return HOME if self.way else str(self.layout.home_folder(self.agent).resolve())
+        return HOME if self.method else str(self.layout.home_folder(self.agent).resolve())
 
     @property
     def owner(self) -> int | None:
         """The user that owns the agent's files; None for the current user."""
-        return uid_of(self.layout.run, self.agent) if self.way == "uid" else None
+        return uid_of(self.layout.run, self.agent) if self.method == "uid" else None
 
     @property
     def mark(self) -> str:
@@ -187,88 +188,94 @@ def uid_of(run: Path, agent: int) -> int:
 
 
 def agent_environment(
-    cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
+    confinement: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
 ) -> dict[str, str]:
     """The complete environment of an agent's process."""
     folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         "PATH": ":".join(dict.fromkeys(folders)),
-        "HOME": cage.home,
+        "HOME": confinement.home,
         "USER": "agent",
         "LOGNAME": "agent",
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "TMPDIR": "/tmp" if cage.way else str(cage.layout.temporary_folder(cage.agent).resolve()),
+        "TMPDIR": "/tmp"
+        if confinement.method
+        else str(confinement.layout.temporary_folder(confinement.agent).resolve()),
         "PYTHONDONTWRITEBYTECODE": "1",
         **extra,
-        MARK: cage.mark,
+        MARK: confinement.mark,
     }
 
 
-def confined_command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
+def confined_command(
+    confinement: Confinement, argv: Iterable[str], relay_port: int = 0
+) -> list[str]:
     """The complete command line that runs `argv` in the confinement.
 
     With `relay_port` its model calls are led to the gateway.
     """
     inner = list(argv)
-    if relay_port and cage.socket is not None:
-        where = GATEWAY if cage.way else str(cage.socket)
+    if relay_port and confinement.socket is not None:
+        where = GATEWAY if confinement.method else str(confinement.socket)
         relay = str(bubblewrap.PACKAGE / "agents" / "gateway" / "relay.py")
         inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
     limits = {
-        "uid": cage.owner,
+        "uid": confinement.owner,
         # unconfined, the limit would count all processes of the user
-        "processes": cage.settings.processes if cage.way else 0,
-        "file_mb": cage.settings.file_mb,
-        "die": not cage.way,
+        "processes": confinement.settings.processes if confinement.method else 0,
+        "file_mb": confinement.settings.file_mb,
+        "die": not confinement.method,
     }
     inner = [sys.executable, "-I", "-S", str(SCRIPTS / "launch.py"), json.dumps(limits), *inner]
-    return [*_bubblewrap_command(cage), "--", *inner] if cage.way else inner
+    return [*_bubblewrap_command(confinement), "--", *inner] if confinement.method else inner
 
 
-def _bubblewrap_command(cage: Confinement) -> list[str]:
-    line = [
-        bubblewrap.bwrap_path() or "bwrap",
-        "--die-with-parent",
-        "--new-session",
-        "--unshare-pid",
-        "--unshare-ipc",
-    ]
+def _namespace_options(confinement: Confinement) -> list[str]:
+    line = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
     line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
-    line += [] if cage.network else ["--unshare-net"]
-    if cage.way == "user":
-        line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-    else:
-        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    line += [] if confinement.network else ["--unshare-net"]
+    if confinement.method == "user":
+        return [*line, "--unshare-user", "--uid", "1000", "--gid", "1000"]
+    return [*line, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+
+
+def _bubblewrap_command(confinement: Confinement) -> list[str]:
+    line = [bubblewrap.bwrap_path() or "bwrap", *_namespace_options(confinement)]
     line += [
         *bubblewrap.system_arguments(),
         "--dev",
         "/dev",
-        *(["--proc", "/proc"] if cage.proc else []),
+        *(["--proc", "/proc"] if confinement.proc else []),
     ]
-    for name in _ETC_ONLINE if cage.network else ("ssl", "ca-certificates", "pki"):
+    for name in _ETC_ONLINE if confinement.network else ("ssl", "ca-certificates", "pki"):
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for folder, place in (
-        (cage.layout.temporary_folder, "/tmp"),
-        (cage.layout.shared_memory_folder, "/dev/shm"),
+    for folder, mount_point in (
+        (confinement.layout.temporary_folder, "/tmp"),
+        (confinement.layout.shared_memory_folder, "/dev/shm"),
     ):
-        line += ["--bind", str(folder(cage.agent)), place]
-    shown = (*bubblewrap.python_folders(), *cage.visible)
+        line += ["--bind", str(folder(confinement.agent)), mount_point]
+    shown = (*bubblewrap.python_folders(), *confinement.visible)
     line += bubblewrap.read_only_arguments(shown)
-    line += _mask_options(cage.hidden, shown)
+    line += _mask_options(confinement.hidden, shown)
     line += bubblewrap.parent_arguments(f"{HOME}/x", set())
     line += [
         "--bind",
-        str(cage.layout.home_folder(cage.agent)),
+        str(confinement.layout.home_folder(confinement.agent)),
         HOME,
         "--bind",
-        str(cage.layout.tree_folder(cage.agent)),
+        str(confinement.layout.tree_folder(confinement.agent)),
         TREE,
     ]
-    line += ["--ro-bind", str(cage.layout.view), f"{TREE}/{VIEW}"]
-    if cage.socket is not None:
-        line += [*bubblewrap.parent_arguments(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
+    line += ["--ro-bind", str(confinement.layout.view), f"{TREE}/{VIEW}"]
+    if confinement.socket is not None:
+        line += [
+            *bubblewrap.parent_arguments(GATEWAY, set()),
+            "--bind",
+            str(confinement.socket),
+            GATEWAY,
+        ]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", TREE]
 
 

@@ -101,12 +101,12 @@ def parse_request(data: bytes) -> QueueRequest:
     )
 
 
-def printable_text(text: str, most: int) -> str:
-    """A text cut to `most` characters, without characters that act on a terminal.
+def printable_text(text: str, limit: int) -> str:
+    """A text cut to `limit` characters, without characters that act on a terminal.
 
     Characters that cannot be stored as UTF-8 are replaced.
     """
-    kept = text[:most].encode("utf-8", "replace").decode("utf-8")
+    kept = text[:limit].encode("utf-8", "replace").decode("utf-8")
     return "".join(
         char for char in kept if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f")
     )
@@ -228,14 +228,14 @@ class RequestQueue:
                     )
                 }
         parts: dict[str, str] = {}
-        room = CANDIDATE_BYTES
+        bytes_left = CANDIDATE_BYTES
         for path, regular in safe.walk_folder(self._tree, names, CANDIDATE_FILES + 1):
             if not regular:
                 raise IntakeRefused("not_a_file")
             if len(parts) >= CANDIDATE_FILES:
                 raise IntakeRefused("too_many_files")
-            data = safe.read_regular_file(self._tree, path, room)
-            room -= len(data)
+            data = safe.read_regular_file(self._tree, path, bytes_left)
+            bytes_left -= len(data)
             parts[path.removeprefix("/".join(names) + "/")] = safe.decode_text(data)
         if not parts:
             raise IntakeRefused("empty")

@@ -8,13 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.agents.sandbox.layout import agent_tag
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage, total_usage
+
+if TYPE_CHECKING:
+    from culmen.agents.gateway.metering import Metering
+    from culmen.llm.spec import ModelSpec, Provider
 
 _BY_WIRE = {"messages": "anthropic", "responses": "openai", "chat": "openai", "gemini": "gemini"}
 NOTHING = Usage()
@@ -28,11 +32,14 @@ class SessionMeter:
     """
 
     def __init__(
-        self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]
+        self,
+        folder: Path,
+        models: tuple[str | Mapping[str, object] | None, str | None],
+        permit: Callable[[Usage], bool],
     ) -> None:
         self._folder, self._models, self._permit = folder, models, permit
-        self._gateway: Any = None
-        self._place = ""
+        self._gateway: Metering | None = None
+        self._socket_folder = ""
         self._tokens: dict[int, str] = {}
         self._alarms: dict[int, asyncio.Task[None]] = {}
         self._earlier: dict[int, Usage] = {}
@@ -40,7 +47,7 @@ class SessionMeter:
     @property
     def socket(self) -> Path | None:
         """The gateway's socket for sandboxes; None before the gateway is started."""
-        return Path(self._place) / "gateway" if self._place else None
+        return Path(self._socket_folder) / "gateway" if self._socket_folder else None
 
     async def open_account(
         self,
@@ -48,12 +55,12 @@ class SessionMeter:
         model: str,
         wires: tuple[str, ...],
         limits: Mapping[str, float],
-        ring: Callable[[], None],
+        on_exhausted: Callable[[], None],
     ) -> tuple[str, str]:
         """A token for this agent, and the name of the model to request ("" for its own default).
 
-        `ring` is called when a budget is spent. The token is "" if no model is configured. Raises
-        UserError for a model without an address, key or price.
+        `on_exhausted` is called when a budget is spent. The token is "" if no model is configured.
+        Raises UserError for a model without an address, key or price.
         """
         answering, name = self._answering_model(model, wires)
         if answering is None:
@@ -66,7 +73,7 @@ class SessionMeter:
             agent_tag(agent), budget=budget, models={"*": answering}
         )
         self._alarms[agent] = asyncio.create_task(
-            self._ring_when_exhausted(self._tokens[agent], ring)
+            self._report_exhaustion(self._tokens[agent], on_exhausted)
         )
         return self._tokens[agent], name
 
@@ -76,7 +83,9 @@ class SessionMeter:
             self._earlier[agent] = (
                 NOTHING if agent in self._tokens else transcript_usage(self._transcript_file(agent))
             )
-        live = self._gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
+        live = (
+            self._running_gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
+        )
         return self._earlier[agent] + live
 
     def load_earlier_usage(self, agent: int) -> None:
@@ -86,21 +95,23 @@ class SessionMeter:
     def mark_reported(self, agent: int) -> None:
         """Note that the usage so far was reported, so that it no longer counts as pending."""
         if agent in self._tokens:
-            self._gateway.take(self._tokens[agent])
+            self._running_gateway.take(self._tokens[agent])
 
     def refusing_limit(self, agent: int) -> str:
         """Limit that refused the agent's last request.
 
         The agent's limits are calls | tokens | dollars, the run's is budget; "" if none did.
         """
-        word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
-        return "budget" if word == "run" else word
+        if agent not in self._tokens:
+            return ""
+        limit = self._running_gateway.report(self._tokens[agent]).stopped
+        return "budget" if limit == "run" else limit
 
     async def close_account(self, agent: int) -> None:
         """Refuse further calls of this agent; return when all its calls are counted."""
         if agent in self._tokens:
-            self._gateway.close(self._tokens[agent])
-            await self._gateway.settled(self._tokens[agent])
+            self._running_gateway.close(self._tokens[agent])
+            await self._running_gateway.settled(self._tokens[agent])
 
     async def close(self) -> None:
         """Stop the gateway."""
@@ -110,25 +121,33 @@ class SessionMeter:
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.__aexit__(None, None, None)
-        if self._place:
-            shutil.rmtree(self._place, ignore_errors=True)
-            self._place = ""
+        if self._socket_folder:
+            shutil.rmtree(self._socket_folder, ignore_errors=True)
+            self._socket_folder = ""
 
-    async def _start_gateway(self) -> Any:
+    @property
+    def _running_gateway(self) -> Metering:
+        assert self._gateway is not None  # accounts are opened after its start
+        return self._gateway
+
+    async def _start_gateway(self) -> Metering:
         from culmen.agents.gateway.metering import Metering
 
-        self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
+        # paths of sockets must be short
+        self._socket_folder = tempfile.mkdtemp(prefix="culmen-gateway-")
         gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
         started = await gateway.__aenter__()
         # its folder is closed to other users: only sandboxes with the socket mounted reach it
-        os.chmod(f"{self._place}/gateway", 0o666)
+        os.chmod(f"{self._socket_folder}/gateway", 0o666)
         return started
 
-    async def _ring_when_exhausted(self, token: str, ring: Callable[[], None]) -> None:
-        await self._gateway.exhausted(token)
-        ring()
+    async def _report_exhaustion(self, token: str, on_exhausted: Callable[[], None]) -> None:
+        await self._running_gateway.exhausted(token)
+        on_exhausted()
 
-    def _answering_model(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
+    def _answering_model(
+        self, model: str, wires: tuple[str, ...]
+    ) -> tuple[ModelSpec | Provider | None, str]:
         """The model or provider that answers an agent, and the name to request.
 
         It is the agent's own model, else the run's, else the provider for which the program is
@@ -139,16 +158,16 @@ class SessionMeter:
 
         text, file = self._models
         if model:
-            found = ModelBook(file).model(model)
-            return found, found.model
+            choice = ModelBook(file).model(model)
+            return choice, choice.model
         if text and text != "offline":
-            found = ModelBook(file).parse_roles(text).pick_model("agent", 0)
-            return (found, found.model) if isinstance(found, ModelSpec) else (None, "")
+            choice = ModelBook(file).parse_roles(text).pick_model("agent", 0)
+            return (choice, choice.model) if isinstance(choice, ModelSpec) else (None, "")
         if len(wires) == 1:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
             if provider.key.is_needed and not provider.key.is_available():
                 raise UserError(
-                    "no model is named, and there is no key for the program's own provider",
+                    "no model is named, and the key for the program's own provider is missing",
                     where=provider.name,
                     fix="--model MODEL, or set the provider's key",
                 )
@@ -161,17 +180,17 @@ class SessionMeter:
 
 def transcript_usage(file: Path) -> Usage:
     """Usage in a transcript of the gateway; torn lines are skipped."""
-    found: list[Usage] = []
+    usages: list[Usage] = []
     try:
         with file.open("rb") as rows:
             for row in rows:
                 try:
-                    found.append(msgspec.json.decode(row, type=_Row).usage)
+                    usages.append(msgspec.json.decode(row, type=_Row).usage)
                 except msgspec.DecodeError:
                     continue
     except FileNotFoundError:
         return NOTHING
-    return total_usage(found)
+    return total_usage(usages)
 
 
 class _Row(msgspec.Struct, frozen=True):

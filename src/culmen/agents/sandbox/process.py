@@ -13,9 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from culmen.agents.adapters import Adapter, AgentJob, Parting, Pipes, ProgramDialogue, ProgramEvent
-from culmen.agents.sandbox import confinement, safe
-from culmen.agents.sandbox import confinement as sandbox
-from culmen.agents.sandbox.confinement import MARK
+from culmen.agents.sandbox import safe
+from culmen.agents.sandbox.confinement import (
+    MARK,
+    Confinement,
+    agent_environment,
+    confined_command,
+    port_of,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.settings import WORD_CHARS, SandboxSettings
 from culmen.core.errors import UserError
@@ -44,7 +50,7 @@ class SandboxProcess:
         stdin: bool = False,
         cwd: Path | None = None,
     ) -> SandboxProcess:
-        """Start a command line made by `sandbox.command`.
+        """Start a command line made by `confined_command`.
 
         `cwd` is the folder for a command that is not confined. Raises OSError.
         """
@@ -156,7 +162,7 @@ async def watch_limits(
 
     Returns "stopped" when the run no longer goes on, and "" when the process has ended by itself.
     """
-    places, next_disk = tuple(folders), time.monotonic()
+    folders, next_disk = tuple(folders), time.monotonic()
     while not over():
         if not going():
             return "stopped"
@@ -168,20 +174,20 @@ async def watch_limits(
         if await asyncio.to_thread(count_descendants, pid, settings.processes) > settings.processes:
             return "processes"
         if time.monotonic() >= next_disk:
-            if await asyncio.to_thread(disk_bytes, places) > settings.disk_mb << 20:
+            if await asyncio.to_thread(disk_bytes, folders) > settings.disk_mb << 20:
                 return "disk"
             next_disk = time.monotonic() + _LOOK_AT_DISK
         await asyncio.sleep(_LOOK)
     return ""
 
 
-def count_descendants(pid: int, most: int) -> int:
-    """Number of descendants of `pid`; counting stops just above `most`."""
+def count_descendants(pid: int, limit: int) -> int:
+    """Number of descendants of `pid`; counting stops just above `limit`."""
     count, queue = 0, [pid]
-    while queue and count <= most:
-        found = procfs.child_pids(queue.pop())
-        count += len(found)
-        queue += found
+    while queue and count <= limit:
+        children = procfs.child_pids(queue.pop())
+        count += len(children)
+        queue += children
     return count
 
 
@@ -195,8 +201,8 @@ def disk_bytes(folders: Iterable[Path]) -> float:
         queue = [str(folder)]
         while queue:
             try:
-                with os.scandir(queue.pop()) as found:
-                    for entry in found:
+                with os.scandir(queue.pop()) as directory:
+                    for entry in directory:
                         entries += 1
                         if entry.is_dir(follow_symlinks=False):
                             queue.append(entry.path)
@@ -218,22 +224,27 @@ _FAREWELL = 2.0  # seconds for an adapter to finish reading after its program ha
 class ProgramHost:
     """Host of one adapter's program.
 
-    `ring` is called when the program has ended; `going` returns True while the run goes on.
+    `on_end` is called when the program has ended; `going` returns True while the run goes on.
     """
 
     def __init__(
         self,
-        cage: sandbox.Confinement,
+        confinement: Confinement,
         adapter: Adapter,
         job: AgentJob,
         transcript: Path,
-        ring: Callable[[], None],
+        on_end: Callable[[], None],
         going: Callable[[], bool],
     ) -> None:
-        self._cage, self._adapter, self._job, self._file = cage, adapter, job, transcript
-        self._ring, self._going = ring, going
+        self._confinement, self._adapter, self._job, self._file = (
+            confinement,
+            adapter,
+            job,
+            transcript,
+        )
+        self._on_end, self._going = on_end, going
         self._running: SandboxProcess | None = None
-        self._talk: ProgramDialogue | None = None
+        self._dialogue: ProgramDialogue | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._began = self.life = time.monotonic()
         self._claims: dict[str, float] = {}
@@ -248,17 +259,21 @@ class ProgramHost:
         Raises UserError if it is not installed, OSError if it cannot be started.
         """
         plan = self._adapter.plan(self._job)
-        cage = self._cage = replace(self._cage, visible=plan.visible, network=plan.network)
-        confinement.prepare_folders(cage)
+        confinement = self._confinement = replace(
+            self._confinement, visible=plan.visible, network=plan.network
+        )
+        prepare_folders(confinement)
         for path, text in plan.files.items():
-            home = cage.layout.home_folder(cage.agent)
-            await asyncio.to_thread(safe.write_regular_file, home, path, text.encode(), cage.owner)
-        port = sandbox.port_of(self._job.base_url)
-        line = sandbox.confined_command(cage, plan.argv, port)
-        env = sandbox.agent_environment(cage, plan.environment, plan.path)
-        cwd = None if cage.way else Path(cage.tree)
+            home = confinement.layout.home_folder(confinement.agent)
+            await asyncio.to_thread(
+                safe.write_regular_file, home, path, text.encode(), confinement.owner
+            )
+        port = port_of(self._job.base_url)
+        line = confined_command(confinement, plan.argv, port)
+        env = agent_environment(confinement, plan.environment, plan.path)
+        cwd = None if confinement.method else Path(confinement.tree)
         self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
-        self._talk = self._adapter.talk(running.pipes, self._job, self._on_event)
+        self._dialogue = self._adapter.open_dialogue(running.pipes, self._job, self._on_event)
         self.parting, self.life = None, time.monotonic()
         self._tasks = [
             asyncio.create_task(self._run_dialogue(running)),
@@ -291,19 +306,19 @@ class ProgramHost:
 
         Return False if that is not possible.
         """
-        if self.has_ended or self._talk is None:
+        if self.has_ended or self._dialogue is None:
             return False
         self.life = time.monotonic()
-        if self._adapter.nudges and await self._talk.interrupt_with(text):
+        if self._adapter.nudges and await self._dialogue.interrupt_with(text):
             return True
-        if not self._adapter.resumes or not self._talk.session:
+        if not self._adapter.resumes or not self._dialogue.session:
             return False
         self._again = True
         try:
             await self._stop_process()
             self._claims = self.claimed_usage
             self._job = replace(
-                self._job, resume=self._talk.session, prompt=text, claimed=self._claims
+                self._job, resume=self._dialogue.session, prompt=text, claimed=self._claims
             )
             await self.start()
         except (UserError, OSError) as error:
@@ -311,7 +326,7 @@ class ProgramHost:
         finally:
             self._again = False
         if self.has_ended:
-            self._ring()
+            self._on_end()
         return not self.has_ended
 
     async def end(self, cause: str = "") -> None:
@@ -319,7 +334,7 @@ class ProgramHost:
         if not self.has_ended:
             self.cause = self.cause or cause
         await self._stop_process()
-        self._ring()
+        self._on_end()
 
     async def _stop_process(self) -> None:
         running, self._running = self._running, None
@@ -338,20 +353,20 @@ class ProgramHost:
             self.parting = Parting("crashed", why=self.cause)
 
     async def _run_dialogue(self, running: SandboxProcess) -> None:
-        assert self._talk is not None
-        parting = await self._talk.run()
+        assert self._dialogue is not None
+        parting = await self._dialogue.run()
         if self._running is running:  # the program has ended by itself
             await asyncio.shield(running.end())
         self.parting = self.parting or parting
         self._write_event(ProgramEvent("life", f"ended: {parting.ended} {parting.why}"), force=True)
-        self._ring()
+        self._on_end()
 
     async def _enforce_limits(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        folders = [self._confinement.layout.work_folder(self._confinement.agent)]
         cause = await watch_limits(
             running.pid,
             folders,
-            self._cage.settings,
+            self._confinement.settings,
             self._going,
             lambda: self.has_ended or running.has_ended,
         )
@@ -363,7 +378,7 @@ class ProgramHost:
         """Keep the error of a task: a bug in culmen must not look like a silent agent."""
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
-            self._ring()
+            self._on_end()
 
     def _on_event(self, sign: ProgramEvent) -> None:
         if sign.kind != "trouble":

@@ -76,7 +76,7 @@ def run_git(folder: Path, *words: str, data: bytes | None = None, bare: bool = T
         raise Unavailable(
             f"git {words[0]} failed: {what}",
             where=str(folder),
-            fix="mend it, then: culmen resume RUN",
+            fix="repair the repository, then: culmen resume RUN",
         )
     return done.stdout
 
@@ -115,28 +115,28 @@ class SharedRepository:
         """True if the repository has this commit."""
         if not re.fullmatch("[0-9a-f]{40,64}", commit):
             return False
-        said = run_git(
+        output = run_git(
             self.folder, "cat-file", "--batch-check", data=commit.encode() + b"\n"
         ).decode()
-        return said.split()[1:2] == ["commit"]
+        return output.split()[1:2] == ["commit"]
 
     def content_names(self, commit: str) -> dict[str, str]:
         """Content names of a commit's files, by path."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for entry in run_git(self.folder, "ls-tree", "-r", "-z", "--full-tree", commit).split(
             b"\0"
         ):
-            about, _, path = entry.partition(b"\t")
+            description, _, path = entry.partition(b"\t")
             if path:
-                found[path.decode("utf-8", "surrogateescape")] = about.split()[2].decode()
-        return found
+                names[path.decode("utf-8", "surrogateescape")] = description.split()[2].decode()
+        return names
 
     def read_contents(self, names: Iterable[str]) -> dict[str, bytes]:
         """Bytes of contents, by name."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        data, found, at = (
+        data, contents, at = (
             run_git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"),
             {},
             0,
@@ -149,9 +149,9 @@ class SharedRepository:
                     f"the repository lacks {name}", where=str(self.folder), fix="restore the folder"
                 )
             size = int(words[2])
-            found[name] = data[end + 1 : end + 1 + size]
+            contents[name] = data[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
-        return found
+        return contents
 
     def write_commit(
         self,
@@ -312,11 +312,11 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes:
     old = _terminated_lines(base)
     sides = [_line_edits(old, _terminated_lines(text)) for text in (ours, theirs)]
     out: list[str] = []
-    for place in range(len(old) + 1):
-        first, second = (side.inserted.get(place, []) for side in sides)
+    for position in range(len(old) + 1):
+        first, second = (side.inserted.get(position, []) for side in sides)
         out += first if first == second else [*first, *second]
-        if place < len(old) and not any(place in side.removed for side in sides):
-            out.append(old[place])
+        if position < len(old) and not any(position in side.removed for side in sides):
+            out.append(old[position])
     return "".join(out).encode("utf-8", "surrogateescape")
 
 

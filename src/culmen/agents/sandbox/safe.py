@@ -74,7 +74,7 @@ def open_folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
 def read_regular_file(root: Path | str, path: str, limit: int) -> bytes:
     """Bytes of a regular file.
 
-    Raises IntakeRefused: as `split` and `folder`, and not_a_file, hard_link, too_large.
+    Raises IntakeRefused: as `split_path` and `open_folder`, and not_a_file, hard_link, too_large.
     """
     *way, name = split_path(path)
     with open_folder(root, tuple(way)) as fd:
@@ -82,7 +82,7 @@ def read_regular_file(root: Path | str, path: str, limit: int) -> bytes:
 
 
 def read_at(fd: int, name: str, limit: int) -> bytes:
-    """Bytes of a regular file in an open folder; see `read`."""
+    """Bytes of a regular file in an open folder; see `read_regular_file`."""
     try:
         # before opening, which may act on a device
         _check_regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)
@@ -154,12 +154,12 @@ def decode_text(data: bytes) -> str:
 def walk_folder(
     root: Path | str,
     names: tuple[str, ...] = (),
-    most: int = 10_000,
+    limit: int = 10_000,
     skip: Callable[[tuple[str, ...]], bool] = lambda _: False,
 ) -> Iterator[tuple[str, bool]]:
     """Paths below a folder, and True for each regular file; links are not followed.
 
-    Folders for which `skip` returns True are not entered. After `most` entries the walk ends with
+    Folders for which `skip` returns True are not entered. After `limit` entries the walk ends with
     the path "...", False.
     """
     count = 0
@@ -168,7 +168,7 @@ def walk_folder(
         here = queue.pop()
         try:
             with open_folder(root, here) as fd:
-                entries = _folder_entries(fd, most - count + 1)
+                entries = _folder_entries(fd, limit - count + 1)
         except IntakeRefused:
             yield "/".join(here), False
             continue
@@ -177,7 +177,7 @@ def walk_folder(
             if skip(way):
                 continue
             count += 1
-            if count > most:
+            if count > limit:
                 yield "...", False
                 return
             if not is_safe_name(name):  # the name appears in reports and must not act on a terminal
@@ -188,17 +188,17 @@ def walk_folder(
                 yield "/".join(way), stat.S_ISREG(mode)
 
 
-def _folder_entries(fd: int, most: int) -> list[tuple[str, int]]:
-    found = []
+def _folder_entries(fd: int, limit: int) -> list[tuple[str, int]]:
+    listing = []
     with os.scandir(fd) as entries:
         for entry in entries:
-            if len(found) >= most:
+            if len(listing) >= limit:
                 break
             try:
-                found.append((entry.name, entry.stat(follow_symlinks=False).st_mode))
+                listing.append((entry.name, entry.stat(follow_symlinks=False).st_mode))
             except OSError:  # removed in the meantime
                 continue
-    return sorted(found)
+    return sorted(listing)
 
 
 def _open_entry(name: str, flags: int, fd: int) -> int:

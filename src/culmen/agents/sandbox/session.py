@@ -14,15 +14,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from culmen.agents.adapters import Adapter, AgentJob, catalog, programs
-from culmen.agents.sandbox import confinement, repository, safe, worktree
-from culmen.agents.sandbox import confinement as sandbox
 from culmen.agents.sandbox import layout as records
-from culmen.agents.sandbox.confinement import ConfinementMethod
+from culmen.agents.sandbox import repository, safe, worktree
+from culmen.agents.sandbox.confinement import (
+    PORT,
+    Confinement,
+    ConfinementMethod,
+    free_port,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import QueueScan, RequestQueue, printable_text
 from culmen.agents.sandbox.layout import QUEUE, Layout, RecordLog, agent_tag
 from culmen.agents.sandbox.meter import SessionMeter
@@ -32,6 +36,7 @@ from culmen.agents.sandbox.tools import SandboxTools
 from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import Custom
+from culmen.core.json import JsonObject
 from culmen.core.session import (
     Done,
     Ended,
@@ -52,14 +57,14 @@ from culmen.evaluate.jail.kernel import libc
 class AgentSession:
     """The session of one agent, restored from the records of an earlier process."""
 
-    def __init__(self, place: SessionContext, agent: int) -> None:
-        self._place, self.agent = place, agent
-        self._control = place.layout.control_folder(agent)
-        self._waiting = SessionWaits(place, agent, self._control / "waits.jsonl")
+    def __init__(self, context: SessionContext, agent: int) -> None:
+        self._context, self.agent = context, agent
+        self._control = context.layout.control_folder(agent)
+        self._waits = SessionWaits(context, agent, self._control / "waits.jsonl")
         self._tools: SandboxTools | None = None
         self._opened = records.read_record(self._control / "opened.json")
         if self._opened is not None:
-            self._waiting.kind, self._waiting.limits = self._opened["kind"], self._opened["limits"]
+            self._waits.kind, self._waits.limits = self._opened["kind"], self._opened["limits"]
 
     @property
     def is_open(self) -> bool:
@@ -67,96 +72,94 @@ class AgentSession:
         return self._opened is not None
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> JsonObject:
         """The record of the session's opening."""
         return self._opened or {}
 
-    async def open(self, ask: Open, files: Mapping[str, bytes], base: str) -> Opened:
+    async def open(self, request: Open, files: Mapping[str, bytes], base: str) -> Opened:
         """Create the work tree from `files` and start the program.
 
         A session that is open stays unchanged.
         """
         if self._opened is not None:
             return msgspec.convert(self._opened["opened"], Opened)
-        place, layout = self._place, self._place.layout
-        adapter = None if ask.kind in NO_PROCESS else _adapter_or_fault(ask.kind)
+        context = self._context
+        adapter = None if request.kind in NO_PROCESS else _adapter_or_fault(request.kind)
         if isinstance(adapter, str):
             return Opened(base, fault=adapter)
-        cage = self._confinement()
+        confinement = self._confinement()
         texts = worktree.tree_files(
-            {path: text for path, text in ask.texts.items() if path not in worktree.VIEWED}
+            {path: text for path, text in request.texts.items() if path not in worktree.VIEWED}
         )
-        view = None if place.way.name else layout.view
-        await asyncio.to_thread(shutil.rmtree, layout.work_folder(self.agent), True)
-        layout.tree_folder(self.agent).parent.mkdir(parents=True)
-        confinement.prepare_folders(cage)
-        if view is not None:
-            # unconfined agents may have written into the view
-            await asyncio.to_thread(place.view.restore)
-        await asyncio.to_thread(
-            worktree.create_work_tree,
-            layout.tree_folder(self.agent),
-            self.agent,
-            {**files, **texts},
-            None,
-            view,
-        )
-        await asyncio.to_thread(worktree.set_tree_owner, layout.work_folder(self.agent), cage.owner)
-        place.meter.load_earlier_usage(self.agent)
-        opened = Opened(base, place.way.isolation)
+        await asyncio.to_thread(self._create_folders, confinement, {**files, **texts})
+        context.meter.load_earlier_usage(self.agent)
+        opened = Opened(base, context.method.isolation)
         if adapter is not None:
-            opened = await self._start_program(adapter, ask, cage, opened)
+            opened = await self._start_program(adapter, request, confinement, opened)
             if opened.fault:
                 return opened
-        put = {path: repository.blob_name(data) for path, data in texts.items()}
+        text_names = {path: repository.blob_name(data) for path, data in texts.items()}
         self._opened = {
             "opened": to_plain_data(opened),
-            "kind": ask.kind,
-            "limits": ask.limits,
-            "texts": put,
+            "kind": request.kind,
+            "limits": request.limits,
+            "texts": text_names,
             "base": base,
         }
         records.write_record(self._control / "opened.json", self._opened)
-        self._waiting.kind, self._waiting.limits = ask.kind, dict(ask.limits)
+        self._waits.kind, self._waits.limits = request.kind, dict(request.limits)
         return opened
 
-    async def wait(self, ask: Wait) -> Custom:
+    def _create_folders(self, confinement: Confinement, files: Mapping[str, bytes]) -> None:
+        """Replace the agent's folders by fresh ones, with `files` in the work tree."""
+        layout = self._context.layout
+        view = None if self._context.method.name else layout.view
+        shutil.rmtree(layout.work_folder(self.agent), True)
+        layout.tree_folder(self.agent).parent.mkdir(parents=True)
+        prepare_folders(confinement)
+        if view is not None:
+            # unconfined agents may have written into the view
+            self._context.view.restore()
+        worktree.create_work_tree(layout.tree_folder(self.agent), self.agent, files, None, view)
+        worktree.set_tree_owner(layout.work_folder(self.agent), confinement.owner)
+
+    async def wait(self, request: Wait) -> Custom:
         """Wait until there is an event to report."""
-        return await self._waiting.wait(ask)
+        return await self._waits.wait(request)
 
     async def use_tool(self, call: Tool) -> Custom:
         """Make one tool call."""
         if self._tools is None:
             self._tools = SandboxTools(
-                self._confinement(), self._control / "tools.jsonl", self._place.going
+                self._confinement(), self._control / "tools.jsonl", self._context.going
             )
         return Custom(to_plain_data(await self._tools.answer_call(call)))
 
-    async def nudge(self, ask: Nudge) -> Custom:
+    async def nudge(self, request: Nudge) -> Custom:
         """Send a message to the program; after a crash it has none, and nothing is sent."""
-        self._waiting.restart_idle_clock()
-        host = self._waiting.host
-        delivered = host is not None and await host.nudge(ask.text)
+        self._waits.restart_idle_clock()
+        host = self._waits.host
+        delivered = host is not None and await host.nudge(request.text)
         return Custom(to_plain_data(Done(delivered)))
 
     def on_results_written(self) -> None:
         """Restart the idle clock because results were written for the agent."""
-        self._waiting.restart_idle_clock()
+        self._waits.restart_idle_clock()
 
     @property
     def can_read_answers(self) -> bool:
         """True if the program may still read an answer."""
-        host = self._waiting.host
-        return self._waiting.over is None and (host is None or not host.has_ended)
+        host = self._waits.host
+        return self._waits.over is None and (host is None or not host.has_ended)
 
-    async def end(self, ask: EndSession) -> Custom:
+    async def end(self, request: EndSession) -> Custom:
         """End every process; return the texts that it left and the usage since the last wait."""
         known = records.read_record(self._control / "ended.json")
         if known is not None:
             return Custom(known["ended"], msgspec.convert(known["usage"], Usage))
-        await self.stop(ask.reason)
-        await self._place.meter.close_account(self.agent)
-        usage, host = self._waiting.unreported_usage(), self._waiting.host
+        await self.stop(request.reason)
+        await self._context.meter.close_account(self.agent)
+        usage, host = self._waits.unreported_usage(), self._waits.host
         ended = Ended(
             self._read_left_text(repository.SHARED),
             self._read_left_text(f"notes/{agent_tag(self.agent)}.md"),
@@ -169,59 +172,72 @@ class AgentSession:
             "time": int(time.time()),
         }
         records.write_record(self._control / "ended.json", known)
-        self._place.meter.mark_reported(self.agent)
+        self._context.meter.mark_reported(self.agent)
         return Custom(known["ended"], usage)
 
     async def stop(self, reason: str) -> None:
         """End every process; waits in flight return."""
-        self._waiting.over = self._waiting.over or Waited(ended="finished", word=reason)
-        if self._waiting.host is not None:
-            await self._waiting.host.end(reason)
+        self._waits.over = self._waits.over or Waited(ended="finished", word=reason)
+        if self._waits.host is not None:
+            await self._waits.host.end(reason)
         if self._tools is not None:
             await self._tools.end()
-        self._waiting.wake_wait()
+        self._waits.wake_wait()
 
     async def close(self) -> None:
         """Close all resources; keep the records."""
-        if self._waiting.host is not None:
-            await self._waiting.host.end("stopped")
+        if self._waits.host is not None:
+            await self._waits.host.end("stopped")
         if self._tools is not None:
             await self._tools.close()
             self._tools = None
-        await self._waiting.close()
+        await self._waits.close()
 
-    def _confinement(self) -> sandbox.Confinement:
-        place = self._place
-        return sandbox.Confinement(
-            place.layout,
+    def _confinement(self) -> Confinement:
+        context = self._context
+        return Confinement(
+            context.layout,
             self.agent,
-            place.settings,
-            place.way.name,
-            place.way.proc,
-            hidden=place.hidden_paths,
-            socket=place.meter.socket,
+            context.settings,
+            context.method.name,
+            context.method.proc,
+            hidden=context.hidden_paths,
+            socket=context.meter.socket,
         )
 
     async def _start_program(
-        self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened
+        self, adapter: Adapter, request: Open, confinement: Confinement, opened: Opened
     ) -> Opened:
         """Start the program; a failure is the `fault` of the result and is not raised."""
-        meter, layout = self._place.meter, self._place.layout
+        meter, layout = self._context.meter, self._context.layout
         try:
-            token, model = "", ask.model
+            token, model = "", request.model
             if adapter.metered:
                 token, model = await meter.open_account(
-                    self.agent, ask.model, adapter.wires, ask.limits, self._waiting.wake_wait
+                    self.agent, request.model, adapter.wires, request.limits, self._waits.wake_wait
                 )
-            port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
+            port = (PORT if confinement.method else free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
-            job = AgentJob(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
+            job = AgentJob(
+                confinement.tree,
+                confinement.home,
+                request.prompt,
+                model,
+                url,
+                token,
+                limits=request.limits,
+            )
             file = layout.transcript_file(self.agent)
             host = ProgramHost(
-                self._confinement(), adapter, job, file, self._waiting.wake_wait, self._place.going
+                self._confinement(),
+                adapter,
+                job,
+                file,
+                self._waits.wake_wait,
+                self._context.going,
             )
             await host.start()
-            self._waiting.host = host
+            self._waits.host = host
             version = await asyncio.to_thread(_adapter_version, adapter)
         except (UserError, OSError) as error:
             return msgspec.structs.replace(opened, fault=" ".join(str(error).split()))
@@ -230,15 +246,15 @@ class AgentSession:
     def _read_left_text(self, path: str) -> str:
         try:
             data = safe.read_regular_file(
-                self._place.layout.tree_folder(self.agent), path, LEFT_CHARS * 4
+                self._context.layout.tree_folder(self.agent), path, LEFT_CHARS * 4
             )
         except (safe.IntakeRefused, OSError):
             return ""
         return printable_text(data.decode("utf-8", "replace"), LEFT_CHARS)
 
     def _transcript_path(self) -> str:
-        file = self._place.layout.transcript_file(self.agent)
-        return str(file.relative_to(self._place.layout.run)) if file.exists() else ""
+        file = self._context.layout.transcript_file(self.agent)
+        return str(file.relative_to(self._context.layout.run)) if file.exists() else ""
 
 
 def _adapter_or_fault(kind: str) -> Adapter | str:
@@ -259,7 +275,7 @@ def _adapter_version(adapter: Adapter) -> str:
 # Events of a session, one wait after another; each wait has one fixed answer.
 
 _POLL = 1.0  # seconds between scans of the queue without a notification
-_REPORT = 10.0  # seconds until new usage is reported, at most
+_REPORT = 10.0  # longest delay in seconds until new usage is reported
 NO_PROCESS = ("builtin", "offline")
 
 
@@ -270,31 +286,35 @@ class SessionWaits:
     its opening; `kind` is "" before it.
     """
 
-    def __init__(self, place: SessionContext, agent: int, log: Path) -> None:
-        self._place, self._agent = place, agent
+    def __init__(self, context: SessionContext, agent: int, log: Path) -> None:
+        self._context, self._agent = context, agent
         self._log = RecordLog(log)
-        told = [one for wait in self._log.records for one in wait["waited"].get("experiments", ())]
-        self._handed = {one["ticket"] for one in told}
+        experiments = [
+            experiment
+            for wait in self._log.records
+            for experiment in wait["waited"].get("experiments", ())
+        ]
+        self._handed = {experiment["ticket"] for experiment in experiments}
         self._queue = RequestQueue(
-            place.layout.tree_folder(agent),
+            context.layout.tree_folder(agent),
             agent,
-            place.only_part,
-            sum(bool(one.get("fault")) for one in told),
+            context.only_part,
+            sum(bool(experiment.get("fault")) for experiment in experiments),
         )
         # earlier waits are in the journal: only the last one can be repeated
         del self._log.records[:-1]
         self._changed = asyncio.Event()
-        self._bell: DirectoryWatcher | None = None
+        self._watcher: DirectoryWatcher | None = None
         self._unreported, self._quiet = 0.0, time.monotonic()
         self.host: ProgramHost | None = None
         self.kind, self.limits = "", dict[str, float]()
         self.over: Waited | None = None
         self._settling: asyncio.Future[None] | None = None
 
-    async def wait(self, ask: Wait) -> Custom:
+    async def wait(self, request: Wait) -> Custom:
         """Wait until there is an event to report; a repeated wait has the same answer."""
         for record in self._log.records:
-            if record["nth"] == ask.nth:
+            if record["nth"] == request.nth:
                 return Custom(record["waited"], msgspec.convert(record["usage"], Usage))
         if self._settling is not None:
             await self._settling
@@ -308,16 +328,16 @@ class SessionWaits:
         usage = self.unreported_usage()
         total = msgspec.to_builtins(self._reported_usage() + usage)
         record = {
-            "nth": ask.nth,
+            "nth": request.nth,
             "waited": to_plain_data(waited),
             "usage": msgspec.to_builtins(usage),
             "total": total,
         }
         self._log.append_record(record, sync=False)
         del self._log.records[:-1]
-        self._handed.update(one.ticket for one in waited.experiments)
+        self._handed.update(experiment.ticket for experiment in waited.experiments)
         self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle_requests, done))
-        self._place.meter.mark_reported(self._agent)
+        self._context.meter.mark_reported(self._agent)
         self._unreported = 0.0
         return Custom(record["waited"], usage)
 
@@ -342,23 +362,23 @@ class SessionWaits:
         """Usage that no wait has reported."""
         if self.kind in ("", *NO_PROCESS):
             return Usage()
-        return self._place.meter.usage(self._agent) - self._reported_usage()
+        return self._context.meter.usage(self._agent) - self._reported_usage()
 
     async def close(self) -> None:
         """Close all resources; keep the records."""
         if self._settling is not None:
             await self._settling
             self._settling = None
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
         self._log.close()
 
     async def _next_event(self) -> tuple[Waited, list[str]]:
         """The next event, and the requests that it settles."""
-        if self._bell is None:
-            self._bell = DirectoryWatcher(
-                self._place.layout.tree_folder(self._agent) / QUEUE, self.wake_wait
+        if self._watcher is None:
+            self._watcher = DirectoryWatcher(
+                self._context.layout.tree_folder(self._agent) / QUEUE, self.wake_wait
             )
         while True:
             self._changed.clear()
@@ -368,8 +388,8 @@ class SessionWaits:
             batch = await asyncio.to_thread(
                 self._queue.scan_requests, self._handed.__contains__, patient
             )
-            if told := self._queue_event(batch):
-                return told, batch.taken
+            if event := self._queue_event(batch):
+                return event, batch.taken
             await asyncio.to_thread(self._queue.remove_requests, batch.taken)
             if over is not None and not batch.taken:
                 self.over = over
@@ -381,12 +401,12 @@ class SessionWaits:
                 return Waited(idle=idle), []
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
-                    self._changed.wait(), _POLL if self._bell.works else _POLL / 20
+                    self._changed.wait(), _POLL if self._watcher.works else _POLL / 20
                 )
 
     def _queue_event(self, batch: QueueScan) -> Waited | None:
         """The event in a scan of the queue; None if there is none."""
-        self._place.view.publish_refusals(self._agent, batch.refused)
+        self._context.view.publish_refusals(self._agent, batch.refused)
         if batch.finish is not None:
             self.over = Waited(ended="finished", word=batch.finish)
         if not (batch.experiments or batch.reports or batch.finish is not None):
@@ -406,7 +426,7 @@ class SessionWaits:
         if not host.has_ended:
             if cause := self._reached_limit(host):
                 self.over = Waited(ended=cause)
-                self._ending = asyncio.ensure_future(host.end(cause))  # which rings
+                self._ending = asyncio.ensure_future(host.end(cause))  # which wakes this wait
             return None
         return self._program_end(host)
 
@@ -423,14 +443,14 @@ class SessionWaits:
         """The limit that this session has reached; "" if none."""
         if host.seconds >= self.limits.get("seconds", float("inf")):
             return "seconds"
-        return self._place.meter.refusing_limit(self._agent)
+        return self._context.meter.refusing_limit(self._agent)
 
     def _idle_seconds(self) -> float | None:
         """Seconds without a sign of life if they reach the limit; else None.
 
         An agent that waits for results does not idle.
         """
-        if self.host is None or not all(map(self._place.view.has_experiment, self._handed)):
+        if self.host is None or not all(map(self._context.view.has_experiment, self._handed)):
             return None
         idle = time.monotonic() - max(self.host.life, self._quiet)
         return idle if idle >= self.limits.get("idle", float("inf")) else None
@@ -457,13 +477,13 @@ _MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
 
 
 class DirectoryWatcher:
-    """Watcher that calls `ring` when a file is created in `folder` or moved into it.
+    """Watcher that calls `on_change` when a file is created in `folder` or moved into it.
 
     The call is made from the running event loop.
     """
 
-    def __init__(self, folder: Path, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.works = self._fd >= 0 and self._watch_folder(folder)
         if self.works:
@@ -479,7 +499,7 @@ class DirectoryWatcher:
             os.read(self._fd, 1 << 16)
         except BlockingIOError:
             return
-        self._ring()
+        self._on_change()
 
     def close(self) -> None:
         """Stop watching."""
@@ -505,7 +525,7 @@ class SessionContext:
     layout: Layout
     task: Task
     settings: SandboxSettings
-    way: ConfinementMethod
+    method: ConfinementMethod
     view: SharedView
     meter: SessionMeter
     going: Callable[[], bool]

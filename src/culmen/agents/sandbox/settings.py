@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -46,7 +45,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_mb: int = 4096
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> SandboxSettings:
+    def from_values(cls, values: Mapping[str, object]) -> SandboxSettings:
         """Settings from plain data, other keys ignored.
 
         Raises UserError for an invalid value.
@@ -55,11 +54,12 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None
         }
         try:
-            made = msgspec.convert(known, cls, strict=False)
+            settings = msgspec.convert(known, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise UserError(f"a setting of agent sessions does not fit: {error}") from None
-        if made.sandbox not in SANDBOXES:
+            raise UserError(f"invalid setting of agent sessions: {error}") from None
+        if settings.sandbox not in SANDBOXES:
             raise UserError(
-                f"there is no sandbox '{made.sandbox}'", fix=f"use one of {', '.join(SANDBOXES)}"
+                f"there is no sandbox '{settings.sandbox}'",
+                fix=f"use one of {', '.join(SANDBOXES)}",
             )
-        return made
+        return settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ PROMPT = (
     "This is a test of your connection. Answer with the one word: ready. Call no tool and change "
     "no file."
 )
+Reply = TypeVar("Reply", bound=msgspec.Struct)
 LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
 
 
@@ -107,7 +108,7 @@ async def _test_program(agent: str, model: str, models: str | None) -> SmokeTest
         finally:
             await world.close()
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
-    why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it said nothing'}"
+    why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it returned no message'}"
     facts = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
     return SmokeTest(
         agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts
@@ -124,8 +125,8 @@ async def _wait_for_session_end(world: SessionWorld) -> tuple[Waited, Usage]:
 
 
 async def _perform_request(
-    world: SessionWorld, request: msgspec.Struct, kind: Any
-) -> tuple[Any, Usage]:
+    world: SessionWorld, request: msgspec.Struct, kind: type[Reply]
+) -> tuple[Reply, Usage]:
     done: Custom = await world.perform(
         CustomRequest(REPLIES[type(request)][0], to_plain_data(request), 0)
     )

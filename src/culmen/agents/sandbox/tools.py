@@ -17,8 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.agents.sandbox import confinement
-from culmen.agents.sandbox import confinement as sandbox
+from culmen.agents.sandbox.confinement import (
+    SCRIPTS,
+    Confinement,
+    agent_environment,
+    confined_command,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.layout import RecordLog
 from culmen.agents.sandbox.process import SandboxProcess, watch_limits
@@ -43,8 +48,8 @@ _ARGUMENTS = {
 class SandboxTools:
     """The tools of one session; `log` records calls that must not be made twice."""
 
-    def __init__(self, cage: sandbox.Confinement, log: Path, going: Callable[[], bool]) -> None:
-        self._cage, self._log, self._going = cage, RecordLog(log), going
+    def __init__(self, confinement: Confinement, log: Path, going: Callable[[], bool]) -> None:
+        self._confinement, self._log, self._going = confinement, RecordLog(log), going
         self._known = {record["nth"]: record for record in self._log.records[-_LAST:]}
         self._running: SandboxProcess | None = None
         self._guard: asyncio.Task[None] | None = None
@@ -79,10 +84,12 @@ class SandboxTools:
             )
         if call.tool in ("edit", "append"):
             if "text" not in known:
-                made = await self._ask_toolbox(call.tool, call.arguments, call.seconds, whole=True)
-                if made.fault:
-                    return made
-                self._remember_call({"nth": call.nth, "text": made.text})
+                output = await self._ask_toolbox(
+                    call.tool, call.arguments, call.seconds, uncut=True
+                )
+                if output.fault:
+                    return output
+                self._remember_call({"nth": call.nth, "text": output.text})
             text = self._known[call.nth]["text"]
             return await self._ask_toolbox(
                 "write", {"path": call.arguments["path"], "text": text}, call.seconds
@@ -96,12 +103,12 @@ class SandboxTools:
             del self._known[next(iter(self._known))]
         self._log.records.clear()
 
-    def _record_output(self, nth: int, told: ToolOutput) -> ToolOutput:
-        self._remember_call({"nth": nth, "told": to_plain_data(told)})
-        return told
+    def _record_output(self, nth: int, output: ToolOutput) -> ToolOutput:
+        self._remember_call({"nth": nth, "told": to_plain_data(output)})
+        return output
 
     async def _ask_toolbox(
-        self, tool: str, arguments: JsonObject, seconds: float, *, whole: bool = False
+        self, tool: str, arguments: JsonObject, seconds: float, *, uncut: bool = False
     ) -> ToolOutput:
         try:
             running = await self._running_toolbox()
@@ -110,7 +117,7 @@ class SandboxTools:
             pipes.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
             await asyncio.wait_for(pipes.stdin.drain(), _GRACE)
             line = await asyncio.wait_for(pipes.stdout.readuntil(b"\n"), seconds + _GRACE)
-            told = msgspec.json.decode(line, type=ToolOutput)
+            output = msgspec.json.decode(line, type=ToolOutput)
         except (
             OSError,
             TimeoutError,
@@ -129,32 +136,32 @@ class SandboxTools:
         except asyncio.CancelledError:
             await self.end()  # else its answer would be read as the next call's
             raise
-        text = told.text if whole else printable_text(told.text, WORD_CHARS)
-        return ToolOutput(text, printable_text(told.fault, 40), told.code)
+        text = output.text if uncut else printable_text(output.text, WORD_CHARS)
+        return ToolOutput(text, printable_text(output.fault, 40), output.code)
 
     async def _running_toolbox(self) -> SandboxProcess:
         if self._running is None or self._running.has_ended:
             await self.end()
-            confinement.prepare_folders(self._cage)
+            prepare_folders(self._confinement)
             script = [
                 sys.executable,
                 "-I",
                 "-S",
-                str(sandbox.SCRIPTS / "toolbox.py"),
-                "1" if self._cage.way else "0",
+                str(SCRIPTS / "toolbox.py"),
+                "1" if self._confinement.method else "0",
             ]
-            env = sandbox.agent_environment(self._cage, {})
-            cwd = None if self._cage.way else Path(self._cage.tree)
+            env = agent_environment(self._confinement, {})
+            cwd = None if self._confinement.method else Path(self._confinement.tree)
             self._running = await SandboxProcess.start(
-                sandbox.confined_command(self._cage, script), env, stdin=True, cwd=cwd
+                confined_command(self._confinement, script), env, stdin=True, cwd=cwd
             )
             self._guard = asyncio.create_task(self._enforce_limits(self._running))
         return self._running
 
     async def _enforce_limits(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        folders = [self._confinement.layout.work_folder(self._confinement.agent)]
         self._cause = await watch_limits(
-            running.pid, folders, self._cage.settings, self._going, lambda: running.has_ended
+            running.pid, folders, self._confinement.settings, self._going, lambda: running.has_ended
         )
         if self._cause:
             await running.end()

@@ -17,7 +17,6 @@ import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -38,7 +37,7 @@ class SharedView:
     needed if agents are not confined.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, object], keep: bool = False) -> None:
         self.folder, self._about = folder, about
         self._kept: list[AnswerExperiments] | None = [] if keep else None
         self._known: set[str] = set()
@@ -81,7 +80,7 @@ class SharedView:
                 file.write("".join(map(row_line, rows)).encode())
             for candidate, parts in answer.parts.items():
                 self._write_program(candidate, parts)
-            for row in rows:  # last: an agent that finds a result must find the rest
+            for row in rows:  # last, so that an agent that finds a result also finds the rest
                 self._write_result(row.ticket, row_line(row))
             if answer.closing:
                 self._replace_file(f"closing/{agent_tag(answer.agent)}", answer.closing)

@@ -114,21 +114,21 @@ def tree_changes(
     Both map a path to git's name of the content. Only permitted paths are read; sizes and numbers
     are bounded. Other changed paths are dropped.
     """
-    found = TreeChanges()
+    result = TreeChanges()
     if not tree.is_dir():  # its session was never opened
-        return found
-    _collect_own_changes(tree, agent_tag(agent), base, found)
-    _collect_foreign_changes(tree, agent_tag(agent), {**base, **texts}, found)
-    if len(found.dropped) > _REPORTED:
-        found.dropped[_REPORTED:] = [f"... and {len(found.dropped) - _REPORTED} more"]
-    return found
+        return result
+    _collect_own_changes(tree, agent_tag(agent), base, result)
+    _collect_foreign_changes(tree, agent_tag(agent), {**base, **texts}, result)
+    if len(result.dropped) > _REPORTED:
+        result.dropped[_REPORTED:] = [f"... and {len(result.dropped) - _REPORTED} more"]
+    return result
 
 
 def _collect_own_changes(
-    tree: Path, name: str, base: Mapping[str, str], found: TreeChanges
+    tree: Path, name: str, base: Mapping[str, str], result: TreeChanges
 ) -> None:
     """Collect the changes that the agent may make: files to read and files to remove."""
-    room, kept = COMMIT_BYTES, set[str]()
+    bytes_left, kept = COMMIT_BYTES, set[str]()
     for path, regular in _permitted_paths(tree, name):
         kept.add(path)
         try:
@@ -136,23 +136,23 @@ def _collect_own_changes(
                 raise IntakeRefused("too_many_files")
             if not regular:
                 raise IntakeRefused("not_a_file")
-            if len(found.changes) >= COMMIT_FILES:
+            if len(result.changes) >= COMMIT_FILES:
                 raise IntakeRefused("too_many_files")
-            data = safe.read_regular_file(tree, path, min(COMMIT_FILE_BYTES, room))
+            data = safe.read_regular_file(tree, path, min(COMMIT_FILE_BYTES, bytes_left))
             if path == repository.SHARED and not data.strip() and path in base:
                 raise IntakeRefused("emptied")
         except IntakeRefused as refused:
             if str(refused) != "missing":
-                found.dropped.append(f"{path} ({refused})")
+                result.dropped.append(f"{path} ({refused})")
             continue
-        room -= len(data)
+        bytes_left -= len(data)
         if repository.blob_name(data) != base.get(path):
-            found.changes[path] = data
+            result.changes[path] = data
     if "..." not in kept:
         gone = (
             path for path in base if repository.can_change_path(path, name) and path not in kept
         )
-        found.changes.update((path, None) for path in sorted(gone))
+        result.changes.update((path, None) for path in sorted(gone))
 
 
 def _permitted_paths(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
@@ -170,7 +170,7 @@ def _permitted_paths(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
 
 
 def _collect_foreign_changes(
-    tree: Path, name: str, put: Mapping[str, str], found: TreeChanges
+    tree: Path, name: str, expected: Mapping[str, str], result: TreeChanges
 ) -> None:
     """Collect paths that the agent may not change, unless they are unchanged."""
 
@@ -182,19 +182,21 @@ def _collect_foreign_changes(
         for path, regular in safe.walk_folder(tree, (), SCAN, skip):
             seen.add(path)
             if repository.can_change_path(path, name) or (
-                regular and path in put and _is_unchanged(tree, path, put[path])
+                regular and path in expected and _is_unchanged(tree, path, expected[path])
             ):
                 continue
             if path in VIEWED and (tree / path).is_symlink():
                 continue
-            found.dropped.append(path)
+            result.dropped.append(path)
     except (IntakeRefused, OSError):
         return
     if "..." not in seen:
         gone = (
-            path for path in put if path not in seen and not repository.can_change_path(path, name)
+            path
+            for path in expected
+            if path not in seen and not repository.can_change_path(path, name)
         )
-        found.dropped += [f"{path} (removed)" for path in sorted(gone)]
+        result.dropped += [f"{path} (removed)" for path in sorted(gone)]
 
 
 def _is_unchanged(tree: Path, path: str, content: str) -> bool:

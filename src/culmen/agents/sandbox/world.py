@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from culmen.agents.sandbox import confinement, layout, repository, worktree
 from culmen.agents.sandbox.confinement import session_mark
@@ -64,17 +63,17 @@ class SessionWorld:
         task: Task,
         settings: SandboxSettings | None = None,
         *,
-        models: tuple[Any, str | None] = (None, None),
+        models: tuple[str | Mapping[str, object] | None, str | None] = (None, None),
         permit: Callable[[Usage], bool] = lambda _: True,
         going: Callable[[], bool] = lambda: True,
-        history: Callable[[], Iterable[Mapping[str, Any]]] = lambda: (),
+        history: Callable[[], Iterable[Mapping[str, object]]] = lambda: (),
     ) -> None:
         self._layout, self._task = Layout(Path(os.path.abspath(run))), task
         self._settings, self._history, self._going = settings or SandboxSettings(), history, going
         self._meter = SessionMeter(self._layout.run / "transcripts", models, permit)
         self._repo = SharedRepository(self._layout.repo)
         self._sessions: dict[int, AgentSession] = {}
-        self._place: SessionContext | None = None
+        self._context: SessionContext | None = None
         self._starting, self._git, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
@@ -93,35 +92,35 @@ class SessionWorld:
             ) from error
 
     async def _dispatch_effect(self, kind: str, payload: JsonObject) -> Custom:
-        place = await self._shared_context(payload.get("kind", ""))
+        context = await self._shared_context(payload.get("kind", ""))
         match kind:
             case "open":
-                return await self._open_agent_session(from_plain_data(payload, Open), place)
+                return await self._open_agent_session(from_plain_data(payload, Open), context)
             case "answer":
                 return await self._publish_answer(
-                    from_plain_data(payload, AnswerExperiments), place
+                    from_plain_data(payload, AnswerExperiments), context
                 )
             case "commit":
                 return Custom(
                     to_plain_data(await self._commit_and_merge(from_plain_data(payload, Commit)))
                 )
             case "wait":
-                return await self._agent_session(payload["agent"], place).wait(
+                return await self._agent_session(payload["agent"], context).wait(
                     from_plain_data(payload, Wait)
                 )
             case "tool":
-                return await self._agent_session(payload["agent"], place).use_tool(
+                return await self._agent_session(payload["agent"], context).use_tool(
                     from_plain_data(payload, Tool)
                 )
             case "nudge":
-                return await self._agent_session(payload["agent"], place).nudge(
+                return await self._agent_session(payload["agent"], context).nudge(
                     from_plain_data(payload, Nudge)
                 )
             case "end":
-                return await self._agent_session(payload["agent"], place).end(
+                return await self._agent_session(payload["agent"], context).end(
                     from_plain_data(payload, EndSession)
                 )
-        raise ValueError(f"sessions know no effect '{kind}'")
+        raise ValueError(f"there is no session effect '{kind}'")
 
     async def close(self) -> None:
         """End every process of every session."""
@@ -135,22 +134,22 @@ class SessionWorld:
         Raises IsolationError if an agent of this kind must be confined and cannot be.
         """
         async with self._starting:
-            if self._place is None:
-                self._place = await asyncio.to_thread(self._prepare_context)
-            if self._place.unconfined is not None and kind not in ("", HARMLESS):
-                raise self._place.unconfined
-            return self._place
+            if self._context is None:
+                self._context = await asyncio.to_thread(self._prepare_context)
+            if self._context.unconfined is not None and kind not in ("", HARMLESS):
+                raise self._context.unconfined
+            return self._context
 
     def _prepare_context(self) -> SessionContext:
         self._layout.create_folders()
         unconfined: IsolationError | None = None
         try:
-            way = confinement.choose_method(self._settings)
+            method = confinement.choose_method(self._settings)
         except IsolationError as error:
-            way, unconfined = confinement.ConfinementMethod("", True, "none"), error
+            method, unconfined = confinement.ConfinementMethod("", True, "none"), error
         self._end_strays()
         about = {"task": self._task.name, "direction": self._task.objective.direction}
-        view = SharedView(self._layout.view, about, keep=not way.name)
+        view = SharedView(self._layout.view, about, keep=not method.name)
         view.build_from(
             from_plain_data({**payload}, AnswerExperiments) for payload in self._history()
         )
@@ -159,7 +158,7 @@ class SessionWorld:
             self._layout,
             self._task,
             self._settings,
-            way,
+            method,
             view,
             self._meter,
             self._going,
@@ -172,16 +171,16 @@ class SessionWorld:
             if folder.name[1:].isdigit():
                 end_strays(session_mark(self._layout.run, int(folder.name[1:])))
 
-    def _agent_session(self, agent: int, place: SessionContext) -> AgentSession:
+    def _agent_session(self, agent: int, context: SessionContext) -> AgentSession:
         if agent not in self._sessions:
-            self._sessions[agent] = AgentSession(place, agent)
+            self._sessions[agent] = AgentSession(context, agent)
         return self._sessions[agent]
 
-    async def _open_agent_session(self, ask: Open, place: SessionContext) -> Custom:
-        session = self._agent_session(ask.agent, place)
+    async def _open_agent_session(self, request: Open, context: SessionContext) -> Custom:
+        session = self._agent_session(request.agent, context)
         async with self._git:
             first = worktree.tree_files(
-                {p: t for p, t in ask.texts.items() if p not in worktree.VIEWED}
+                {p: t for p, t in request.texts.items() if p not in worktree.VIEWED}
             )
             stamp = CommitStamp("culmen", int(time.time()))
             first = {repository.SHARED: _REFLECTIONS, **first}
@@ -189,61 +188,59 @@ class SessionWorld:
                 self._repo.ensure_trunk, first, stamp, f"Task: {self._task.name}\n"
             )
             files = {} if session.is_open else await asyncio.to_thread(self._files_of_commit, base)
-        board = ask.texts.get("leaderboard.md", "")
+        board = request.texts.get("leaderboard.md", "")
         if board and not session.is_open:
-            place.view.publish_answer(AnswerExperiments(ask.agent, leaderboard=board))
-        return Custom(to_plain_data(await session.open(ask, files, base)))
+            context.view.publish_answer(AnswerExperiments(request.agent, leaderboard=board))
+        return Custom(to_plain_data(await session.open(request, files, base)))
 
     def _files_of_commit(self, commit: str) -> dict[str, bytes]:
         listing = self._repo.content_names(commit)
         contents = self._repo.read_contents(listing.values())
         return {path: contents[name] for path, name in listing.items()}
 
-    async def _publish_answer(self, ask: AnswerExperiments, place: SessionContext) -> Custom:
+    async def _publish_answer(self, request: AnswerExperiments, context: SessionContext) -> Custom:
         async with self._writing:  # one after another, in the order of the requests
-            await asyncio.to_thread(place.view.publish_answer, ask)
-        session = self._sessions.get(ask.agent)
+            await asyncio.to_thread(context.view.publish_answer, request)
+        session = self._sessions.get(request.agent)
         if session is not None:
             session.on_results_written()
         return Custom(to_plain_data(Done(session is not None and session.can_read_answers)))
 
-    async def _commit_and_merge(self, ask: Commit) -> Committed:
+    async def _commit_and_merge(self, request: Commit) -> Committed:
         """Commit the permitted files of a work tree, merge them into the trunk, delete the tree."""
         async with self._git:
-            file = self._layout.control_folder(ask.agent) / "commit.json"
+            file = self._layout.control_folder(request.agent) / "commit.json"
             known, head = layout.read_record(file), await asyncio.to_thread(self._repo.head)
             merged = known is not None and await asyncio.to_thread(
                 self._repo.is_in_history, known["committed"]["commit"]
             )
             if known is None or not (merged or known["before"] == head):
-                known = await asyncio.to_thread(self._write_commits, ask, head)
+                known = await asyncio.to_thread(self._write_commits, request, head)
                 layout.write_record(file, known)
             done = from_plain_data(known["committed"], Committed)
             if not merged:
-                refs = {TRUNK: done.trunk, f"refs/agents/{agent_tag(ask.agent)}": done.commit}
+                refs = {TRUNK: done.trunk, f"refs/agents/{agent_tag(request.agent)}": done.commit}
                 await asyncio.to_thread(self._repo.move_refs, refs)
-            await asyncio.to_thread(shutil.rmtree, self._layout.work_folder(ask.agent), True)
+            await asyncio.to_thread(shutil.rmtree, self._layout.work_folder(request.agent), True)
             return done
 
-    def _write_commits(self, ask: Commit, before: str) -> JsonObject:
+    def _write_commits(self, request: Commit, before: str) -> JsonObject:
         """Record of the new commits, which are not yet on the trunk; the trunk is at `before`."""
-        assert self._place is not None
-        session = self._agent_session(ask.agent, self._place)
-        ended = layout.read_record(self._layout.control_folder(ask.agent) / "ended.json") or {}
-        stamp = CommitStamp(
-            f"{agent_tag(ask.agent)} {session.record.get('kind', '').partition(':')[0]}".strip(),
-            ended.get("time", int(time.time())),
-        )
+        assert self._context is not None
+        session = self._agent_session(request.agent, self._context)
+        stamp = self._commit_stamp(request.agent, session.record.get("kind", ""))
         base = session.record.get("base", "")
         base = base if self._repo.has_commit(base) else before
         old, trunk = self._repo.content_names(base), self._repo.content_names(before)
-        left = worktree.tree_changes(
-            self._layout.tree_folder(ask.agent), ask.agent, old, session.record.get("texts", {})
-        )
-        board = self._place.view.leaderboard
+        tree, texts = self._layout.tree_folder(request.agent), session.record.get("texts", {})
+        left = worktree.tree_changes(tree, request.agent, old, texts)
+        board = self._context.view.leaderboard
         ours: dict[str, bytes | None] = {"leaderboard.md": board.encode()} if board else {}
         commit = self._repo.write_commit(
-            stamp, commit_message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,)
+            stamp,
+            commit_message(request.subject, request.trailers),
+            {**left.changes, **ours},
+            (base,),
         )
         merged, after = repository.Merged(), commit
         if before != base:
@@ -251,11 +248,11 @@ class SessionWorld:
                 old,
                 trunk,
                 left.changes,
-                agent_tag(ask.agent),
+                agent_tag(request.agent),
                 lambda name: self._repo.read_contents([name])[name],
             )
             title = commit_message(
-                f"Merge {agent_tag(ask.agent)}", {"Conflicts": ", ".join(merged.conflicts)}
+                f"Merge {agent_tag(request.agent)}", {"Conflicts": ", ".join(merged.conflicts)}
             )
             after = self._repo.write_commit(
                 CommitStamp("culmen", stamp.time),
@@ -267,3 +264,9 @@ class SessionWorld:
             commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts)
         )
         return {"committed": to_plain_data(done), "before": before}
+
+    def _commit_stamp(self, agent: int, kind: str) -> CommitStamp:
+        """The agent as author, at the end of its session."""
+        ended = layout.read_record(self._layout.control_folder(agent) / "ended.json") or {}
+        name = f"{agent_tag(agent)} {kind.partition(':')[0]}".strip()
+        return CommitStamp(name, ended.get("time", int(time.time())))

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -42,52 +42,60 @@ class BuiltinAgent:
         """Explanation of how to request experiments."""
         return "Candidates are evaluated by culmen, never by you: use the tool `evaluate`."
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str:
         """Work until the model finishes, its limits are used up, or its replies hold no actions."""
-        tools = WorkspaceTools(lab, desk)
-        talk = ModelConversation(
+        tools = WorkspaceTools(lab, workspace)
+        conversation = ModelConversation(
             texts.fill_template("builtin"), await tools.briefing(), self.context
         )
         wasted = closed = 0
         while wasted < _PATIENCE and closed < _LEAVE and not tools.word:
-            if talk.is_full:
-                talk.replace_by_summary(await self._request_summary(desk, talk))
-            text = await desk.ask_model(ROLE, messages=talk.messages)
+            if conversation.is_full:
+                conversation.replace_by_summary(
+                    await self._request_summary(workspace, conversation)
+                )
+            text = await workspace.ask_model(ROLE, messages=conversation.messages)
             if text is None:
                 return ""
             if _no_model(text):
                 lab.note(
                     "stand-in",
-                    agent=desk.agent,
+                    agent=workspace.agent,
                     why="there is no model: the offline agent works instead",
                 )
-                return await OfflineAgent().work(lab, desk)
-            closed += bool(desk.closing_reason)
-            useful = await self._run_turn(desk, tools, talk, text)
+                return await OfflineAgent().work(lab, workspace)
+            closed += bool(workspace.closing_reason)
+            useful = await self._run_turn(workspace, tools, conversation, text)
             wasted = 0 if useful else wasted + 1
         if wasted == _PATIENCE:
-            desk.ended = "malformed"
+            workspace.ended = "malformed"
         return tools.word
 
     async def _run_turn(
-        self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
+        self,
+        workspace: AgentWorkspace,
+        tools: WorkspaceTools,
+        conversation: ModelConversation,
+        text: Text,
     ) -> bool:
         """Perform the actions of one reply and answer with the results; True if there were any."""
-        asked, complaint = read_actions(text.text)
-        if text.fault and not asked:
+        actions, complaint = read_actions(text.text)
+        if text.fault and not actions:
             complaint = f"the reply was {text.fault.replace('_', ' ')}"
         if text.text.strip():
-            talk.add_reply(without_thoughts(text.text))
-        results = [await tools.perform_tool_action(action) for action in asked]
+            conversation.add_reply(without_thoughts(text.text))
+        results = [await tools.perform_tool_action(action) for action in actions]
         if complaint:
             results.append(texts.fill_template("malformed", complaint=complaint))
-        results.append(_status_line(desk))
-        talk.add_results("\n\n".join(results))
-        return bool(asked)
+        results.append(_status_line(workspace))
+        conversation.add_results("\n\n".join(results))
+        return bool(actions)
 
-    async def _request_summary(self, desk: AgentWorkspace, talk: ModelConversation) -> str:
-        text = await desk.ask_model(
-            ROLE, messages=talk.messages_with_request(texts.fill_template("recall"))
+    async def _request_summary(
+        self, workspace: AgentWorkspace, conversation: ModelConversation
+    ) -> str:
+        text = await workspace.ask_model(
+            ROLE, messages=conversation.messages_with_request(texts.fill_template("recall"))
         )
         return "" if text is None else without_thoughts(text.text)
 
@@ -96,20 +104,22 @@ def _no_model(text: Text) -> bool:
     return text.fault == "no_model" or (not text.text and text.model == "offline")
 
 
-def _status_line(desk: AgentWorkspace) -> str:
+def _status_line(workspace: AgentWorkspace) -> str:
     """State of the limits and the best score, appended to every answer."""
-    if desk.closing_reason:
+    if workspace.closing_reason:
         return texts.fill_template(
-            "closing", why=REASONS.get(desk.closing_reason, desk.closing_reason)
+            "closing", why=REASONS.get(workspace.closing_reason, workspace.closing_reason)
         )
-    best, limit = desk.history.best, desk.limits.get("experiments")
+    best, limit = workspace.history.best, workspace.limits.get("experiments")
     used = (
-        f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
+        f"{workspace.taken} experiments"
+        if limit is None
+        else f"{workspace.taken} of {limit:.0f} experiments"
     )
     score = (
         "nothing has scored"
         if best is None
-        else f"best so far {desk.history.decisive_score(best)!r} ({best.candidate})"
+        else f"best so far {workspace.history.decisive_score(best)!r} ({best.candidate})"
     )
     return f"({used} used; {score}.)"
 
@@ -118,9 +128,9 @@ def _status_line(desk: AgentWorkspace) -> str:
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_MOST = 16  # actions of one reply
+_MAX_ACTIONS = 16  # actions of one reply
 
-# what each needs, and what it may be given
+# required and optional arguments of each tool
 TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "command": (("command",), ("seconds",)),
     "read": (("path",), ("offset", "limit")),
@@ -160,10 +170,10 @@ def read_actions(reply: str) -> tuple[list[Action], str]:
         [_Block("json", text)] if text.lstrip().startswith("{") else []
     )
     actions: list[Action] = []
-    complaint, place = "", 0
-    while place < len(blocks) and len(actions) < _MOST and not complaint:
-        block = blocks[place]
-        place += 1
+    complaint, index = "", 0
+    while index < len(blocks) and len(actions) < _MAX_ACTIONS and not complaint:
+        block = blocks[index]
+        index += 1
         raw = _action_object(block)
         if isinstance(raw, str):
             complaint = raw
@@ -173,11 +183,11 @@ def read_actions(reply: str) -> tuple[list[Action], str]:
         if (
             raw.get("tool") in _BODY
             and "text" not in raw
-            and place < len(blocks)
-            and _action_object(blocks[place]) is None
+            and index < len(blocks)
+            and _action_object(blocks[index]) is None
         ):
-            raw = {**raw, "text": blocks[place].text}
-            place += 1
+            raw = {**raw, "text": blocks[index].text}
+            index += 1
         action = _parse_action(raw)
         if isinstance(action, str):
             complaint = action
@@ -212,34 +222,35 @@ def _parse_action(raw: JsonObject) -> Action | str:
     if tool not in TOOLS:
         return f"there is no tool '{tool}'; there are {', '.join(TOOLS)}"
     needed, optional = TOOLS[tool]
-    given = (
+    values = (
         dict(cast(JsonObject, raw.pop("arguments")))
         if isinstance(raw.get("arguments"), dict)
         else raw
     )
-    missing = [name for name in needed if name not in given]
+    missing = [name for name in needed if name not in values]
     if missing:
         return f"{tool} needs {', '.join(missing)}"
     arguments: JsonObject = {}
     for name in (*needed, *optional):
-        if name in given:
-            value = _argument_value(name, given[name])
+        if name in values:
+            value = _argument_value(name, values[name])
             if value is None:
-                return f"{tool}: {name} cannot be {json.dumps(given[name])[:100]}"
+                return f"{tool}: {name} cannot be {json.dumps(values[name])[:100]}"
             arguments[name] = value
     return Action(tool, arguments)
 
 
-def _argument_value(name: str, value: Any) -> Any:
+def _argument_value(name: str, value: object) -> object:
     """The argument in its type; None if the value does not fit."""
     if name in _LISTS:
-        items = cast(list[Any], value) if isinstance(value, list) else [value]
+        items = cast(list[object], value) if isinstance(value, list) else [value]
         return (
             [str(item) for item in items] if all(isinstance(item, str) for item in items) else None
         )
     if name in _NUMBERS:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
-        return int(value) if number else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6:
+            return int(value)
+        return None
     return value if isinstance(value, str) else None
 
 
@@ -258,11 +269,11 @@ def _fenced_blocks(text: str) -> list[_Block]:
             and len(fence[1]) >= len(marks)
             and not fence[2].strip()
         ):
-            blocks.append(_Block(tag, "".join(f"{one}\n" for one in lines)))
+            blocks.append(_Block(tag, "".join(f"{line}\n" for line in lines)))
             marks = ""
         elif marks:
             lines.append(line)
-    return [*blocks, _Block(tag, "".join(f"{one}\n" for one in lines))] if marks else blocks
+    return [*blocks, _Block(tag, "".join(f"{line}\n" for line in lines))] if marks else blocks
 
 
 # The conversation between an agent and its model, of bounded length: old messages are shortened,
@@ -272,25 +283,25 @@ Message = dict[str, str]
 _RECENT = 6  # messages that are never shortened
 _LONG = 400  # characters beyond which an old message is cut
 _KEPT = 160  # characters that are kept of a cut message
-_PIECE = 8  # a message takes at most one part in this many of the room
+_PIECE = 8  # a message takes at most one part in this many of the capacity
 
 
 class ModelConversation:
-    """A conversation of at most `room` characters.
+    """A conversation of at most `capacity` characters.
 
     The system prompt and the first message stay; then replies and answers alternate.
     """
 
-    def __init__(self, system: str, first: str, room: int) -> None:
+    def __init__(self, system: str, first: str, capacity: int) -> None:
         self._head: list[Message] = [
             _chat_message("system", system),
-            _chat_message("user", clip_middle(first, room * 2 // 5)),
+            _chat_message("user", clip_middle(first, capacity * 2 // 5)),
         ]
         self._tail: list[Message] = []
-        # `_most` leaves room for one more exchange
-        self._room, self._most = (
-            room,
-            room - 2 * (room // _PIECE),
+        # `_limit` leaves room for one more exchange
+        self._capacity, self._limit = (
+            capacity,
+            capacity - 2 * (capacity // _PIECE),
         )
 
     @property
@@ -300,19 +311,19 @@ class ModelConversation:
 
     @property
     def is_full(self) -> bool:
-        """True if shortening old messages no longer suffices: then `summed_up` is needed."""
-        return self._total_characters() > self._most
+        """True if shortened messages no longer fit: then `replace_by_summary` is needed."""
+        return self._total_characters() > self._limit
 
     def add_reply(self, reply: str) -> None:
         """Add the model's reply."""
         self._tail.append(
-            _chat_message("assistant", clip_middle(reply, self._room // _PIECE) or "(nothing)")
+            _chat_message("assistant", clip_middle(reply, self._capacity // _PIECE) or "(nothing)")
         )
         self._shorten_old_messages()
 
     def add_results(self, text: str) -> None:
         """Add the answer to the model's reply."""
-        self._tail.append(_chat_message("user", clip_middle(text, self._room // _PIECE)))
+        self._tail.append(_chat_message("user", clip_middle(text, self._capacity // _PIECE)))
         self._shorten_old_messages()
 
     def messages_with_request(self, request: str) -> list[Message]:
@@ -325,7 +336,7 @@ class ModelConversation:
     def replace_by_summary(self, summary: str) -> None:
         """Replace all messages except the last answer by a summary."""
         last = self._tail[-1]["content"] if self._tail and self._tail[-1]["role"] == "user" else ""
-        kept = clip_middle(summary, self._room // _PIECE) or "(no summary could be had)"
+        kept = clip_middle(summary, self._capacity // _PIECE) or "(no summary could be had)"
         text = f"# What you did so far, in your own words\n\n{kept}\n\n{last}".strip()
         self._tail = [
             _chat_message("assistant", "I go on from my summary."),
@@ -334,15 +345,15 @@ class ModelConversation:
 
     def _shorten_old_messages(self) -> None:
         """Cut old messages, the oldest first, until there is room."""
-        for place in range(max(0, len(self._tail) - _RECENT)):
-            if self._total_characters() <= self._most:
+        for index in range(max(0, len(self._tail) - _RECENT)):
+            if self._total_characters() <= self._limit:
                 return
-            old = self._tail[place]
+            old = self._tail[index]
             if len(old["content"]) > _LONG:
-                self._tail[place] = _chat_message(old["role"], clip_middle(old["content"], _KEPT))
+                self._tail[index] = _chat_message(old["role"], clip_middle(old["content"], _KEPT))
 
     def _total_characters(self) -> int:
-        return sum(len(one["content"]) for one in self.messages)
+        return sum(len(message["content"]) for message in self.messages)
 
 
 def _chat_message(role: str, content: str) -> Message:
@@ -364,81 +375,83 @@ class WorkspaceTools:
     `word` is the agent's last message, set by the tool `finish`; "" before.
     """
 
-    def __init__(self, lab: Lab, desk: AgentWorkspace) -> None:
-        self._lab, self._desk, self.word = lab, desk, ""
+    def __init__(self, lab: Lab, workspace: AgentWorkspace) -> None:
+        self._lab, self._workspace, self.word = lab, workspace, ""
 
     async def briefing(self) -> str:
         """The first message: the task, reflections of earlier agents, and the best so far."""
-        parts = [(await self._desk.use_tool("read", path="TASK.md")).text]
-        parts.append(texts.leaderboard_text(self._desk.history))
-        reflections = await self._desk.use_tool("read", path="reflections.md")
+        parts = [(await self._workspace.use_tool("read", path="TASK.md")).text]
+        parts.append(texts.leaderboard_text(self._workspace.history))
+        reflections = await self._workspace.use_tool("read", path="reflections.md")
         if reflections.text.strip():
             parts.append(f"# reflections.md\n\n{reflections.text.strip()}")
-        best = self._desk.history.best
+        best = self._workspace.history.best
         if best is not None:
             parts.append(f"# The best so far\n\n{self._candidate_text(best.candidate)}")
         return "\n\n".join(parts)
 
     async def perform_tool_action(self, action: Action) -> str:
         """Perform an action; return its result as text for the model."""
-        given = action.arguments
+        arguments = action.arguments
         if action.tool in _TREE:
-            return _titled_result(action, await self._use_tree_tool(action.tool, given))
+            return _titled_result(action, await self._use_tree_tool(action.tool, arguments))
         if action.tool == "evaluate":
-            return _titled_result(action, await self._evaluate_files(given))
+            return _titled_result(action, await self._evaluate_files(arguments))
         if action.tool == "report":
-            self._lab.note("report", agent=self._desk.agent, text=given["text"])
+            self._lab.note("report", agent=self._workspace.agent, text=arguments["text"])
             return _titled_result(action, "passed on")
         if action.tool == "finish":
-            self.word = given["word"] or "finished"
+            self.word = arguments["word"] or "finished"
             return _titled_result(action, "goodbye")
-        return _titled_result(action, self._query_history(action.tool, given))
+        return _titled_result(action, self._query_history(action.tool, arguments))
 
-    async def _use_tree_tool(self, tool: str, given: JsonObject) -> str:
+    async def _use_tree_tool(self, tool: str, arguments: JsonObject) -> str:
         if tool == "command":
-            told = await self._desk.run_in_tree(
-                given["command"], float(given.get("seconds", _SECONDS))
+            output = await self._workspace.run_in_tree(
+                arguments["command"], float(arguments.get("seconds", _SECONDS))
             )
         else:
-            told = await self._desk.use_tool(tool, **given)
+            output = await self._workspace.use_tool(tool, **arguments)
         outcome = (
-            f"failed: {told.fault}"
-            if told.fault
-            else (f"exit code {told.code}" if tool == "command" else "done")
+            f"failed: {output.fault}"
+            if output.fault
+            else (f"exit code {output.code}" if tool == "command" else "done")
         )
-        return f"{outcome}\n{told.text}" if told.text else outcome
+        return f"{outcome}\n{output.text}" if output.text else outcome
 
-    async def _evaluate_files(self, given: JsonObject) -> str:
+    async def _evaluate_files(self, arguments: JsonObject) -> str:
         """Evaluate the current contents of files in parallel."""
-        asked = await self._desk.queue_files(
-            given["files"], given.get("note", ""), given.get("parents", ())
+        experiments = await self._workspace.queue_files(
+            arguments["files"], arguments.get("note", ""), arguments.get("parents", ())
         )
-        return _row_lines(await self._desk.experiments(asked), details=True)
+        return _row_lines(await self._workspace.experiments(experiments), details=True)
 
-    def _query_history(self, tool: str, given: JsonObject) -> str:
-        history = self._desk.history
+    def _query_history(self, tool: str, arguments: JsonObject) -> str:
+        history = self._workspace.history
         if tool == "best":
-            return _row_lines(history.top_rows(given.get("k", 5)))
+            return _row_lines(history.top_rows(arguments.get("k", 5)))
         if tool == "show":
-            return self._candidate_text(given["candidate"])
+            return self._candidate_text(arguments["candidate"])
         if tool == "diff":
             return (
-                history.candidate_diff(given["one"], given["other"])
+                history.candidate_diff(arguments["one"], arguments["other"])
                 or "no difference, or no such candidate"
             )
         try:
-            rows = history.find_rows(given.get("where", []))
+            rows = history.find_rows(arguments.get("where", []))
         except ValueError as error:
             return f"failed: {error}"
-        if "top" in given:
-            return _row_lines(history.top_rows(given["top"], rows))
-        return _row_lines(rows[-given.get("last", _ROWS) :])
+        if "top" in arguments:
+            return _row_lines(history.top_rows(arguments["top"], rows))
+        return _row_lines(rows[-arguments.get("last", _ROWS) :])
 
     def _candidate_text(self, name: str) -> str:
-        found = self._desk.history.candidates.get(self._desk.history.resolve_candidate(name))
-        if found is None:
+        candidate = self._workspace.history.candidates.get(
+            self._workspace.history.resolve_candidate(name)
+        )
+        if candidate is None:
             return "there is no such candidate"
-        return "\n".join(fence_text(text, part) for part, text in found.parts.items())
+        return "\n".join(fence_text(text, part) for part, text in candidate.parts.items())
 
 
 def _titled_result(action: Action, text: str) -> str:

@@ -68,7 +68,7 @@ class Coordinator:
         self._board = ""
         self.whole = False  # True if any agent completed its work
         self.admitted: set[str] = set()  # sentences in which agents admit to gaming the evaluator
-        self._asked: set[float] = set()  # rewards for which the verifier was called
+        self._verified: set[float] = set()  # rewards for which the verifier was called
 
     @property
     def threshold(self) -> float | None:
@@ -123,7 +123,7 @@ class Coordinator:
         reward = rollout.reward
         if reward is None or not self._needs_second_evaluation(rollout, reward):
             return rollout
-        self._asked.update({reward} if self.history.exact else ())
+        self._verified.update({reward} if self.history.exact else ())
         second = await self.lab.evaluate(candidate, certify=True)
         if self.task.deterministic:
             return second
@@ -160,14 +160,14 @@ class Coordinator:
         board = texts.leaderboard_text(self.history)
         changed, self._board = board != self._board, board
         known = self.history.candidates.get(row.candidate)
-        told = AnswerExperiments(
+        answer = AnswerExperiments(
             agent,
             rows=(row,),
             parts={} if known is None else {known.id: known.parts},
             leaderboard=board if changed else "",
             closing=closing,
         )
-        await self.lab.effect("session.answer", **to_plain_data(told))
+        await self.lab.effect("session.answer", **to_plain_data(answer))
 
     def begin_agent(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
         """The next agent's number and limits.
@@ -191,7 +191,9 @@ class Coordinator:
         left = self.lab.left(_BUDGETS[name]) / (
             self.evaluations_per_experiment if name == "experiments" else 1
         )
-        left = max(0.0, left - sum(held.get(name, 0.0) for held in self._open.values()))
+        left = max(
+            0.0, left - sum(reservation.get(name, 0.0) for reservation in self._open.values())
+        )
         share = left / to_come
         if name != "dollars" and share < math.inf:
             left, share = math.floor(left), math.ceil(share)
@@ -245,12 +247,14 @@ class Coordinator:
         """
         objective, threshold = self.task.objective, self.threshold
         reached = threshold is not None and reward >= objective.reward(threshold)
-        if reward in self._asked or not (
+        if reward in self._verified or not (
             reached or self.history.beats_best(objective.score(reward))
         ):
             return False  # this very score was verified before: another program, the same output
-        asked = self.history.exact and all(one.strict is not None for one in rollout.observations)
-        more = not asked if self.history.exact else not self.task.deterministic
+        verified = self.history.exact and all(
+            observation.strict is not None for observation in rollout.observations
+        )
+        more = not verified if self.history.exact else not self.task.deterministic
         return more and not self.lab.lacks(evaluations=self.evaluations_per_experiment)
 
     def _note_experiment(self, row: ExperimentRow) -> None:
@@ -272,18 +276,28 @@ class Coordinator:
 
 def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
     """The row with a rollout's results: mean score, worst certified score, worst status."""
-    seen = rollout.observations
-    worst = next((one for one in seen if not one.ok), seen[-1])
-    scores = [one.score for one in seen if one.score is not None]
-    status, reason = worst.status.value, worst.reason
-    asked = [one for one in seen if one.strict is not None or one.certified is not None]
-    values = [one.certified for one in asked if one.certified is not None]
-    certified = (
-        min(values, key=history.objective.reward) if values and len(values) == len(asked) else None
+    observations = rollout.observations
+    worst = next(
+        (observation for observation in observations if not observation.ok), observations[-1]
     )
-    if asked and worst.ok and certified is None:
+    scores = [observation.score for observation in observations if observation.score is not None]
+    status, reason = worst.status.value, worst.reason
+    verified = [
+        observation
+        for observation in observations
+        if observation.strict is not None or observation.certified is not None
+    ]
+    values = [
+        observation.certified for observation in verified if observation.certified is not None
+    ]
+    certified = (
+        min(values, key=history.objective.reward)
+        if values and len(values) == len(verified)
+        else None
+    )
+    if verified and worst.ok and certified is None:
         reason = "not_certified"
-    complete = len(scores) == len(seen) and bool(scores)
+    complete = len(scores) == len(observations) and bool(scores)
     return ExperimentRow(
         row.n,
         row.agent,
@@ -294,19 +308,21 @@ def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> Expe
         certified=certified,
         status=status,
         reason=reason,
-        metrics=_metric_means(seen),
+        metrics=_metric_means(observations),
         feedback=worst.feedback[:_FEEDBACK],
-        seconds=sum(one.seconds for one in seen),
+        seconds=sum(observation.seconds for observation in observations),
         note=row.note,
         parents=row.parents or rollout.candidate.parents,
         origin=rollout.candidate.origin.operator,
-        trust=weakest_trust(one.trust for one in seen if one.ok),
+        trust=weakest_trust(observation.trust for observation in observations if observation.ok),
     )
 
 
-def _metric_means(seen: Sequence[Observation]) -> dict[str, float]:
+def _metric_means(observations: Sequence[Observation]) -> dict[str, float]:
     """Means of the metrics that every scored observation has."""
-    scored = [one.metrics for one in seen if one.status is Status.OK]
+    scored = [
+        observation.metrics for observation in observations if observation.status is Status.OK
+    ]
     names = [
         name for name in (scored[0] if scored else {}) if all(name in metrics for metrics in scored)
     ]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
@@ -15,14 +14,7 @@ from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective, digest_pieces
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
-_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-}
+_Comparable = TypeVar("_Comparable", float, str)
 
 
 class History:
@@ -97,7 +89,7 @@ class History:
             ):
                 best[row.candidate] = (reward, row)
         ranked = sorted(
-            best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None)
+            best.values(), key=lambda entry: (-min(entry[0], cap), entry[1].certified is None)
         )
         return [row for _, row in ranked[:k]]
 
@@ -118,12 +110,14 @@ class History:
         for row in reversed(self.rows):
             if row.candidate and name in (row.candidate, row.ticket, row.path):
                 return row.candidate
-        found = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
-        return found[0] if len(found) == 1 else ""
+        matches = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
+        return matches[0] if len(matches) == 1 else ""
 
-    def candidate_diff(self, one: str, other: str) -> str:
+    def candidate_diff(self, first_name: str, second_name: str) -> str:
         """Unified diff of two candidates; "" if one of them is unknown or they are equal."""
-        pair = [self.candidates.get(self.resolve_candidate(name)) for name in (one, other)]
+        pair = [
+            self.candidates.get(self.resolve_candidate(name)) for name in (first_name, second_name)
+        ]
         if pair[0] is None or pair[1] is None:
             return ""
         first, second = pair[0], pair[1]
@@ -151,17 +145,33 @@ def _parse_condition(text: str) -> Callable[[ExperimentRow], bool]:
     return lambda row: _compare_values(sign, _field_value(row, field), wanted)
 
 
-def _field_value(row: ExperimentRow, name: str) -> Any:
+def _field_value(row: ExperimentRow, name: str) -> object:
     group, _, key = name.partition(".")
     return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
 
 
-def _compare_values(sign: str, value: Any, wanted: str) -> bool:
+def _compare_values(sign: str, value: object, wanted: str) -> bool:
     if isinstance(value, int | float):
         try:
-            return _SIGNS[sign](float(value), float(wanted))
+            return _holds(float(value), sign, float(wanted))
         except ValueError:
             return sign == "!="
     if value is None and sign not in ("=", "!="):
         return False
-    return _SIGNS[sign]("" if value is None else str(value), wanted)
+    return _holds("" if value is None else str(value), sign, wanted)
+
+
+def _holds(value: _Comparable, sign: str, wanted: _Comparable) -> bool:
+    match sign:
+        case "=":
+            return value == wanted
+        case "!=":
+            return value != wanted
+        case "<":
+            return value < wanted
+        case ">":
+            return value > wanted
+        case "<=":
+            return value <= wanted
+        case _:
+            return value >= wanted

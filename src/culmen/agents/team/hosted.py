@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from culmen.agents.team import texts
 from culmen.agents.team.workspace import AgentWorkspace
@@ -25,30 +24,30 @@ class HostedAgent:
     nudges: int = 1
     manual: str = ""
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str:
         """Serve the program until it ends or must end; return its last message."""
-        running: list[Awaitable[Any]] = []
+        running: list[Awaitable[object]] = []
         left, farewells = self.nudges, _LEAVE
-        desk.register_program()
+        workspace.register_program()
         while True:
-            waited = await desk.wait()
+            waited = await workspace.wait()
             if waited.experiments:
-                running.append(lab.spawn(desk.experiments(waited.experiments)))
-            _note_reports(lab, desk, waited.reports)
+                running.append(lab.spawn(workspace.experiments(waited.experiments)))
+            _note_reports(lab, workspace, waited.reports)
             if waited.ended:
                 break
-            if _is_idle(desk, waited):
+            if _is_idle(workspace, waited):
                 if running:  # the program waits for experiments
                     await _wait_for_experiments(running)
                     continue
                 if left == 0:
-                    desk.ended = "idle"
+                    workspace.ended = "idle"
                     break
                 left -= 1
-                await desk.nudge(texts.fill_template("idle"))
-            if desk.closing_reason:
+                await workspace.nudge(texts.fill_template("idle"))
+            if workspace.closing_reason:
                 await _wait_for_experiments(running)
-                await desk.notify_closing()
+                await workspace.notify_closing()
                 farewells -= 1
             if farewells < 0:
                 break
@@ -56,16 +55,16 @@ class HostedAgent:
         return waited.word
 
 
-def _is_idle(desk: AgentWorkspace, waited: Waited) -> bool:
-    return waited.idle >= desk.limits.get("idle", float("inf")) and not waited.experiments
+def _is_idle(workspace: AgentWorkspace, waited: Waited) -> bool:
+    return waited.idle >= workspace.limits.get("idle", float("inf")) and not waited.experiments
 
 
-def _note_reports(lab: Lab, desk: AgentWorkspace, reports: Sequence[str]) -> None:
+def _note_reports(lab: Lab, workspace: AgentWorkspace, reports: Sequence[str]) -> None:
     for report in reports:
-        lab.note("report", agent=desk.agent, text=report)
+        lab.note("report", agent=workspace.agent, text=report)
 
 
-async def _wait_for_experiments(running: list[Awaitable[Any]]) -> None:
+async def _wait_for_experiments(running: list[Awaitable[object]]) -> None:
     """Wait until all requested experiments are answered."""
     while running:
         await running.pop(0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from culmen.agents.team.workspace import AgentWorkspace
 from culmen.core.brief import Brief, Exhibit
@@ -58,16 +58,16 @@ class OfflineAgent:
 
     manual: str = ""
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str:
         """Run batches of experiments until the workspace closes, novelty ends, or patience ends."""
-        diary = _Diary(await self._read_breadth(lab, desk), first=desk.history.best)
+        diary = _Diary(await self._read_breadth(lab, workspace), first=workspace.history.best)
         tuning = NumberTuning(size=max(6, 2 * lab.workers))
         while (
-            not desk.closing_reason
+            not workspace.closing_reason
             and diary.barren < _BARREN
-            and not self._is_out_of_patience(desk, diary)
+            and not self._is_out_of_patience(workspace, diary)
         ):
-            best, before = desk.history.best, len(desk.rows)
+            best, before = workspace.history.best, len(workspace.rows)
             weights = [
                 diary.gain_rate("propose"),
                 diary.gain_rate("tune") * (tuning.possible and best is not None),
@@ -75,158 +75,178 @@ class OfflineAgent:
             way = lab.rng.choices(("propose", "tune"), weights)[0]
             if way == "tune" and best is not None:
                 diary.widest = max(diary.widest, tuning.size)
-                await self._tune_generation(lab, desk, tuning, best)
+                await self._tune_generation(lab, workspace, tuning, best)
             else:
-                await self._propose_batch(lab, desk, diary)
-            self._learn_from_batch(desk, diary, way, before, best)
-        word = desk.closing_reason or (
+                await self._propose_batch(lab, workspace, diary)
+            self._learn_from_batch(workspace, diary, way, before, best)
+        word = workspace.closing_reason or (
             "nothing new to try" if diary.barren >= _BARREN else "no gain for a while"
         )
-        await self._append_reflections(desk, diary, word)
+        await self._append_reflections(workspace, diary, word)
         return word
 
-    async def _read_breadth(self, lab: Lab, desk: AgentWorkspace) -> int:
+    async def _read_breadth(self, lab: Lab, workspace: AgentWorkspace) -> int:
         """Breadth in the last agent's reflections; else one line of work per worker."""
-        told = await desk.use_tool("read", path="reflections.md")
-        found = _BREADTH.findall(told.text)
-        return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
+        output = await workspace.use_tool("read", path="reflections.md")
+        breadths = _BREADTH.findall(output.text)
+        return max(1, min(_WIDEST, int(breadths[-1]) if breadths else lab.workers))
 
-    def _is_out_of_patience(self, desk: AgentWorkspace, diary: _Diary) -> bool:
-        return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
+    def _is_out_of_patience(self, workspace: AgentWorkspace, diary: _Diary) -> bool:
+        return diary.since >= max(_PATIENCE, len(workspace.rows) // 2)
 
-    def _plan_briefs(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
+    def _plan_briefs(self, lab: Lab, workspace: AgentWorkspace, diary: _Diary) -> list[Brief]:
         """One brief for each of the `breadth` best candidates; other candidates lend ideas.
 
         With fewer candidates than lines of work the best is repeated; without candidates every
         brief asks for a first one.
         """
-        top = desk.history.top_rows(diary.breadth + _SHOWN)
+        top = workspace.history.top_rows(diary.breadth + _SHOWN)
         diary.widest = max(diary.widest, diary.breadth)
         if not top:
             return [Brief(next(iter(lab.seeds), None)) for _ in range(diary.breadth)]
         parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
         return [
-            self._make_brief(desk, parent, [row for row in top if row is not parent][:_SHOWN])
+            self._make_brief(workspace, parent, [row for row in top if row is not parent][:_SHOWN])
             for parent in parents
         ]
 
     def _make_brief(
-        self, desk: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]
+        self, workspace: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]
     ) -> Brief:
-        history = desk.history
+        history = workspace.history
         rollout = history.latest_rollout(row.candidate)
         shown = tuple(
-            Exhibit(history.candidates[one.candidate], history.ranking_reward(one))
-            for one in others
+            Exhibit(history.candidates[other.candidate], history.ranking_reward(other))
+            for other in others
         )
         seen = () if rollout is None else rollout.observations
         return Brief(history.candidates[row.candidate], seen, history.ranking_reward(row), shown)
 
-    async def _propose_batch(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> None:
+    async def _propose_batch(self, lab: Lab, workspace: AgentWorkspace, diary: _Diary) -> None:
         """Make a batch of proposals; close the workspace if the budget has no room for them."""
-        briefs = self._plan_briefs(lab, desk, diary)
+        briefs = self._plan_briefs(lab, workspace, diary)
         short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
         if short:
-            desk.close(short)
+            workspace.close(short)
         else:
-            await lab.gather(*(self._propose_and_evaluate(lab, desk, brief) for brief in briefs))
+            await lab.gather(
+                *(self._propose_and_evaluate(lab, workspace, brief) for brief in briefs)
+            )
 
     async def _tune_generation(
-        self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow
+        self, lab: Lab, workspace: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow
     ) -> None:
         """Evaluate one generation of changes of the best candidate's numbers."""
-        generation = await tuning.next_generation(lab, desk.history.candidates[best.candidate])
-        new = {one.id: one for one in generation if one.id not in desk.history.candidates}
-        await lab.gather(*(self._write_and_evaluate(desk, one) for one in new.values()))
-        rollouts = [desk.history.latest_rollout(one.id) for one in generation]
+        generation = await tuning.next_generation(lab, workspace.history.candidates[best.candidate])
+        new = {
+            candidate.id: candidate
+            for candidate in generation
+            if candidate.id not in workspace.history.candidates
+        }
+        await lab.gather(
+            *(self._write_and_evaluate(workspace, candidate) for candidate in new.values())
+        )
+        rollouts = [workspace.history.latest_rollout(candidate.id) for candidate in generation]
         tuning.record_rewards(
-            [None if one is None else one.reward for one in rollouts], desk.history.best is not best
+            [None if rollout is None else rollout.reward for rollout in rollouts],
+            workspace.history.best is not best,
         )
 
-    async def _propose_and_evaluate(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
+    async def _propose_and_evaluate(
+        self, lab: Lab, workspace: AgentWorkspace, brief: Brief
+    ) -> None:
         """Have a candidate proposed and evaluated.
 
         Evaluations that the proposer requests on the way are experiments, too.
         """
 
         async def run(candidate: Candidate) -> Rollout:
-            known = desk.history.latest_rollout(candidate.id) if lab.task.deterministic else None
-            if known is None and not desk.closing_reason:
-                await self._write_and_evaluate(desk, candidate)
-                known = desk.history.latest_rollout(candidate.id)
+            known = (
+                workspace.history.latest_rollout(candidate.id) if lab.task.deterministic else None
+            )
+            if known is None and not workspace.closing_reason:
+                await self._write_and_evaluate(workspace, candidate)
+                known = workspace.history.latest_rollout(candidate.id)
             return (
                 Rollout(candidate, known.observations, known.rewards)
                 if known
                 else Rollout(candidate, (), ())
             )
 
-        proposal = await lab.propose(brief, experiment_lab(lab, run, desk.budget_left))
+        proposal = await lab.propose(brief, experiment_lab(lab, run, workspace.budget_left))
         for candidate in proposal.candidates:
-            if candidate.id not in desk.history.candidates and not desk.closing_reason:
-                await self._write_and_evaluate(desk, candidate)
+            if candidate.id not in workspace.history.candidates and not workspace.closing_reason:
+                await self._write_and_evaluate(workspace, candidate)
 
-    async def _write_and_evaluate(self, desk: AgentWorkspace, candidate: Candidate) -> None:
+    async def _write_and_evaluate(self, workspace: AgentWorkspace, candidate: Candidate) -> None:
         """Write the candidate's files and evaluate it."""
-        path = desk.next_path(candidate.parts)
+        path = workspace.next_path(candidate.parts)
         for name, text in candidate.parts.items():
-            place = path if len(candidate.parts) == 1 else f"{path}/{name}"
-            await desk.use_tool("write", path=place, text=text)
-        await desk.evaluate_candidate(candidate, path, candidate.origin.operator)
+            part_path = path if len(candidate.parts) == 1 else f"{path}/{name}"
+            await workspace.use_tool("write", path=part_path, text=text)
+        await workspace.evaluate_candidate(candidate, path, candidate.origin.operator)
 
     def _learn_from_batch(
-        self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None
+        self,
+        workspace: AgentWorkspace,
+        diary: _Diary,
+        way: str,
+        before: int,
+        best: ExperimentRow | None,
     ) -> None:
         """Narrow the breadth after a gain, widen it after none; credit the way of the batch."""
-        gain = desk.history.best is not best
-        new = [row for row in desk.rows[before:] if row.status != "refused"]
+        gain = workspace.history.best is not best
+        new = [row for row in workspace.rows[before:] if row.status != "refused"]
         diary.batches += 1
         diary.barren = 0 if new else diary.barren + 1
         diary.since = 0 if gain else diary.since + len(new)
-        diary.gains[way] += min(1.0, 100.0 * _reward_rise(desk, best))
+        diary.gains[way] += min(1.0, 100.0 * _reward_rise(workspace, best))
         diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
         if new and way == "propose":
             diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
         for row in new:
             for name in row.origin.rpartition(":")[2].split("+"):
                 diary.tried[name] = diary.tried.get(name, 0) + 1
-                diary.better[name] = diary.better.get(name, 0) + _improves_on_parent(desk, row)
+                diary.better[name] = diary.better.get(name, 0) + _improves_on_parent(workspace, row)
 
-    async def _append_reflections(self, desk: AgentWorkspace, diary: _Diary, word: str) -> None:
+    async def _append_reflections(
+        self, workspace: AgentWorkspace, diary: _Diary, word: str
+    ) -> None:
         """Append the agent's attempts and their results to the reflections, from the rows alone."""
-        rows = [row for row in desk.rows if row.status != "refused"]
+        rows = [row for row in workspace.rows if row.status != "refused"]
         failed: dict[str, int] = {}
         for row in rows:
             if row.status != "ok":
                 failed[row.status] = failed.get(row.status, 0) + 1
-        lines = [f"\n## Agent {desk.tag} (offline)\n"]
+        lines = [f"\n## Agent {workspace.tag} (offline)\n"]
         lines.append(
             f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side "
             f"by side; {_failure_counts(failed)}."
         )
         lines.append(
-            f"- Best before: {_row_summary(desk, diary.first)}. Best now: "
-            f"{_row_summary(desk, desk.history.best)}."
+            f"- Best before: {_row_summary(workspace, diary.first)}. Best now: "
+            f"{_row_summary(workspace, workspace.history.best)}."
         )
         refused = sum(row.reason == "not_certified" for row in rows)
         if refused:
             lines.append(f"- {refused} would have led, but the verifier did not accept them.")
         helped = sorted(diary.tried, key=lambda name: (-diary.better[name], name))
         if helped:
-            told = ", ".join(
+            successes = ", ".join(
                 f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped
             )
             lines.append(
-                f"- Better than the candidate they were made from, by what was done: {told}."
+                f"- Better than the candidate they were made from, by what was done: {successes}."
             )
         lines.append(
             f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}."
         )
-        await desk.use_tool("append", path="reflections.md", text="\n".join(lines) + "\n")
+        await workspace.use_tool("append", path="reflections.md", text="\n".join(lines) + "\n")
 
 
-def _reward_rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
+def _reward_rise(workspace: AgentWorkspace, before: ExperimentRow | None) -> float:
     """Rise of the best reward, relative to the best reward before."""
-    history = desk.history
+    history = workspace.history
     now = None if history.best is None else history.ranking_reward(history.best)
     then = None if before is None else history.ranking_reward(before)
     if now is None or then is None:
@@ -234,20 +254,27 @@ def _reward_rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
     return (now - then) / (abs(then) or 1.0)
 
 
-def _improves_on_parent(desk: AgentWorkspace, row: ExperimentRow) -> bool:
+def _improves_on_parent(workspace: AgentWorkspace, row: ExperimentRow) -> bool:
     """True if a row's reward is higher than the best of its first parent."""
-    reward = desk.history.ranking_reward(row)
-    parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
-    rewards = [level for one in parents if (level := desk.history.ranking_reward(one)) is not None]
+    reward = workspace.history.ranking_reward(row)
+    parents = [
+        earlier
+        for earlier in workspace.history.rows
+        if row.parents and earlier.candidate == row.parents[0]
+    ]
+    rewards = [
+        level
+        for earlier in parents
+        if (level := workspace.history.ranking_reward(earlier)) is not None
+    ]
     return reward is not None and (not rewards or reward > max(rewards))
 
 
-def _row_summary(desk: AgentWorkspace, row: ExperimentRow | None) -> str:
-    return (
-        "none"
-        if row is None
-        else f"{format_number(desk.history.decisive_score(row))} ({row.candidate}, {row.path or 'a seed'})"
-    )
+def _row_summary(workspace: AgentWorkspace, row: ExperimentRow | None) -> str:
+    if row is None:
+        return "none"
+    score = format_number(workspace.history.decisive_score(row))
+    return f"{score} ({row.candidate}, {row.path or 'a seed'})"
 
 
 def _failure_counts(failed: dict[str, int]) -> str:
@@ -342,7 +369,7 @@ class _ExperimentLab:
         """Make one experiment on all training cases; no observations if the workspace is closed."""
         return await self._run(candidate)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._lab, name)
 
 

@@ -94,17 +94,25 @@ def leaderboard_text(history: History, k: int = BOARD) -> str:
         "| | candidate | certified | score | agent | file | note |",
         "|---|---|---|---|---|---|---|",
     ]
-    for place, row in enumerate(history.top_rows(k), 1):
+    for rank, row in enumerate(history.top_rows(k), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
-        who = (
+        author = (
             agent_tag(row.agent)
             if row.agent >= 0
             else PERSON
             if row.ticket.startswith(PERSON)
             else "seed"
         )
-        cells = (str(place), row.candidate, certified, score, who, row.path, _table_cell(row.note))
+        cells = (
+            str(rank),
+            row.candidate,
+            certified,
+            score,
+            author,
+            row.path,
+            _table_cell(row.note),
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -37,10 +37,6 @@ from culmen.core.session import (
 )
 from culmen.core.usage import Usage
 
-if TYPE_CHECKING:
-    pass
-    from culmen.core.ports import Lab
-
 S = TypeVar("S", bound=msgspec.Struct)
 _BARRED = 3  # experiments rejected for gaming the evaluator after which an agent must end
 _FUTILE = 3  # consecutive reads of an empty queue after which a request counts as lost
@@ -59,24 +55,24 @@ class AgentWorkspace:
     def __init__(
         self,
         lab: Lab,
-        registry: Coordinator,
+        coordinator: Coordinator,
         kind: str,
         own: Mapping[str, float | None] | None = None,
         model: str = "",
     ) -> None:
-        self._lab, self._registry, self.kind, self._model = lab, registry, kind, model
-        self.agent, self.limits = registry.begin_agent(own or {})
+        self._lab, self._coordinator, self.kind, self._model = lab, coordinator, kind, model
+        self.agent, self.limits = coordinator.begin_agent(own or {})
         self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
-        self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = (
+        self._requested = self.taken = self._waits = self._tools = self._nudges = self._seen = (
             self._files
         ) = self._queued = 0
         self._began = lab.elapsed
-        self._led = registry.history.best
+        self._led = coordinator.history.best
         self._ending: Awaitable[Ended] | None = None
         self._listening: Awaitable[Waited] | None = None
-        # `told`: the program was notified that its experiments are refused
-        self._closed, self.told = "", False
+        # `notified`: the program knows that its experiments are refused
+        self._closed, self.notified = "", False
 
     @property
     def tag(self) -> str:
@@ -86,7 +82,7 @@ class AgentWorkspace:
     @property
     def history(self) -> History:
         """All experiments so far, by all agents."""
-        return self._registry.history
+        return self._coordinator.history
 
     @property
     def has_gained(self) -> bool:
@@ -99,15 +95,15 @@ class AgentWorkspace:
         """Reason for which this agent's experiments are refused; "" while they are accepted."""
         return (
             self._closed
-            or self._registry.stopping
+            or self._coordinator.stopping
             or self._used_up_limit()
-            or self._registry.budget_short_for_experiment()
+            or self._coordinator.budget_short_for_experiment()
         )
 
     @property
     def end_reason(self) -> str:
         """Reason for the agent's end: of the session, of its notification, or "finished"."""
-        if self.ended in ("finished", "idle") and self.told:
+        if self.ended in ("finished", "idle") and self.notified:
             return self.closing_reason
         return self.ended or self.closing_reason or "finished"
 
@@ -118,7 +114,7 @@ class AgentWorkspace:
             return max(0.0, limit - (self._lab.elapsed - self._began))
         used = self.taken if budget == "evaluations" else getattr(self.usage, budget)
         return max(0.0, limit - used) * (
-            self._registry.evaluations_per_experiment if budget == "evaluations" else 1
+            self._coordinator.evaluations_per_experiment if budget == "evaluations" else 1
         )
 
     def close(self, reason: str) -> None:
@@ -130,15 +126,15 @@ class AgentWorkspace:
 
         `how` explains in TASK.md how to request experiments.
         """
-        await self._registry.evaluate_handed_in()
-        terms = self._registry.terms
+        await self._coordinator.evaluate_handed_in()
+        terms = self._coordinator.terms
         task = texts.task_text(
             self._lab.task,
             self.agent,
             terms.agents,
             terms.parallel,
             self.limits,
-            self._registry.threshold,
+            self._coordinator.threshold,
             how,
         )
         request = Open(
@@ -157,23 +153,25 @@ class AgentWorkspace:
         suffix = PurePosixPath(next(iter(parts))).suffix if len(parts) == 1 else ""
         return f"candidates/{self.tag}/e{self._files:03d}{suffix}"
 
-    async def experiments(self, asked: Sequence[Experiment]) -> list[ExperimentRow]:
+    async def experiments(self, requested: Sequence[Experiment]) -> list[ExperimentRow]:
         """Evaluate experiments in parallel; return their rows in the same order.
 
         On return the rows are in the history and have been written for the agent.
         """
-        return await self._lab.gather(*(self._evaluate_experiment(one) for one in asked))
+        return await self._lab.gather(
+            *(self._evaluate_experiment(experiment) for experiment in requested)
+        )
 
     async def evaluate_candidate(
         self, candidate: Candidate, path: str, note: str = ""
     ) -> ExperimentRow:
         """Evaluate a candidate whose origin and parents are known, not only its text."""
-        ticket = f"{self.tag}-{self._asked}"
+        ticket = f"{self.tag}-{self._requested}"
         return await self._run_experiment(
             Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
         )
 
-    async def use_tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
+    async def use_tool(self, tool: str, seconds: float = 120.0, **arguments: object) -> ToolOutput:
         """Make one tool call in the agent's work tree."""
         self._tools += 1
         return await self._request_effect(
@@ -195,26 +193,26 @@ class AgentWorkspace:
                 "write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request)
             )
             tickets.append(f"{self.tag}-q{self._queued:04d}")
-        found: dict[str, Experiment] = {}
+        received: dict[str, Experiment] = {}
         futile = 0
-        while futile < _FUTILE and not all(ticket in found for ticket in tickets):
+        while futile < _FUTILE and not all(ticket in received for ticket in tickets):
             new = (await self._read_queue()).experiments
             self._listening = None
             futile = 0 if new else futile + 1
-            found.update((one.ticket, one) for one in new)
-        asked = [
-            found.pop(ticket, Experiment(ticket, path, fault="lost"))
+            received.update((experiment.ticket, experiment) for experiment in new)
+        requested = [
+            received.pop(ticket, Experiment(ticket, path, fault="lost"))
             for ticket, path in zip(tickets, files)
         ]
-        return [*asked, *found.values()]
+        return [*requested, *received.values()]
 
     async def run_in_tree(self, command: str, seconds: float) -> ToolOutput:
         """Run a shell command; evaluate the experiments that it requests through the client."""
         running = [True]
         self._lab.spawn(self._serve_command(running))
-        told = await self.use_tool("command", seconds, command=command)
+        output = await self.use_tool("command", seconds, command=command)
         running.clear()
-        return told
+        return output
 
     async def _serve_command(self, running: list[bool]) -> None:
         """Evaluate the experiments that a running command requests.
@@ -252,17 +250,17 @@ class AgentWorkspace:
         waited = await self._request_effect(Wait(self.agent, self._seen, self._waits), Waited)
         self._seen += len(waited.experiments)
         self.ended = self.ended or waited.ended
-        await self._registry.evaluate_handed_in()
+        await self._coordinator.evaluate_handed_in()
         return waited
 
     def register_program(self) -> None:
         """Register this workspace's program to be notified when all agents must stop."""
-        self._registry.programs.append(self)
+        self._coordinator.programs.append(self)
 
     async def notify_closing(self) -> None:
         """Notify a running program, once, that its experiments are refused from now on."""
-        if not (self.told or self.ended):
-            self.told = True
+        if not (self.notified or self.ended):
+            self.notified = True
             await self.nudge(
                 texts.fill_template(
                     "closed", why=REASONS.get(self.closing_reason, self.closing_reason)
@@ -284,29 +282,31 @@ class AgentWorkspace:
             )
         return await self._ending
 
-    def record_admissions(self, *told: str) -> None:
+    def record_admissions(self, *passages: str) -> None:
         """Record the agent's own admissions of gaming the evaluator, found in texts that it left.
 
         Its candidates are marked from then on. Admissions of earlier agents in the same texts are
         skipped.
         """
-        said = [
-            one.sentence
-            for text in told
-            for one in admissions.find_admissions(text)
-            if one.name == "admits"
+        sentences = [
+            admission.sentence
+            for text in passages
+            for admission in admissions.find_admissions(text)
+            if admission.name == "admits"
         ]
-        own = [
-            evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted
+        new = [
+            evidence
+            for evidence in dict.fromkeys(sentences)
+            if evidence not in self._coordinator.admitted
         ]
-        self._registry.admitted.update(own)
+        self._coordinator.admitted.update(new)
         scored = [row.candidate for row in self.history.top_rows(len(self.rows), self.rows)]
-        if own and scored:
-            self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
+        if new and scored:
+            self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=new, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit the permitted files and merge them into the trunk; release the agent's limits."""
-        self._registry.finish_agent(self.agent, self.has_gained)
+        self._coordinator.finish_agent(self.agent, self.has_gained)
         scored = self.history.top_rows(1, self.rows)
         best = None if self.history.best is None else self.history.decisive_score(self.history.best)
         trailers = {
@@ -321,50 +321,50 @@ class AgentWorkspace:
         subject = f"Agent {self.tag} ({self.kind}): {self.taken} experiments"
         return await self._request_effect(Commit(self.agent, subject, trailers), Committed)
 
-    async def _evaluate_experiment(self, asked: Experiment) -> ExperimentRow:
+    async def _evaluate_experiment(self, experiment: Experiment) -> ExperimentRow:
         return await self._run_experiment(
-            asked, None if asked.fault else self._experiment_candidate(asked)
+            experiment, None if experiment.fault else self._experiment_candidate(experiment)
         )
 
     async def _run_experiment(
-        self, asked: Experiment, candidate: Candidate | None
+        self, experiment: Experiment, candidate: Candidate | None
     ) -> ExperimentRow:
         """Evaluate a candidate unless it is refused; write the row for the agent."""
-        refusal = asked.fault if candidate is None else self.closing_reason
-        self._asked += 1
+        refusal = experiment.fault if candidate is None else self.closing_reason
+        self._requested += 1
         if not refusal:
             self.taken += 1
-            self._registry.charge_reservation(self.agent, "experiments", 1)
+            self._coordinator.charge_reservation(self.agent, "experiments", 1)
         rollout = (
             None
             if candidate is None or refusal
-            else await self._registry.judge_candidate(candidate)
+            else await self._coordinator.judge_candidate(candidate)
         )
         row = ExperimentRow(
             0,
             self.agent,
-            asked.ticket,
+            experiment.ticket,
             "" if candidate is None else candidate.id,
-            path=asked.path,
+            path=experiment.path,
             status="refused",
             reason=refusal or "budget",
-            note=asked.note,
-            parents=self._resolved_parents(asked),
+            note=experiment.note,
+            parents=self._resolved_parents(experiment),
         )
-        row = self._registry.enter_experiment(row, rollout)
+        row = self._coordinator.enter_experiment(row, rollout)
         self.rows.append(row)
-        if sum(one.reason.startswith(BARRED) for one in self.rows) >= _BARRED:
+        if sum(earlier.reason.startswith(BARRED) for earlier in self.rows) >= _BARRED:
             self.close("integrity")
-        await self._registry.publish_row(self.agent, row, self.closing_reason)
-        await self._registry.evaluate_handed_in()
+        await self._coordinator.publish_row(self.agent, row, self.closing_reason)
+        await self._coordinator.evaluate_handed_in()
         return row
 
-    def _experiment_candidate(self, asked: Experiment) -> Candidate:
+    def _experiment_candidate(self, experiment: Experiment) -> Candidate:
         """Candidate of an experiment.
 
         A single text is the task's only part; missing parts are taken from the initial program.
         """
-        task, parts = self._lab.task, dict(asked.parts)
+        task, parts = self._lab.task, dict(experiment.parts)
         names = (
             list(task.seeds[0])
             if task.seeds
@@ -374,12 +374,14 @@ class AgentWorkspace:
             parts = {names[0]: next(iter(parts.values()))}
         elif task.seeds and len(names) > 1:
             parts = {**task.seeds[0], **parts}
-        origin = Origin(f"agent:{self.kind.partition(':')[0]}", model=self._model, note=asked.path)
-        return Candidate.of(parts, self._resolved_parents(asked), origin)
+        origin = Origin(
+            f"agent:{self.kind.partition(':')[0]}", model=self._model, note=experiment.path
+        )
+        return Candidate.of(parts, self._resolved_parents(experiment), origin)
 
-    def _resolved_parents(self, asked: Experiment) -> tuple[str, ...]:
-        found = (self.history.resolve_candidate(name) for name in asked.parents)
-        return tuple(dict.fromkeys(name for name in found if name))
+    def _resolved_parents(self, experiment: Experiment) -> tuple[str, ...]:
+        candidates = (self.history.resolve_candidate(name) for name in experiment.parents)
+        return tuple(dict.fromkeys(name for name in candidates if name))
 
     def _used_up_limit(self) -> str:
         limit = self.limits.get
@@ -394,7 +396,7 @@ class AgentWorkspace:
     def _add_usage(self, usage: Usage) -> None:
         self.usage = self.usage + usage
         for name in _PAID:
-            self._registry.charge_reservation(self.agent, name, getattr(usage, name))
+            self._coordinator.charge_reservation(self.agent, name, getattr(usage, name))
 
     async def _request_effect(self, request: msgspec.Struct, reply: type[S]) -> S:
         done = await self._lab.effect(REPLIES[type(request)][0], **to_plain_data(request))
@@ -414,7 +416,7 @@ REASONS = {
     "dollars": "its money is used up",
     "calls": "its model calls are used up",
     "plateau": "too many agents without a gain",
-    "integrity": "too many of its candidates played the evaluator",
+    "integrity": "too many of its candidates gamed the evaluator",
     "finished": "its own word",
     "malformed": "its replies could not be read",
     "crashed": "its program crashed",
@@ -434,4 +436,4 @@ class Agent(Protocol):
     @property
     def manual(self) -> str: ...
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str: ...
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str: ...

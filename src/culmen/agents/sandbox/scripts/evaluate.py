@@ -1,22 +1,19 @@
 #!/usr/bin/env python3
-"""Have candidates evaluated by culmen, and look at everything that was tried so far.
+"""Request evaluations of candidates from culmen, and query all experiments so far.
 
-    python run_experiments.py FILE... [--note TEXT] [--parents ID,ID]   evaluate; many files run
-    side by side
-    python run_experiments.py --no-wait FILE...                         only ask; prints tickets
-    python run_experiments.py --wait TICKET...                          results of tickets
-    python run_experiments.py --best                                    the best row so far
-    python run_experiments.py --history [--help]                        query everything tried so
-    far
-    python run_experiments.py --report TEXT                             tell culmen something: a
-    weakness of the
-                                                                        evaluator, what cannot be
-                                                                        improved and why
-    python run_experiments.py --finish TEXT                             your work is done; TEXT says
-    why
+    python run_experiments.py FILE... [OPTIONS]     evaluate the files in parallel
+        --note TEXT                                 what you try and why
+        --parents ID,ID                             candidates from which these were made
+    python run_experiments.py --no-wait FILE...     only send the request; prints tickets
+    python run_experiments.py --wait TICKET...      wait for the results of tickets
+    python run_experiments.py --best                the best row so far
+    python run_experiments.py --history [--help]    query all experiments so far
+    python run_experiments.py --report TEXT         report to culmen: a weakness of the evaluator,
+                                                    or a limit of the candidates and its reason
+    python run_experiments.py --finish TEXT         end your work; TEXT is your last message
 
 FILE is a candidate below candidates/, or a folder of parts. One JSON row is printed for each, in
-the order given. The exit code is 3 if any was turned away.
+the order of the files. The exit code is 3 if any request was refused.
 """
 
 import argparse
@@ -30,7 +27,7 @@ import time
 VIEW = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(VIEW)
 AT_ONCE, NOTE = 200, 4000  # experiments of one request, characters of a note
-FIRST, LAST = 0.002, 0.1  # seconds between looks for a result, at first and at most
+FIRST, LAST = 0.002, 0.1  # seconds between reads of a result: first and longest
 
 
 def agent_name():
@@ -39,7 +36,7 @@ def agent_name():
 
 
 def tree_path(path):
-    """A path relative to the tree, as requests have it."""
+    """The path relative to the tree, the form that requests use."""
     full = os.path.abspath(path)
     if not os.path.lexists(full) and os.path.lexists(os.path.join(TREE, path)):
         full = os.path.join(TREE, path)
@@ -49,7 +46,7 @@ def tree_path(path):
 
 
 def queue_request(request):
-    """Put a request into the queue; returns the ticket."""
+    """Put a request into the queue; return its ticket."""
     queue = os.path.join(TREE, "queue")
     os.makedirs(queue, exist_ok=True)
     name = f"{time.time_ns():x}-{secrets.token_hex(3)}"
@@ -60,13 +57,13 @@ def queue_request(request):
 
 
 def request_experiments(paths, note="", parents=()):
-    """Ask for experiments, which are taken together; returns their tickets."""
+    """Request experiments, which are evaluated together; return their tickets."""
     ticket = queue_request({"paths": paths, "note": note[:NOTE], "parents": parents})
     return [f"{ticket}.{n}" for n in range(len(paths))]
 
 
 def wait_for_result(ticket):
-    """The row that answers a ticket, as text; waits for it."""
+    """Wait for the row that answers a ticket; return its text."""
     path, pause = os.path.join(VIEW, "results", f"{ticket}.json"), FIRST
     while True:
         try:
@@ -78,7 +75,7 @@ def wait_for_result(ticket):
 
 
 def print_results(tickets):
-    """Print the rows in order; returns the exit code."""
+    """Print the rows in order; return the exit code."""
     code = 0
     for ticket in tickets:
         row = wait_for_result(ticket)
@@ -94,13 +91,7 @@ def run_history(words):
     return 0
 
 
-def main():
-    words = sys.argv[1:]
-    if "--history" in words:
-        words.remove("--history")
-        return run_history(words)
-    if "--best" in words:
-        return run_history(["--top", "1"])
+def argument_parser():
     parser = argparse.ArgumentParser(
         prog="run_experiments.py",
         description=__doc__,
@@ -109,27 +100,40 @@ def main():
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--note", default="", help="what you try and why; kept in the history")
     parser.add_argument(
-        "--parents", default="", help="candidate ids this one was made from, with commas"
+        "--parents",
+        default="",
+        help="ids of the candidates from which these were made, separated by commas",
     )
     parser.add_argument("--no-wait", action="store_true")
     parser.add_argument("--wait", nargs="+", default=[], metavar="TICKET")
     parser.add_argument("--report", metavar="TEXT")
     parser.add_argument("--finish", metavar="TEXT")
-    given = parser.parse_args(words)
-    if given.wait:
-        return print_results(given.wait)
-    if given.report is not None or given.finish is not None:
-        kind = "report" if given.report is not None else "finish"
-        queue_request({kind: getattr(given, kind)})
+    return parser
+
+
+def main():
+    words = sys.argv[1:]
+    if "--history" in words:
+        words.remove("--history")
+        return run_history(words)
+    if "--best" in words:
+        return run_history(["--top", "1"])
+    parser = argument_parser()
+    options = parser.parse_args(words)
+    if options.wait:
+        return print_results(options.wait)
+    if options.report is not None or options.finish is not None:
+        kind = "report" if options.report is not None else "finish"
+        queue_request({kind: getattr(options, kind)})
         print(json.dumps({kind: "passed on"}))
         return 0
-    if not given.files:
-        parser.error("which files?")
-    paths = [tree_path(path) for path in given.files]
-    parents, code = [name for name in given.parents.split(",") if name], 0
+    if not options.files:
+        parser.error("no file is named")
+    paths = [tree_path(path) for path in options.files]
+    parents, code = [name for name in options.parents.split(",") if name], 0
     for start in range(0, len(paths), AT_ONCE):
-        tickets = request_experiments(paths[start : start + AT_ONCE], given.note, parents)
-        if given.no_wait:
+        tickets = request_experiments(paths[start : start + AT_ONCE], options.note, parents)
+        if options.no_wait:
             print("\n".join(tickets), flush=True)
         else:
             code = max(code, print_results(tickets))

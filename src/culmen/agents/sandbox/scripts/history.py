@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Query everything that was tried so far, by all agents.
+"""Query all experiments so far, by all agents.
 
     history                                all rows, oldest first
     history --top 5                        the five best
     history --last 10                      the ten latest
     history --filter "score>2.5" --filter "status=ok" --filter "note~spiral"
     history --fields n,score,note          only these fields
-    history --diff ID ID                   how two candidates differ
-    history --show ID                      a candidate's text
+    history --diff ID ID                   differences between two candidates
+    history --show ID                      the text of a candidate
 
 Filters compare a field of the row (or metrics.NAME) by = != < > <= >= or ~ (regular expression). ID
 is a candidate's id or a ticket. The rows are those of past_experiments.jsonl; candidates lie in
@@ -56,17 +56,17 @@ def row_filter(text):
     }
 
     def holds(row):
-        found = field_value(row, field)
+        value = field_value(row, field)
         if sign == "~":
-            return re.search(wanted, str(found)) is not None
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
+            return re.search(wanted, str(value)) is not None
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             try:
-                return compare[sign](float(found), float(wanted))
+                return compare[sign](float(value), float(wanted))
             except ValueError:
                 return sign == "!="
-        if found is None and sign not in ("=", "!="):
+        if value is None and sign not in ("=", "!="):
             return False
-        return compare[sign]("" if found is None else str(found), wanted)
+        return compare[sign]("" if value is None else str(value), wanted)
 
     return holds
 
@@ -86,10 +86,10 @@ def candidate_parts(name):
     """The texts of a candidate, by id or ticket."""
     folder = os.path.join(VIEW, "programs", name)
     if not os.path.isdir(folder):
-        found = [row["candidate"] for row in history_rows() if row["ticket"] == name]
-        if not found:
+        candidates = [row["candidate"] for row in history_rows() if row["ticket"] == name]
+        if not candidates:
             sys.exit(f"there is no candidate {name}")
-        folder = os.path.join(VIEW, "programs", found[0])
+        folder = os.path.join(VIEW, "programs", candidates[0])
     texts = {}
     for here, _, files in os.walk(folder):
         for file in files:
@@ -117,26 +117,26 @@ def main():
     parser.add_argument("--fields", metavar="A,B")
     parser.add_argument("--diff", nargs=2, metavar="ID")
     parser.add_argument("--show", metavar="ID")
-    given = parser.parse_args()
-    if given.diff:
-        return print_diff(*given.diff)
-    if given.show:
-        for name, text in sorted(candidate_parts(given.show).items()):
-            print(text if len(candidate_parts(given.show)) == 1 else f"=== {name} ===\n{text}")
+    options = parser.parse_args()
+    if options.diff:
+        return print_diff(*options.diff)
+    if options.show:
+        for name, text in sorted(candidate_parts(options.show).items()):
+            print(text if len(candidate_parts(options.show)) == 1 else f"=== {name} ===\n{text}")
         return None
-    conditions = [row_filter(text) for text in given.filter]
-    found = [row for row in history_rows() if all(holds(row) for holds in conditions)]
-    if given.top is not None:
+    conditions = [row_filter(text) for text in options.filter]
+    rows = [row for row in history_rows() if all(holds(row) for holds in conditions)]
+    if options.top is not None:
         scored = [
             (level, row)
-            for row in found
+            for row in rows
             if row["status"] == "ok" and (level := ranking_value(row)) is not None
         ]
-        found = [row for _, row in sorted(scored, key=lambda pair: -pair[0])][: given.top]
-    if given.last is not None:
-        found = found[-given.last :] if given.last > 0 else []
-    fields = [name for name in (given.fields or "").split(",") if name]
-    for row in found:
+        rows = [row for _, row in sorted(scored, key=lambda pair: -pair[0])][: options.top]
+    if options.last is not None:
+        rows = rows[-options.last :] if options.last > 0 else []
+    fields = [name for name in (options.fields or "").split(",") if name]
+    for row in rows:
         print(json.dumps({name: field_value(row, name) for name in fields} if fields else row))
     return None
 

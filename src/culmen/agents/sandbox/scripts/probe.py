@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 
-_FEW = 12  # processes of a sandbox that only runs this
+_FEW = 12  # most processes of a sandbox that runs only this probe
 
 
 def has_succeeded(attempt):
@@ -35,8 +35,8 @@ def can_connect(port):
 
 def has_capabilities():
     with open("/proc/self/status") as file:
-        found = [line.split()[1] for line in file if line.startswith("CapEff")]
-    return int(found[0], 16) != 0
+        masks = [line.split()[1] for line in file if line.startswith("CapEff")]
+    return int(masks[0], 16) != 0
 
 
 def can_see_processes():
@@ -45,7 +45,7 @@ def can_see_processes():
 
 def main():
     targets = json.loads(sys.argv[1])
-    broken = {
+    breaches = {
         "reads a file outside": has_succeeded(lambda: can_read(targets["secret"])),
         "writes into its view": has_succeeded(
             lambda: can_write(os.path.join(targets["view"], "x"))
@@ -56,7 +56,7 @@ def main():
         "has capabilities": has_succeeded(has_capabilities),
         "reaches this machine's ports": has_succeeded(lambda: can_connect(targets["port"])),
     }
-    print(json.dumps(sorted(name for name, yes in broken.items() if yes)))
+    print(json.dumps(sorted(name for name, yes in breaches.items() if yes)))
 
 
 main()

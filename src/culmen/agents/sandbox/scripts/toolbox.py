@@ -60,8 +60,11 @@ def read_output(process, deadline):
         data = os.read(pipe, 65536) if ready else None
         if data:
             length += len(data)
-            room = HEAD - len(head)
-            head, tail = head + data[: max(0, room)], (tail + data[max(0, room) :])[-TAIL:]
+            head_left = HEAD - len(head)
+            head, tail = (
+                head + data[: max(0, head_left)],
+                (tail + data[max(0, head_left) :])[-TAIL:],
+            )
         elif gone:
             return joined_output(head, tail, length), True
         elif data == b"":
@@ -100,25 +103,25 @@ def read_lines(path, offset=0, limit=LINES):
     }
 
 
-def file_text(path, most):
+def file_text(path, limit):
     """Text of a file."""
     if os.path.isdir(path):
         raise Fault("is_a_folder", f"{path} is a folder")
     if not os.path.isfile(path):
         raise Fault("missing", f"there is no file {path}")
-    if os.path.getsize(path) > most:
+    if os.path.getsize(path) > limit:
         raise Fault("too_large", f"{path} has {os.path.getsize(path)} bytes")
     with open(path, "rb") as file:
-        return file.read(most).decode("utf-8", "replace")
+        return file.read(limit).decode("utf-8", "replace")
 
 
 def replace_passage(path, old, new):
     """Text of a file with one passage replaced; nothing is written."""
     text = file_text(path, LARGEST)
-    found = text.count(old) if old else 0
-    if found != 1:
+    count = text.count(old) if old else 0
+    if count != 1:
         fault, why = (
-            ("missing", "is not in") if not found else ("ambiguous", f"stands {found} times in")
+            ("missing", "is not in") if not count else ("ambiguous", f"stands {count} times in")
         )
         raise Fault(fault, f"the text to replace {why} {path}")
     return {"text": text.replace(old, new)}
@@ -143,9 +146,9 @@ def save_text(path, text):
 def list_folder(path="."):
     if not os.path.isdir(path):
         raise Fault("missing", f"there is no folder {path}")
-    found = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in os.scandir(path))
-    more = f"\n[... and {len(found) - NAMES} more]" if len(found) > NAMES else ""
-    return {"text": "\n".join(found[:NAMES]) + more}
+    names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in os.scandir(path))
+    more = f"\n[... and {len(names) - NAMES} more]" if len(names) > NAMES else ""
+    return {"text": "\n".join(names[:NAMES]) + more}
 
 
 TOOLS = {
