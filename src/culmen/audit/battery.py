@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
@@ -87,7 +86,7 @@ class AttackBattery:
         self.sandbox, self.only, self.tell = where, only, tell
         self._begun = time.monotonic()
         self._until = self._begun + seconds
-        self.baseline: Any = None
+        self._baseline: Baseline | None = None
         self.blocks: list[tuple[list[int], bool]] | None = None
 
     async def run(self) -> AuditReport:
@@ -103,7 +102,7 @@ class AttackBattery:
                 fix="culmen check TASK",
             )
         scores = [o.score for o in seen if o.score is not None]
-        self.baseline = Baseline(task.objective, honest, scores)
+        self._baseline = Baseline(task.objective, honest, scores)
         outcomes = [_determinism_outcome(honest, task)] if not self.only else []
         if self._may_tighten():
             outcomes.append(await self._tightened_outcome(seen[0]))
@@ -125,6 +124,13 @@ class AttackBattery:
             notes=tuple(self._report_notes()),
             doubts=tuple(_held_doubts(honest, task.objective)),
         )
+
+    @property
+    def baseline(self) -> Baseline:
+        """The honest result, which `run` measures before the attacks."""
+        if self._baseline is None:
+            raise ValueError("the honest program has not been measured")
+        return self._baseline
 
     def _may_tighten(self) -> bool:
         """True if the evaluator has a tolerance and no verifier, and there is time."""
@@ -247,7 +253,7 @@ class AttackBattery:
         control = (
             None if attack.control is None else await self._evaluate_value(attack, attack.control)
         )
-        if control is not None and self.baseline.better(control.score):
+        if control is not None and self.baseline.is_clearly_better(control.score):
             if attack.name == "underflow":
                 return self._make_outcome(
                     attack, "held", "half the size scores otherwise: not only ratios count", []
@@ -256,21 +262,22 @@ class AttackBattery:
         seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
         tries = [_attack_try(value, each) for value, each in seen]
         best = max(seen, key=lambda each: self._observed_reward(each[1]))
-        if self.baseline.better(best[1].score, base):
+        if self.baseline.is_clearly_better(best[1].score, base):
             best = min(
                 best,
                 (best[0], await self._evaluate_value(attack, best[0])),
                 key=lambda each: self._observed_reward(each[1]),
             )
         score, said = best[1].score, _variant_text(best[0])
-        if self.baseline.better(score, base):
+        if self.baseline.is_clearly_better(score, base):
             text = f"{score!r} instead of {self.baseline.best!r}{said}"
             return self._gamed_outcome(attack, text, tries, best[1])
         wrong = None if control is None else control.score
         accepted = [
             t
             for t in tries
-            if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))
+            if t.score is not None
+            and (wrong is None or self.baseline.is_clearly_better(t.score, wrong))
         ]
         if attack.cause == "finite" and accepted:
             text = (
@@ -289,7 +296,7 @@ class AttackBattery:
         false = (
             seen.certified is not None
             and honest is not None
-            and self.baseline.better(seen.certified, honest)
+            and self.baseline.is_clearly_better(seen.certified, honest)
         )
         if self.sandbox.task.evaluator.verifier:
             text += (
@@ -323,7 +330,7 @@ class AttackBattery:
             tries=tuple(tries),
         )
 
-    async def _evaluate_value(self, attack: Attack, value: Any) -> Observation:
+    async def _evaluate_value(self, attack: Attack, value: object) -> Observation:
         facts = {"forged": self.baseline.forged_score(), "processes": _own_processes()}
         return await self.sandbox.evaluate(self.sandbox.attacked_parts(attack, value, **facts))
 
@@ -339,7 +346,7 @@ class AttackBattery:
             if attack.effect == "stays"
             else self._reported_effect(seen)
         )
-        if not text and any(self.baseline.better(each.score) for _, each in seen):
+        if not text and any(self.baseline.is_clearly_better(each.score) for _, each in seen):
             best = max((each for _, each in seen), key=self._observed_reward)
             return self._gamed_outcome(
                 attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best
@@ -352,7 +359,7 @@ class AttackBattery:
             places=bool(text),
         )
 
-    def _reported_effect(self, seen: Sequence[tuple[Any, Observation]]) -> str:
+    def _reported_effect(self, seen: Sequence[tuple[object, Observation]]) -> str:
         words = {
             "read": "read",
             "left": "found what an earlier evaluation left in",
@@ -387,7 +394,7 @@ class AttackBattery:
             [o.score for _, o in seen if o.score is not None],
         )
         ranked = sorted(scores, key=self.baseline.objective.reward)
-        if not ranked or not self.baseline.better(ranked[-1], ranked[0]):
+        if not ranked or not self.baseline.is_clearly_better(ranked[-1], ranked[0]):
             return self._make_outcome(
                 attack, "held", "how the program leaves the generators makes no difference", tries
             )
@@ -447,7 +454,7 @@ _STEADY = (
 )
 
 
-def _variant_text(value: Any) -> str:
+def _variant_text(value: object) -> str:
     return "" if value is None else f" (variant: {value})"
 
 
@@ -459,12 +466,12 @@ def _how_held(tries: Sequence[AttackTry]) -> str:
     return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
 
 
-def _attack_try(value: Any, seen: Observation) -> AttackTry:
+def _attack_try(value: object, seen: Observation) -> AttackTry:
     return AttackTry(value, seen.status.value, seen.score, seen.certified, seen.reason)
 
 
-def _own_processes() -> list[list[Any]]:
+def _own_processes() -> list[tuple[int, str]]:
     """This process and its children, each with its start time."""
     return [
-        [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.child_pids(os.getpid()))
+        (pid, sandbox.process_start(pid)) for pid in (os.getpid(), *procfs.child_pids(os.getpid()))
     ]

@@ -101,7 +101,7 @@ class SandboxCopy:
                 candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error)
             )
 
-    def attacked_parts(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
+    def attacked_parts(self, attack: Attack, value: object, **facts: object) -> dict[str, str]:
         """The program with an attack in it."""
         known = {
             "value": value,
@@ -278,7 +278,7 @@ def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list
     return called or [name for name in defined if not name.startswith("_")]
 
 
-def attacked_program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
+def attacked_program(text: str, attack: Attack, facts: Mapping[str, object]) -> str:
     """The honest text with the attack; `facts` are the attack's data (plain data)."""
     head = attack_prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
     install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
