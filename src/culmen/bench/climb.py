@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-Vector = Any  # numpy array of shape (n,)
+Vector = NDArray[np.float64]  # shape (n,)
 _FAR, _SMALLEST = 1000, 1e-12
 
 
@@ -28,7 +28,7 @@ class Problem:
     """
 
     gain: Vector
-    slack: Callable[[Vector], tuple[Vector, Any]]
+    slack: Callable[[Vector], tuple[Vector, NDArray[np.float64]]]
     restore: Callable[[Vector], Vector]
     lower: Vector
     upper: Vector

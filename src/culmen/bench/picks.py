@@ -21,7 +21,7 @@ import msgspec
 from culmen import embed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError, missing_extra
-from culmen.core.evaluation import Observation, Rollout, is_excused
+from culmen.core.evaluation import Case, Observation, Rollout, is_excused
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -70,7 +70,7 @@ class Afresh:
         await lab.gather(*(lab.evaluate(program, cases) for program in lab.seeds))
 
 
-def pick_cases(task: Task) -> tuple[Any, ...]:
+def pick_cases(task: Task) -> tuple[Case | None, ...]:
     """The cases that picks are evaluated on: those for the final score, if the task has any."""
     return task.split("test") or task.split("val") or task.split("train") or (None,)
 

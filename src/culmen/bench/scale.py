@@ -20,18 +20,17 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.event import Effect, Entry, EvaluateRequest
-from culmen.core.ports import MinimalStrategy
+from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
@@ -111,7 +110,7 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
 
 
 class _Simulation:
-    def __init__(self, search: Search, journal: Any, workers: int) -> None:
+    def __init__(self, search: Search, journal: Journal, workers: int) -> None:
         self._search, self._journal, self._workers = search, journal, workers
         self._world = Landscape(sigma=0.1, faults=FAULTS)
         self._line: deque[Effect] = deque()
@@ -157,7 +156,7 @@ class _Simulation:
             now = self._take_effects(now, lambda e=entry: self._search.feed(e))
         return now
 
-    def _take_effects(self, now: float, ask: Any) -> float:
+    def _take_effects(self, now: float, ask: Callable[[], Sequence[Effect]]) -> float:
         """Begin the effects that the search asks for as soon as there is room.
 
         Returns the time afterwards.
@@ -264,7 +263,7 @@ def measure_backend(
 async def _measure_backend(
     name: str, choice: BackendChoice, task: Task, workers: int, evaluations: int
 ) -> BackendFigure:
-    backend: Any = make(choice, task, workers)
+    backend = make(choice, task, workers)
     began = time.perf_counter()
     await backend.start()
     started = time.perf_counter() - began
@@ -318,9 +317,7 @@ def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-    cluster: Any = Cluster(
-        initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small}
-    )
+    cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
     try:
         for _ in range(count):
             cluster.add_node(num_cpus=cpus, **small)

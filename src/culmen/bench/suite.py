@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,7 @@ from culmen.store.address import has_run
 
 if TYPE_CHECKING:
     from culmen.bench.picks import Pick
+    from culmen.study import Study
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -343,7 +344,7 @@ def _study_parts(suite: Suite) -> JsonObject:
     return {"proposer": OfflineProposer(UNTIMED)}
 
 
-def _new_study(suite: Suite, cell: Cell, task: Task) -> Any:
+def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.strategies import catalog

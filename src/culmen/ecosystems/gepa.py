@@ -16,10 +16,11 @@ import inspect
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError, missing_extra
+from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 from culmen.ecosystems import Asked, cases_of, shortened_text
@@ -68,7 +69,7 @@ _NOTHING_LOST = {  # settings without a counterpart that change no result
 }
 
 
-def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
+def log(*values: object, sep: str = " ", end: str = "\n") -> None:
     """Record values for the model to read, like `print`; GEPA's `oa.log`."""
     _LOGGED.append(sep.join(map(str, values)) + end)
 
@@ -76,14 +77,14 @@ def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
 def optimize_anything(
     seed_candidate: str | Mapping[str, str] | None = None,
     *,
-    evaluator: Callable[..., Any] | None = None,
-    batch_evaluator: Callable[..., Any] | None = None,
-    dataset: Iterable[Any] | None = None,
-    valset: Iterable[Any] | None = None,
+    evaluator: Callable[..., object] | None = None,
+    batch_evaluator: Callable[..., Iterable[object]] | None = None,
+    dataset: Iterable[object] | None = None,
+    valset: Iterable[object] | None = None,
     objective: str | None = None,
     background: str | None = None,
-    config: Any = None,
-    **keywords: Any,
+    config: object = None,
+    **keywords: object,
 ) -> Study:
     """GEPA's function of this name with culmen's search.
 
@@ -93,27 +94,29 @@ def optimize_anything(
     override `config`. Raises `UserError` for settings without a counterpart, with the form to use
     instead.
     """
-    fn = evaluator or batch_evaluator
-    if fn is None:
-        raise UserError(
-            "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
-        )
     settings = _changed_settings(config)
     cases, examples = cases_of(dataset, valset)
     capture = bool(settings.pop("capture_stdio", False))
-    judge = (_Anything if evaluator else _Batch)(fn, examples, capture)
+    if evaluator is not None:
+        judge = _Anything(evaluator, examples, capture)
+    elif batch_evaluator is not None:
+        judge = _Batch(batch_evaluator, examples, capture)
+    else:
+        raise UserError(
+            "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
+        )
     goal = "\n\n".join(text for text in (objective, background) if text)
     return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
 
 
 def optimize(
     seed_candidate: Mapping[str, str],
-    trainset: Iterable[Any],
-    valset: Iterable[Any] | None = None,
+    trainset: Iterable[object],
+    valset: Iterable[object] | None = None,
     adapter: Any = None,
-    task_lm: Any = None,
-    evaluator: Callable[..., Any] | None = None,
-    **keywords: Any,
+    task_lm: object = None,
+    evaluator: Callable[..., object] | None = None,
+    **keywords: object,
 ) -> Study:
     """GEPA's `gepa.optimize` with culmen's search.
 
@@ -145,12 +148,12 @@ def optimize(
 
 
 def _search_with_gepa(
-    seed: Any,
-    judge: Asked,
-    cases: list[Any],
+    seed: str | Mapping[str, str] | None,
+    judge: _Anything | _Adapter,
+    cases: list[Case],
     goal: str,
     settings: JsonObject,
-    given: JsonObject,
+    given: Mapping[str, object],
 ) -> Study:
     from culmen.strategies.gepa import Gepa
     from culmen.study import optimize
@@ -183,7 +186,7 @@ _UNDERSTOOD = {
 }
 
 
-def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
+def _culmen_keywords(settings: JsonObject) -> JsonObject:
     """Settings of GEPA as keywords of `culmen.optimize`."""
     limits = {
         "evaluations": "max_metric_calls",
@@ -209,7 +212,7 @@ def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
     return {**found, "budget": Budget(**budget)} if budget else found
 
 
-def _changed_settings(config: Any) -> JsonObject:
+def _changed_settings(config: object) -> JsonObject:
     """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
 
     Raises `UserError` as `_checked` does.
@@ -229,7 +232,7 @@ def _changed_settings(config: Any) -> JsonObject:
     return _supported_settings(changed)
 
 
-def _is_changed(value: Any, default: Any) -> bool:
+def _is_changed(value: object, default: object) -> bool:
     return value is not default and (type(value) is not type(default) or value != default)
 
 
@@ -251,7 +254,7 @@ def _supported_settings(settings: JsonObject) -> JsonObject:
     return {name: value for name, value in settings.items() if name in _UNDERSTOOD}
 
 
-def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
+def _default_adapter(task_lm: object, evaluator: Callable[..., object] | None) -> object:
     if task_lm is None:
         raise UserError(
             "there is nothing to run a candidate with",
@@ -265,17 +268,21 @@ def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
     return DefaultAdapter(model=task_lm, evaluator=evaluator)
 
 
-class _Anything(Asked):
+class _Anything(Asked[str | Mapping[str, str]]):
     """An evaluator of `optimize_anything`.
 
     Its log and, with `capture`, its printed output are feedback.
     """
 
-    def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any], capture: bool) -> None:
+    def __init__(
+        self, fn: Callable[..., object], examples: Mapping[str, object], capture: bool
+    ) -> None:
         super().__init__(fn, examples)
         self.capture = capture
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: str | Mapping[str, str], given: bool, example: object
+    ) -> tuple[object, JsonObject]:
         printed = io.StringIO()
         with contextlib.ExitStack() as stack:
             logged = stack.enter_context(_collect_logs())
@@ -291,7 +298,9 @@ class _Anything(Asked):
             **{name: shortened_text(text) for name, text in texts.items() if text.strip()},
         }
 
-    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
+    def call_evaluator(
+        self, candidate: str | Mapping[str, str], given: bool, example: object
+    ) -> object:
         if not given:
             return self.fn(candidate)
         parameters = inspect.signature(self.fn).parameters
@@ -305,8 +314,19 @@ class _Anything(Asked):
 class _Batch(_Anything):
     """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
 
-    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
-        results = list(self.fn([(candidate, example)]))
+    def __init__(
+        self,
+        fn: Callable[..., Iterable[object]],
+        examples: Mapping[str, object],
+        capture: bool,
+    ) -> None:
+        super().__init__(fn, examples, capture)
+        self.batch_evaluator = fn
+
+    def call_evaluator(
+        self, candidate: str | Mapping[str, str], given: bool, example: object
+    ) -> object:
+        results = list(self.batch_evaluator([(candidate, example)]))
         if len(results) != 1:
             raise TypeError(
                 f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is "
@@ -315,14 +335,16 @@ class _Batch(_Anything):
         return results[0]
 
 
-class _Adapter(Asked):
+class _Adapter(Asked[Mapping[str, str]]):
     """A `GEPAAdapter`: `evaluate` on one example, and its reflective data set as feedback."""
 
-    def __init__(self, adapter: Any, examples: Mapping[str, Any]) -> None:
+    def __init__(self, adapter: Any, examples: Mapping[str, object]) -> None:
         super().__init__(adapter.evaluate, examples)
         self.adapter = adapter
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: Mapping[str, str], given: bool, example: object
+    ) -> tuple[object, JsonObject]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
             raise TypeError(
@@ -342,7 +364,7 @@ class _Adapter(Asked):
 
 
 @contextlib.contextmanager
-def _collect_logs() -> Any:
+def _collect_logs() -> Iterator[Callable[[], list[str]]]:
     """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
     _LOGGED.clear()
     theirs: Any = sys.modules.get("gepa.optimize_anything")
@@ -356,7 +378,7 @@ def _collect_logs() -> Any:
             theirs.set_log_context(None)
 
 
-def _metrics_and_texts(info: Any) -> JsonObject:
+def _metrics_and_texts(info: object) -> JsonObject:
     """Side information as metrics and texts.
 
     Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
@@ -379,7 +401,7 @@ def _metrics_and_texts(info: Any) -> JsonObject:
     return told
 
 
-def _info_text(value: Any) -> str:
+def _info_text(value: object) -> str:
     """A value of any type as text: mappings line by line."""
     if isinstance(value, Mapping):
         return "\n".join(f"{key}: {_info_text(each)}" for key, each in value.items())

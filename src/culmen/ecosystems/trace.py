@@ -25,9 +25,9 @@ def optimize(
     module: Any,
     guide: Any,
     *,
-    inputs: Iterable[Any] = (None,),
-    infos: Iterable[Any] = (None,),
-    **keywords: Any,
+    inputs: Iterable[object] = (None,),
+    infos: Iterable[object] = (None,),
+    **keywords: object,
 ) -> Study:
     """Search for better values of the module's trainable parameters.
 
@@ -71,15 +71,22 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
             raise Invalid(f"{name}: {error}") from None
 
 
-class _Module(Asked):
-    def __init__(self, guide: Callable[..., Any], examples: Mapping[str, Any], module: Any) -> None:
+class _Module(Asked[Mapping[str, str]]):
+    def __init__(
+        self,
+        guide: Callable[..., tuple[object, object]],
+        examples: Mapping[str, object],
+        module: Any,
+    ) -> None:
         super().__init__(guide, examples)
-        self.module = module
+        self.guide, self.module = guide, module
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: Mapping[str, str], given: bool, example: tuple[object, object]
+    ) -> tuple[object, JsonObject]:
         query, info = example
         load(self.module, candidate)
         output = self.module() if query is None else self.module(query)
         output = getattr(output, "data", output)
-        score, feedback = self.fn(query, output, info)
+        score, feedback = self.guide(query, output, info)
         return score, {"feedback": shortened_text(str(feedback))}

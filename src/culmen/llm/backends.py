@@ -105,7 +105,7 @@ class LiteLLMBackend:
         raise failure from None
 
 
-def _litellm_dollars(response: Any) -> float | None:
+def _litellm_dollars(response: object) -> float | None:
     """Dollars by litellm's price list, None if it has no price."""
     cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
     return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None

@@ -80,7 +80,7 @@ class EvaluatorTalk:
         self._needs: dict[object, Usage] = {}  # of the questions in flight
         self._said: list[str] = []
         # messages of each role that the conversation already has
-        self._before: dict[str, list[Any]] = {}
+        self._before: dict[str, list[JsonObject]] = {}
 
     async def ask(self, question: Mapping[str, Any]) -> JsonObject:
         """See `core.asking.Asker`."""
@@ -174,7 +174,7 @@ class EvaluatorTalk:
             artifacts={**told, **observation.artifacts},
         )
 
-    def _record_exchange(self, role: str, messages: list[Any], answers: Answers) -> None:
+    def _record_exchange(self, role: str, messages: list[JsonObject], answers: Answers) -> None:
         """Record the messages that are new since the role's last question, and the reply."""
         before = self._before.get(role, [])
         fresh = messages[len(before) :] if messages[: len(before)] == before else messages
@@ -213,7 +213,7 @@ def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
     return Call(model.model, messages, 1, int(limit), temperature, False, seed, extra)
 
 
-def _to_chat_message(given: Any) -> ChatMessage:
+def _to_chat_message(given: object) -> ChatMessage:
     if not isinstance(given, Mapping) or not isinstance(given.get("role"), str):
         raise ValueError('each message is {"role": ..., "content": ...}')
     content, more = (
@@ -251,7 +251,7 @@ def _assistant_message(choice: Completion) -> JsonObject:
     return {"role": "assistant", "content": choice.text or (None if tools else ""), **tools}
 
 
-def _transcript_line(role: str, message: Mapping[str, Any]) -> str:
+def _transcript_line(role: str, message: JsonObject) -> str:
     content = message.get("content")
     text = (
         content
@@ -281,7 +281,7 @@ class AskingBackend:
         return getattr(self._backend, name)
 
     async def evaluate(
-        self, candidate: Candidate, case: Case | None, seed: int, **more: Any
+        self, candidate: Candidate, case: Case | None, seed: int, **more: bool
     ) -> Observation:
         """See `core.ports.Backend`.
 

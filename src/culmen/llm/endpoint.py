@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,6 +27,8 @@ from culmen.llm.spec import Key
 
 if TYPE_CHECKING:
     import ssl
+
+    import httpx2
 
 OPENAI = "https://api.openai.com/v1"
 _TOO_LONG = (
@@ -54,7 +56,7 @@ class Endpoint:
         self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
         self._headers: dict[str, str] = {}
         self._connections: Connections | None = None
-        self._client: Any = None
+        self._client: httpx2.AsyncClient | None = None
 
     async def post(self, path: str, body: JsonObject) -> str:
         """The text of the response to the JSON `body`, sent to `path` below the address.
@@ -172,7 +174,9 @@ def _request_headers(key: str, base_url: str) -> dict[str, str]:
     return headers
 
 
-def status_error(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
+def status_error(
+    status: int, content: str, headers: Mapping[str, str], key: Key, model: str
+) -> Exception:
     """The error for a status other than 2xx; `content` is the response's body."""
     text = key.scrub(refusal_message(content))[:500]
     if status in (401, 403, 404):
@@ -205,7 +209,7 @@ def refusal_message(content: str) -> str:
     )
 
 
-def retry_after(headers: Any) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the server asks to wait, or None.
 
     From `retry-after-ms`, or `Retry-After` in seconds or as a date.
@@ -393,7 +397,7 @@ class _Connection:
             async with asyncio.timeout(timeout):
                 await self._writer.drain()
             while True:
-                event: Any = http.next_event()
+                event = http.next_event()
                 if event is h11.NEED_DATA:
                     async with asyncio.timeout(timeout):
                         http.receive_data(await self._reader.read(_CHUNK))

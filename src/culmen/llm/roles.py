@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +20,9 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
+
+Table = TypeVar("Table")
+Number = TypeVar("Number", int, float)
 
 NONE = "none"  # a role without a model
 
@@ -65,7 +68,7 @@ class ModelBook:
         }
         self._models, self._roles = content.models, content.roles
 
-    def parse_roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
+    def parse_roles(self, text: str | Mapping[str, object] | None = None) -> Roles:
         """Roles of a `--model` text (or mapping role -> name or backend) over the models file's.
 
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
@@ -176,7 +179,7 @@ class ModelBook:
                 _check_positive(value, f"{name}.{field}", self._where)
         return provider
 
-    def _parse_ensemble(self, entry: Any) -> tuple[Weighted, ...]:
+    def _parse_ensemble(self, entry: object) -> tuple[Weighted, ...]:
         if isinstance(entry, str):
             names = [piece.strip() for piece in entry.split("|")]
             return () if names == [NONE] else tuple(self._parse_weighted(name) for name in names)
@@ -196,10 +199,10 @@ class ModelBook:
 class FunctionModel:
     """A model that is a Python function, plain or `async`, from the prompt to the reply."""
 
-    def __init__(self, function: Callable[[str], Any]) -> None:
+    def __init__(self, function: Callable[[str], object]) -> None:
         self._function, self.name = function, getattr(function, "__name__", "function")
 
-    async def complete(self, call: Call) -> Any:
+    async def complete(self, call: Call) -> list[str]:
         """One reply for each requested sample; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
             return [
@@ -288,7 +291,7 @@ def _read_models_file(path: Path) -> _File:
     return _convert_table(data if data is not None else {}, _File, str(path))
 
 
-def _parse_yaml(raw: str) -> Any:
+def _parse_yaml(raw: str) -> object:
     import yaml
 
     try:
@@ -297,7 +300,7 @@ def _parse_yaml(raw: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _convert_table(data: Any, kind: Any, where: str) -> Any:
+def _convert_table(data: object, kind: type[Table], where: str) -> Table:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -308,7 +311,7 @@ def _convert_table(data: Any, kind: Any, where: str) -> Any:
         ) from None
 
 
-def _check_positive(value: Any, name: str, where: str) -> Any:
+def _check_positive(value: Number, name: str, where: str) -> Number:
     if value <= 0:
         raise UserError(f"{name} must be above 0, not {value}", where=where)
     return value
@@ -334,6 +337,6 @@ def _check_model_name(name: str, text: str) -> str:
     return name
 
 
-def _nearest_hint(name: str, known: Mapping[str, Any]) -> str:
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -167,7 +166,8 @@ class JournalContract:
                 )
             ]
         )
-        result: Any = next(iter(self.reopen(journal, tmp_path).read())).entry.result
+        result = next(iter(self.reopen(journal, tmp_path).read())).entry.result
+        assert isinstance(result, Observation)
         assert str(result.metrics) == str(metrics)
 
     def test_a_closed_journal_takes_nothing(self, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ class JournalContract:
         raise AssertionError(f"{observation} must be refused with ValueError")
 
 
-def _with_texts(entry: Entry, whole: Any) -> Entry:
+def _with_texts(entry: Entry, whole: Callable[[str], str]) -> Entry:
     import msgspec
 
     if not isinstance(entry.result, Proposal | Text):

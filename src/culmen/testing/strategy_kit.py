@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -246,7 +246,7 @@ def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
     return []
 
 
-def _is_set(node: Any) -> bool:
+def _is_set(node: ast.AST) -> bool:
     made = (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
