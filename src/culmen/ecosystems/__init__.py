@@ -47,7 +47,7 @@ class Asked(ABC, Generic[CandidateT]):
 
     @abstractmethod
     def judge_example(
-        self, candidate: CandidateT, given: bool, example: object
+        self, candidate: CandidateT, has_example: bool, example: object
     ) -> tuple[object, JsonObject]:
         """The score, metrics and texts for the example itself, if one is `given`."""
 
@@ -57,8 +57,8 @@ def cases_of(
 ) -> tuple[list[Case], JsonObject]:
     """Cases of the splits train and val, and the examples by the ids of their cases."""
     cases, examples = list[Case](), JsonObject()
-    for split, given in (("train", train), ("val", val)):
-        for number, example in enumerate(given or ()):
+    for split, split_examples in (("train", train), ("val", val)):
+        for number, example in enumerate(split_examples or ()):
             name = f"{split}-{number}"
             cases.append(Case(name, plain_example(example), split=split))
             examples[name] = example

@@ -67,16 +67,16 @@ class DspyOptimizer:
             )
         cases, examples = cases_of(train, valset)
         asked = _Program(self.metric, examples, student)
-        given: JsonObject = {"name": type(student).__name__, **self.keywords}
-        self.study = optimize(parts, asked, cases=cases, **given)
-        found = self.study.best
-        if found is None:
+        arguments: JsonObject = {"name": type(student).__name__, **self.keywords}
+        self.study = optimize(parts, asked, cases=cases, **arguments)
+        best_version = self.study.best
+        if best_version is None:
             raise NothingScored(
                 "no version was scored",
                 where=str(self.study.path),
                 fix=f"culmen log {self.study.path}",
             )
-        best = with_parts(student, found.parts)
+        best = with_parts(student, best_version.parts)
         best._compiled = True
         return best
 
@@ -189,7 +189,7 @@ class _Program(Asked[Mapping[str, str]]):
         self.student = student
 
     def judge_example(
-        self, candidate: Mapping[str, str], given: bool, example: Any
+        self, candidate: Mapping[str, str], has_example: bool, example: Any
     ) -> tuple[object, JsonObject]:
         dspy, program = _import_dspy(), with_parts(self.student, candidate)
         with dspy.context(trace=[]):
@@ -198,13 +198,13 @@ class _Program(Asked[Mapping[str, str]]):
                 dspy.settings.trace or ()
             )
         result = self.fn(example, prediction, None, *[None] * (_metric_arity(self.fn) - 3))
-        score, told = getattr(result, "score", result), getattr(result, "feedback", "")
+        score, feedback = getattr(result, "score", result), getattr(result, "feedback", "")
         names = {id(predictor): name for name, predictor in program.named_predictors()}
         steps = [
-            f"{names.get(id(by), 'a predictor')}: {asked} -> {dict(gave)}"
-            for by, asked, gave in trace
+            f"{names.get(id(predictor), 'a predictor')}: {inputs} -> {dict(outputs)}"
+            for predictor, inputs, outputs in trace
         ]
-        texts = [str(told), f"wanted: {dict(example.labels())}", *steps]
+        texts = [str(feedback), f"wanted: {dict(example.labels())}", *steps]
         return float(score) if isinstance(score, bool) else score, {
             "feedback": shortened_text("\n".join(filter(None, texts)))
         }

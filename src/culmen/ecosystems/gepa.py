@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOGGED: list[str] = []
 
-_INSTEAD = {  # settings of GEPA that have another form here, or none
+_REPLACEMENTS = {  # settings of GEPA that have another form here, or none
     "stop_callbacks": "budget=culmen.Budget(...) and stop_at=SCORE end a run",
     "callbacks": "observers=[...]: objects with on_event (docs/extending.md)",
     "logger": "observers=[...]",
@@ -57,7 +57,7 @@ _INSTEAD = {  # settings of GEPA that have another form here, or none
     "perfect_score": "stop_at=SCORE",
     "skip_perfect_score": "stop_at=SCORE",
 }
-_NOTHING_LOST = {  # settings without a counterpart that change no result
+_HARMLESS = {  # settings without a counterpart that change no result
     "display_progress_bar",
     "raise_on_exception",
     "use_cloudpickle",
@@ -129,21 +129,23 @@ def optimize(
         warnings.warn(
             "propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2
         )
-    mine = {
+    gepa_settings = {
         name: value
         for name, value in keywords.items()
-        if name in _INSTEAD or name in _NOTHING_LOST | _UNDERSTOOD
+        if name in _REPLACEMENTS or name in _HARMLESS | _SUPPORTED
     }
     cases, examples = cases_of(trainset, valset)
-    rest = {name: value for name, value in keywords.items() if name not in mine}
-    wanted = {name: value for name, value in mine.items() if value not in (None, False)}
+    culmen_keywords = {name: value for name, value in keywords.items() if name not in gepa_settings}
+    switched_on = {
+        name: value for name, value in gepa_settings.items() if value not in (None, False)
+    }
     return _search_with_gepa(
         dict(seed_candidate),
         _Adapter(adapter, examples),
         cases,
         "",
-        _supported_settings(wanted),
-        rest,
+        _supported_settings(switched_on),
+        culmen_keywords,
     )
 
 
@@ -153,26 +155,26 @@ def _search_with_gepa(
     cases: list[Case],
     goal: str,
     settings: JsonObject,
-    given: Mapping[str, object],
+    keywords: Mapping[str, object],
 ) -> Study:
     from culmen.strategies.gepa import Gepa
     from culmen.study import optimize
 
     batch = settings.pop("reflection_minibatch_size", None)
-    plain = {
+    arguments = {
         "strategy": Gepa() if batch is None else Gepa(batch=batch),
         "goal": goal,
         **_culmen_keywords(settings),
-        **given,
+        **keywords,
     }
-    if "budget" not in plain:
+    if "budget" not in arguments:
         raise UserError(
             "nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N"
         )
-    return optimize(seed, judge, cases=cases, **plain)
+    return optimize(seed, judge, cases=cases, **arguments)
 
 
-_UNDERSTOOD = {
+_SUPPORTED = {
     "run_dir",
     "seed",
     "max_metric_calls",
@@ -194,9 +196,9 @@ def _culmen_keywords(settings: JsonObject) -> JsonObject:
         "dollars": "max_reflection_cost",
     }
     budget = {
-        name: settings[theirs]
-        for name, theirs in limits.items()
-        if settings.get(theirs) is not None
+        name: settings[gepa_name]
+        for name, gepa_name in limits.items()
+        if settings.get(gepa_name) is not None
     }
     names = {
         "run_dir": "run_dir",
@@ -204,12 +206,14 @@ def _culmen_keywords(settings: JsonObject) -> JsonObject:
         "reflection_lm": "model",
         "max_workers": "workers",
     }
-    found = {
-        name: settings[theirs] for theirs, name in names.items() if settings.get(theirs) is not None
+    keywords = {
+        name: settings[gepa_name]
+        for gepa_name, name in names.items()
+        if settings.get(gepa_name) is not None
     }
     if settings.get("parallel") is False:
-        found["workers"] = 1
-    return {**found, "budget": Budget(**budget)} if budget else found
+        keywords["workers"] = 1
+    return {**keywords, "budget": Budget(**budget)} if budget else keywords
 
 
 def _changed_settings(config: object) -> JsonObject:
@@ -218,14 +222,14 @@ def _changed_settings(config: object) -> JsonObject:
     Raises `UserError` as `_checked` does.
     """
     changed: JsonObject = {}
-    plain = type(config)() if config is not None else None
+    defaults = type(config)() if config is not None else None
     for name, value in vars(config).items() if config is not None else ():
-        default = getattr(plain, name)
+        default = getattr(defaults, name)
         if name in ("engine", "reflection", "tracking"):
             changed |= {
-                key: each
-                for key, each in vars(value).items()
-                if _is_changed(each, getattr(default, key))
+                key: setting
+                for key, setting in vars(value).items()
+                if _is_changed(setting, getattr(default, key))
             }
         elif _is_changed(value, default):
             changed[name] = value
@@ -242,16 +246,16 @@ def _supported_settings(settings: JsonObject) -> JsonObject:
     Raises `UserError` for those that would be ignored.
     """
     for name in settings:
-        if name not in _UNDERSTOOD | _NOTHING_LOST:
+        if name not in _SUPPORTED | _HARMLESS:
             track = "culmen run --track wandb or mlflow, or observers=[...]"
-            fix = _INSTEAD.get(
+            fix = _REPLACEMENTS.get(
                 name,
                 track
                 if name.partition("_")[0] in ("wandb", "mlflow", "tracking")
                 else "leave it out",
             )
             raise UserError(f"GEPA's setting {name} has no effect here", where=f"{name}=", fix=fix)
-    return {name: value for name, value in settings.items() if name in _UNDERSTOOD}
+    return {name: value for name, value in settings.items() if name in _SUPPORTED}
 
 
 def _default_adapter(task_lm: object, evaluator: Callable[..., object] | None) -> object:
@@ -281,7 +285,7 @@ class _Anything(Asked[str | Mapping[str, str]]):
         self.capture = capture
 
     def judge_example(
-        self, candidate: str | Mapping[str, str], given: bool, example: object
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
     ) -> tuple[object, JsonObject]:
         printed = io.StringIO()
         with contextlib.ExitStack() as stack:
@@ -289,23 +293,23 @@ class _Anything(Asked[str | Mapping[str, str]]):
             if self.capture:
                 stack.enter_context(contextlib.redirect_stdout(printed))
                 stack.enter_context(contextlib.redirect_stderr(printed))
-            result = self.call_evaluator(candidate, given, example)
+            result = self.call_evaluator(candidate, has_example, example)
         score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        told = _metrics_and_texts(info)
+        facts = _metrics_and_texts(info)
         texts = {"log": "".join(logged()), "printed": printed.getvalue()}
         return score, {
-            **told,
+            **facts,
             **{name: shortened_text(text) for name, text in texts.items() if text.strip()},
         }
 
     def call_evaluator(
-        self, candidate: str | Mapping[str, str], given: bool, example: object
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
     ) -> object:
-        if not given:
+        if not has_example:
             return self.fn(candidate)
         parameters = inspect.signature(self.fn).parameters
         if "example" in parameters or any(
-            each.kind is each.VAR_KEYWORD for each in parameters.values()
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
         ):
             return self.fn(candidate, example=example)
         return self.fn(candidate, example) if len(parameters) > 1 else self.fn(candidate)
@@ -324,7 +328,7 @@ class _Batch(_Anything):
         self.batch_evaluator = fn
 
     def call_evaluator(
-        self, candidate: str | Mapping[str, str], given: bool, example: object
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
     ) -> object:
         results = list(self.batch_evaluator([(candidate, example)]))
         if len(results) != 1:
@@ -343,7 +347,7 @@ class _Adapter(Asked[Mapping[str, str]]):
         self.adapter = adapter
 
     def judge_example(
-        self, candidate: Mapping[str, str], given: bool, example: object
+        self, candidate: Mapping[str, str], has_example: bool, example: object
     ) -> tuple[object, JsonObject]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
@@ -354,8 +358,8 @@ class _Adapter(Asked[Mapping[str, str]]):
         records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
         texts = [
             f"## {part}\n{_info_text(record)}"
-            for part, found in records.items()
-            for record in found
+            for part, part_records in records.items()
+            for record in part_records
         ]
         return batch.scores[0], {
             **_metrics_and_texts({"scores": scores or {}}),
@@ -367,15 +371,15 @@ class _Adapter(Asked[Mapping[str, str]]):
 def _collect_logs() -> Iterator[Callable[[], list[str]]]:
     """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
     _LOGGED.clear()
-    theirs: Any = sys.modules.get("gepa.optimize_anything")
-    context = theirs.LogContext() if theirs else None
+    gepa_module: Any = sys.modules.get("gepa.optimize_anything")
+    context = gepa_module.LogContext() if gepa_module else None
     if context is not None:
-        theirs.set_log_context(context)
+        gepa_module.set_log_context(context)
     try:
         yield lambda: [*_LOGGED, context.drain() if context is not None else ""]
     finally:
         if context is not None:
-            theirs.set_log_context(None)
+            gepa_module.set_log_context(None)
 
 
 def _metrics_and_texts(info: object) -> JsonObject:
@@ -387,22 +391,22 @@ def _metrics_and_texts(info: object) -> JsonObject:
         return {}
     if not isinstance(info, Mapping):
         return {"feedback": shortened_text(_info_text(info))}
-    told: JsonObject = {}
+    facts: JsonObject = {}
     for name, value in info.items():
         if name == "scores" and isinstance(value, Mapping):
-            told |= {str(key): each for key, each in value.items()}
+            facts |= {str(key): entry for key, entry in value.items()}
         elif str(name).endswith("_specific_info") and isinstance(value, Mapping):
             part = str(name).removesuffix("_specific_info")
-            told |= {f"{part}.{key}": each for key, each in _metrics_and_texts(value).items()}
+            facts |= {f"{part}.{key}": entry for key, entry in _metrics_and_texts(value).items()}
         else:
-            told[str(name)] = (
+            facts[str(name)] = (
                 value if type(value) in (int, float) else shortened_text(_info_text(value))
             )
-    return told
+    return facts
 
 
 def _info_text(value: object) -> str:
     """A value of any type as text: mappings line by line."""
     if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {_info_text(each)}" for key, each in value.items())
+        return "\n".join(f"{key}: {_info_text(entry)}" for key, entry in value.items())
     return value if isinstance(value, str) else repr(value)

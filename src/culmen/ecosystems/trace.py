@@ -43,19 +43,21 @@ def optimize(
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
     cases, examples = cases_of(zip(inputs, infos), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
-    given: JsonObject = {"name": type(module).__name__, **keywords}
-    return study.optimize(parts, asked, cases=cases, **given)
+    arguments: JsonObject = {"name": type(module).__name__, **keywords}
+    return study.optimize(parts, asked, cases=cases, **arguments)
 
 
 def trainable_nodes(module: Any) -> JsonObject:
     """Trainable nodes by name; those of inner modules under `outer.inner`."""
-    found: JsonObject = {}
+    nodes: JsonObject = {}
     for name, node in module.parameters_dict().items():
         if hasattr(node, "parameters_dict"):
-            found |= {f"{name}.{inner}": each for inner, each in trainable_nodes(node).items()}
+            nodes |= {
+                f"{name}.{inner}": inner_node for inner, inner_node in trainable_nodes(node).items()
+            }
         elif node.trainable:
-            found[name] = node
-    return found
+            nodes[name] = node
+    return nodes
 
 
 def load(module: Any, parts: Mapping[str, str]) -> None:
@@ -82,7 +84,7 @@ class _Module(Asked[Mapping[str, str]]):
         self.guide, self.module = guide, module
 
     def judge_example(
-        self, candidate: Mapping[str, str], given: bool, example: tuple[object, object]
+        self, candidate: Mapping[str, str], has_example: bool, example: tuple[object, object]
     ) -> tuple[object, JsonObject]:
         query, info = example
         load(self.module, candidate)

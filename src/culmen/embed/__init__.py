@@ -104,10 +104,10 @@ class HashingEmbedder(Embedder):
         sums = np.zeros(self.width)
         for hashes, weight in _hashed_features(data):
             mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_MIX)
-            places = (mixed >> np.uint64(64 - self.width.bit_length())).view(
+            buckets = (mixed >> np.uint64(64 - self.width.bit_length())).view(
                 np.int64
             )  # bucket, then one bit of sign
-            counts = np.bincount(places, minlength=2 * self.width)
+            counts = np.bincount(buckets, minlength=2 * self.width)
             sums += weight * (counts[0::2] - counts[1::2])
         size = np.abs(sums).sum()  # = the squared length once square roots are taken
         if size == 0:
@@ -124,9 +124,9 @@ def _hashed_features(data: NDArray[np.uint8]) -> list[tuple[HashArray, int]]:
 
     classes, powers, inverses = _byte_classes(), *_base_powers(data.size + 1)
     kinds = classes[data]
-    spoken = kinds > 0
+    is_visible = kinds > 0
     # runs of space become one
-    text = data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
+    text = data[is_visible | np.concatenate(([False], is_visible[:-1]))] if data.size else data
     text = np.where(classes[text] > 0, text, np.uint8(32)).astype(np.uint64) + np.uint64(1)
     prefix = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64))

@@ -100,12 +100,14 @@ class _Embeddings:
 
     async def complete(self, call: Call) -> Reply:
         texts = [message.content for message in call.messages]
-        asked = {"model": call.model, "input": texts, "encoding_format": "float", **call.extra}
-        raw = await self._endpoint.post("/embeddings", asked)
-        body = read_body(raw)
-        tokens = read_tokens(body.get("usage"))
+        body = {"model": call.model, "input": texts, "encoding_format": "float", **call.extra}
+        raw = await self._endpoint.post("/embeddings", body)
+        response = read_body(raw)
+        tokens = read_tokens(response.get("usage"))
         return Reply(
-            tuple(Completion(text) for text in _encoded_vectors(body.get("data"), len(texts), raw)),
+            tuple(
+                Completion(text) for text in _encoded_vectors(response.get("data"), len(texts), raw)
+            ),
             tokens,
         )
 
@@ -117,9 +119,9 @@ def _encoded_vectors(data: object, count: int, raw: str) -> list[str]:
     if not isinstance(data, list) or len(data) != count:
         raise BadResponse("no_vectors", raw=raw[:2000])
     rows: list[list[float] | None] = [None] * count
-    for place, item in enumerate(data):
+    for position, item in enumerate(data):
         vector = item.get("embedding") if isinstance(item, dict) else None
-        index = item.get("index", place) if isinstance(item, dict) else place
+        index = item.get("index", position) if isinstance(item, dict) else position
         if not _is_number_list(vector) or not isinstance(index, int) or not 0 <= index < count:
             raise BadResponse("no_vectors", raw=raw[:2000])
         rows[index] = vector
@@ -307,9 +309,9 @@ class UnixcoderEmbedder(Embedder):
         return self._loaded
 
 
-def token_windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
+def token_windows(ids: Sequence[int], size: int, limit: int) -> list[list[int]]:
     """The first `most` consecutive windows of at most `size` token ids.
 
     No tokens give one empty window.
     """
-    return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:most]
+    return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:limit]

@@ -66,10 +66,10 @@ class Endpoint:
         they are never chained.
         """
         self._headers = self._headers or self._authorized_headers()
-        said = await self._try_post(path, body)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        response = await self._try_post(path, body)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     async def _try_post(self, path: str, body: JsonObject) -> str | Exception:
         """The response's text, or the error.
@@ -122,19 +122,21 @@ class Endpoint:
             )
         try:
             headers = {**self._headers, "Accept-Encoding": "gzip, deflate"}
-            got = await self._client.post(self.base_url + path, content=content, headers=headers)
-            return Response(got.status_code, got.headers, got.text)
+            response = await self._client.post(
+                self.base_url + path, content=content, headers=headers
+            )
+            return Response(response.status_code, response.headers, response.text)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise NotConnected(f"{type(error).__name__}: {error}") from None
         except httpx2.TimeoutException:
             raise TimeoutError from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            said = UserError(
+            mistake = UserError(
                 f"not an address: {error}",
                 where=f"base_url {self.base_url}",
                 fix="http(s)://HOST/v1",
             )
-            raise said from None
+            raise mistake from None
         except httpx2.HTTPError as error:
             raise Broken(f"{type(error).__name__}: {error}") from None
 
@@ -200,11 +202,11 @@ def refusal_message(content: str) -> str:
     """The message of a refusal: code and message of the body's `error`, else the body itself."""
     try:
         error = json.loads(content)["error"]
-        named = {"code": error} if isinstance(error, str) else dict(error)
+        fields = {"code": error} if isinstance(error, str) else dict(error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return content
     return (
-        " ".join(str(named[name]) for name in ("code", "type", "message") if named.get(name))
+        " ".join(str(fields[name]) for name in ("code", "type", "message") if fields.get(name))
         or content
     )
 
@@ -386,12 +388,12 @@ class _Connection:
         timeout: float,
     ) -> Response:
         """Send the request, and read the response."""
-        named = [("Host", authority), *headers.items(), ("Content-Length", str(len(content)))]
-        asked = h11.Request(method="POST", target=path, headers=named)
+        fields = [("Host", authority), *headers.items(), ("Content-Length", str(len(content)))]
+        request = h11.Request(method="POST", target=path, headers=fields)
         http, head, body = self._http, None, bytearray()
         try:
             self._writer.writelines(
-                [http.send(asked) or b"", http.send(h11.Data(data=content)) or b""]
+                [http.send(request) or b"", http.send(h11.Data(data=content)) or b""]
             )
             http.send(h11.EndOfMessage())
             async with asyncio.timeout(timeout):
@@ -413,8 +415,10 @@ class _Connection:
             raise Broken(f"{type(error).__name__}: {error}") from None
         if head is None:
             raise Broken("the server closed the connection without a response")
-        found = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Response(head.status_code, found, body.decode("utf-8", "replace"))
+        response_headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers
+        }
+        return Response(head.status_code, response_headers, body.decode("utf-8", "replace"))
 
     def start_next_request(self) -> bool:
         """True if the connection can serve another request; prepares it for one."""

@@ -74,13 +74,13 @@ class ModelBook:
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
         Raises `UserError`.
         """
-        given = _split_roles(text) if isinstance(text, str) else dict(text or {})
+        named = _split_roles(text) if isinstance(text, str) else dict(text or {})
         if (
-            given.get(OTHERS) == "offline"
+            named.get(OTHERS) == "offline"
         ):  # the search asks no model, the roles of the evaluator may
-            given[OTHERS] = NONE
+            named[OTHERS] = NONE
         table = {
-            role: self._parse_ensemble(entry) for role, entry in {**self._roles, **given}.items()
+            role: self._parse_ensemble(entry) for role, entry in {**self._roles, **named}.items()
         }
         return Roles(table)
 
@@ -216,7 +216,7 @@ class FunctionModel:
     def _check_reply(self, reply: object) -> str:
         if isinstance(reply, str):
             return reply
-        said = (
+        returned = (
             "None: is a return missing?"
             if reply is None
             else f"a {type(reply).__name__}, not a text"
@@ -224,7 +224,9 @@ class FunctionModel:
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         where = f"{code.co_filename} line {code.co_firstlineno}" if code else "model="
         raise UserError(
-            f"the model {self.name} returned {said}", where=where, fix="return the reply as a str"
+            f"the model {self.name} returned {returned}",
+            where=where,
+            fix="return the reply as a str",
         )
 
 
@@ -232,8 +234,8 @@ def _person_model(folder: Path | None) -> ModelSpec:
     """A person as a model: one prompt at a time, without a time limit in practice."""
     from culmen.llm.backends import ASKED, Person
 
-    ever = 30 * 86_400.0
-    provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
+    month = 30 * 86_400.0
+    provider = Provider(name="person", concurrency=1, timeout=month, deadline=month)
     return ModelSpec(
         provider=provider,
         model=ASKED,

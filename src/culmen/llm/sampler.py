@@ -220,9 +220,9 @@ class ReplySampler:
                 cache.put(model.cache_key, call, sample, choice)
 
 
-def split_samples(call: Call, most: int) -> list[Call]:
+def split_samples(call: Call, limit: int) -> list[Call]:
     """The call in requests of at most `most` samples, each with a seed of its own."""
-    sizes = [min(most, call.samples - start) for start in range(0, call.samples, most)]
+    sizes = [min(limit, call.samples - start) for start in range(0, call.samples, limit)]
     return [
         msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)
     ]
