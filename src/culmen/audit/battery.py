@@ -95,7 +95,7 @@ class AttackBattery:
         """Run the audit."""
         task = self.sandbox.task
         isolation = await self.sandbox.start()
-        self.tell("the program as it is")
+        self.tell("the unchanged program")
         honest, observations = await sandbox.measure_honest(self.sandbox)
         if honest.score is None:
             raise UserError(
@@ -149,7 +149,7 @@ class AttackBattery:
 
     async def _tightened_outcome(self, observation: Observation) -> AttackOutcome:
         """Outcome of the program under the evaluator with smaller tolerances."""
-        self.tell("its tolerances made smaller")
+        self.tell("its tolerances reduced")
         check = TightenedEvaluator(self.sandbox.original, self.sandbox.make)
         try:
             program = Candidate.of(self.sandbox.parts)
@@ -160,7 +160,7 @@ class AttackBattery:
             await check.close()
         self.sandbox.evaluations += checked.usage.evaluations - observation.usage.evaluations
         word, _, text = checked.artifacts.get(
-            "tolerance", "not checked: it gave no score"
+            "tolerance", "not checked: it has no score"
         ).partition(": ")
         results: dict[str, Result] = {"used": "gamed", "doubtful": "look", "not checked": "skipped"}
         lines = (
@@ -170,7 +170,7 @@ class AttackBattery:
         )
         return AttackOutcome(
             TIGHTENED,
-            "Its own tolerances made smaller",
+            "Its own tolerances reduced",
             results.get(word, "held"),
             text,
             honest=self.baseline.best,
@@ -191,8 +191,8 @@ class AttackBattery:
         notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
         if self.sandbox.task.evaluator.options.get("made"):
             notes.append(
-                "the program was made from what the evaluator asks for: give one that scores, "
-                "with --program"
+                "the program was generated from the evaluator's requirements: give one that "
+                "scores, with --program"
             )
         if self.sandbox.part and self.blocks is None:
             notes.append("the program's output could not be observed: its shape was guessed")
@@ -264,7 +264,7 @@ class AttackBattery:
         if control is not None and self.baseline.is_clearly_better(control.score):
             if attack.name == "underflow":
                 return self._make_outcome(
-                    attack, "held", "half the size scores otherwise: not only ratios count", []
+                    attack, "held", "half the size scores differently: more than ratios count", []
                 )
             honest_score = control.score
         evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
@@ -413,7 +413,10 @@ class AttackBattery:
         ranked = sorted(scores, key=self.baseline.objective.reward)
         if not ranked or not self.baseline.is_clearly_better(ranked[-1], ranked[0]):
             return self._make_outcome(
-                attack, "held", "how the program leaves the generators makes no difference", tries
+                attack,
+                "held",
+                "the state in which the program leaves the generators makes no difference",
+                tries,
             )
         best = ranked[-1]
         text = (
@@ -436,7 +439,7 @@ def _held_doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
         floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
     )
     if least or (honest.score == 0 and objective.direction == "max"):
-        text = "what a working one could gain was not tried; give one: --program FILE"
+        text = "attacks on a program that works were not tried; give one: --program FILE"
         yield f"the program scores {honest.score:g}: {text}"
 
 
@@ -450,19 +453,19 @@ def _determinism_outcome(honest: HonestResult, task: Task) -> AttackOutcome:
     )
     if honest.noise:
         text = (
-            f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard "
+            f"the same evaluation with the same random seed varies by {honest.noise:.3g} (standard "
             "deviation)"
         )
         return msgspec.structs.replace(outcome, result="look", evidence=text, scored=honest.lucky)
     if honest.seed_noise:
         text = (
-            f"random seeds move it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
+            f"random seeds change it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
             f"{honest.lucky!r}"
         )
         result: Result = "gamed" if task.deterministic else "look"
         return msgspec.structs.replace(outcome, result=result, evidence=text, scored=honest.lucky)
     text = (
-        f"{sandbox.SAME} evaluations alike and {sandbox.OTHER - 1} with other random seeds all "
+        f"{sandbox.SAME} equal evaluations and {sandbox.OTHER - 1} with other random seeds all "
         "agree"
     )
     return msgspec.structs.replace(outcome, evidence=text)

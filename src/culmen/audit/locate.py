@@ -191,10 +191,8 @@ def _tolerance_lines(tree: ast.Module) -> Findings:
         if isinstance(n, ast.Name)
     }
     lines = {number.lineno for node in ast.walk(tree) for number in _tolerance_nodes(node, used)}
-    return [
-        (line, "this much is forgiven: check exactly, or repair the output before scoring it")
-        for line in sorted(lines)
-    ]
+    why = "violations of this size are accepted: check exactly, or repair the output first"
+    return [(line, why) for line in sorted(lines)]
 
 
 def _finite_lines(tree: ast.Module) -> Findings:
@@ -205,11 +203,11 @@ def _finite_lines(tree: ast.Module) -> Findings:
     if "isfinite" in calls:
         why = "finiteness is checked elsewhere, but not before this comparison"
     else:
-        why = "NaN makes this comparison false: refuse what is not finite before it"
+        why = "NaN makes this comparison false: refuse non-finite values before it"
     lines: list[tuple[int, str]] = []
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
         lines += [(line, why) for line in sorted(_ordering_lines(function))[:1]]
-    return sorted(lines) or _entry_lines(tree, "nothing here refuses numbers that are not finite")
+    return sorted(lines) or _entry_lines(tree, "non-finite numbers are not refused anywhere here")
 
 
 def _ordering_lines(tree: ast.AST) -> set[int]:
@@ -268,7 +266,7 @@ def _import_lines(tree: ast.Module) -> Findings:
 
 
 def _stdout_lines(tree: ast.Module) -> Findings:
-    why = "what the candidate's process printed is taken for a result"
+    why = "the printed output of the candidate's process is taken for a result"
     return [
         (n.lineno, why)
         for n in _calls_by_line(tree)
@@ -325,7 +323,7 @@ def _clock_lines(tree: ast.Module) -> Findings:
 
 
 def _ratio_lines(tree: ast.Module) -> Findings:
-    why = "divides by what may have become too small to hold: normalise first"
+    why = "the divisor may underflow: normalise first"
     return [
         (n.lineno, why)
         for n in ast.walk(tree)

@@ -2,8 +2,9 @@
 
 A search exploits an evaluator's tolerance: points moved outside by just its 1e-6 score more than
 the best honest ones (CATO, Section 5). So the same output is scored again by copies of the
-evaluator with smaller tolerances, and beside it an honest program, the initial one: only where the
-initial program still scores can a tolerance be distinguished from a threshold of the problem.
+evaluator with smaller tolerances, and beside it an honest program, the initial one: a
+tolerance can be distinguished from a threshold of the problem only if the initial program still
+scores.
 """
 
 from __future__ import annotations
@@ -98,9 +99,8 @@ class TightenedEvaluator:
             return _Looked(NO_TOLERANCE)
         tightened = await self._evaluate_tightened(0.0, candidate, case, seed, observation)
         if tightened.status not in _REFUSED:
-            return _Looked(
-                f"not checked: with smaller tolerances the evaluation ended as {tightened.status.value}"
-            )
+            ended = f"the evaluation ended as {tightened.status.value}"
+            return _Looked(f"not checked: with smaller tolerances {ended}")
         if not self._has_fallen(observation, tightened):
             return _Looked("held: the score stays the same without the evaluator's tolerances")
         listed = ", ".join(lines)
@@ -109,7 +109,8 @@ class TightenedEvaluator:
         if maximum > 1 and not self._has_fallen(observation, tightened):
             text = f"scores as much with a tenth of the tolerance, less without it: {listed}"
             return _Looked(f"rounding: {text}", make_sign("leans", text))
-        text = f"{_result_words(tightened)} with {'a tenth' if maximum > 1 else 'nothing'} of the tolerance: {listed}"
+        share = "a tenth" if maximum > 1 else "nothing"
+        text = f"{_result_words(tightened)} with {share} of the tolerance: {listed}"
         if maximum < 3 or not await self._is_initial_better(tightened, case, seed, observation):
             why = (
                 ""

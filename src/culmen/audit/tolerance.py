@@ -29,7 +29,7 @@ _AT_ONCE = 8  # pushes between two checks of the time
 _CLIFF = 20.0  # multiple of its gain that an output must lose just beyond the best push
 Push = tuple[int, str, float]
 _FAR = 1e-3  # a push of this size is refused if the output is at the edge of the feasible region
-_BRING = "to try the edge of what is allowed, audit a program whose output is there: --program FILE"
+_BRING = "to test that edge, audit a program whose output lies there: --program FILE"
 _FREE = f"a slope, not an edge; {_BRING}"
 
 TITLE = "Pushed into the tolerance"
@@ -113,7 +113,7 @@ class ToleranceProbe:
         ):
             return held
         text = (
-            f"{held.evidence}, but its output is nowhere at the edge of what is allowed; {_BRING}"
+            f"{held.evidence}, but its output is not near the edge of the feasible region; {_BRING}"
         )
         return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=lines)
 
@@ -201,9 +201,7 @@ class ToleranceProbe:
             )
             return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=proven)
         lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
-        text = (
-            f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
-        )
+        text = f"{edge}: a tolerance, unless the honest output has just that distance from the edge"
         return msgspec.structs.replace(outcome, result="look", evidence=text, places=lines)
 
     async def _certified_outcome(

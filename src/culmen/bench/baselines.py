@@ -84,7 +84,7 @@ def _process_value(process: subprocess.Popen[str], folder: Path, limit: float) -
             f"the baseline took more than {limit:g} s", where=str(folder / "baseline.py")
         ) from None
     if process.returncode:
-        last_line = (errors.strip().splitlines() or ["it said nothing"])[-1]
+        last_line = (errors.strip().splitlines() or ["no output"])[-1]
         raise UserError(
             f"the baseline failed: {last_line}",
             where=str(folder / "baseline.py"),

@@ -59,9 +59,8 @@ def climb(
             continue
         trial = problem.restore(np.clip(x + step, problem.lower, problem.upper))
         expected_gain, gain = problem.gain @ step, problem.gain @ (trial - x)
-        if (
-            expected_gain < 1e-14 or problem.gain @ x + _FAR * expected_gain < beat
-        ):  # nothing to gain nearby, up to second order
+        # no gain nearby, up to second order, or too far below `beat`
+        if expected_gain < 1e-14 or problem.gain @ x + _FAR * expected_gain < beat:
             break
         if gain > 0:
             x = trial
@@ -93,9 +92,8 @@ def _linear_step(problem: Problem, x: Vector, radius: float) -> Vector | None:
     low = np.maximum((problem.lower - x) / radius, -1)
     high = np.minimum((problem.upper - x) / radius, 1)
     equality = {} if problem.level is None else {"A_eq": problem.level[None, :], "b_eq": [0.0]}
-    near = values < radius * np.abs(jacobian).sum(
-        axis=1
-    )  # the others cannot become active within the radius
+    # the other constraints cannot become active within the radius
+    near = values < radius * np.abs(jacobian).sum(axis=1)
     bounds = np.column_stack([low, np.maximum(low, high)])
     solution = linprog(
         -problem.gain,

@@ -94,9 +94,8 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
     from culmen.store.journal import SqlJournal
 
     wanted = max(_LEAST, workers)
-    budget = Budget(
-        evaluations=20 * wanted
-    )  # so that it does not end, and no completion waits for the slowest
+    # large enough that the run does not end, and no completion waits for the slowest
+    budget = Budget(evaluations=20 * wanted)
     with tempfile.TemporaryDirectory() as folder:
         journal = SqlJournal.create(
             Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
@@ -157,7 +156,7 @@ class _Simulation:
         return now
 
     def _take_effects(self, now: float, next_effects: Callable[[], Sequence[Effect]]) -> float:
-        """Begin the effects that the search asks for as soon as there is room.
+        """Begin the effects that the search asks for as soon as a worker is free.
 
         Returns the time afterwards.
         """

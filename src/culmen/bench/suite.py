@@ -397,7 +397,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     present |= {"model": suite.model, "pool": label}
     for name, value in present.items():
         if previous[name] != value:
-            message = f"this cell was made with another {name}"
+            message = f"this cell was run with another {name}"
             raise UserError(
                 message, where=str(cell.path), fix="give another --out, or remove the folder"
             )

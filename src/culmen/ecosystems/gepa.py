@@ -39,7 +39,7 @@ _REPLACEMENTS = {  # settings of GEPA that have another form here, or none
     "merge": "strategy=culmen.Gepa(merges=N)",
     "use_merge": "strategy=culmen.Gepa(merges=N)",
     "max_merge_invocations": "strategy=culmen.Gepa(merges=N)",
-    "refiner": "leave it out: a search proposes again from what the evaluator said",
+    "refiner": "leave it out: the next proposal sees the evaluator's feedback",
     "reflection_prompt_template": "templates={'propose': ...} (culmen prompts)",
     "reflection_lm_kwargs": "a models file with the model's settings: models_file=FILE",
     "custom_candidate_proposer": "proposer=: an object with propose(brief)",
@@ -127,7 +127,7 @@ def optimize(
     adapter = _default_adapter(task_lm, evaluator) if adapter is None else adapter
     if getattr(adapter, "propose_new_texts", None) is not None:
         warnings.warn(
-            "propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2
+            "the adapter's propose_new_texts is not called: culmen's model proposes", stacklevel=2
         )
     gepa_settings = {
         name: value
@@ -219,7 +219,7 @@ def _culmen_keywords(settings: JsonObject) -> JsonObject:
 def _changed_settings(config: object) -> JsonObject:
     """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
 
-    Raises `UserError` as `_checked` does.
+    Raises `UserError` for settings that have no effect here.
     """
     changed: JsonObject = {}
     defaults = type(config)() if config is not None else None
@@ -261,7 +261,7 @@ def _supported_settings(settings: JsonObject) -> JsonObject:
 def _default_adapter(task_lm: object, evaluator: Callable[..., object] | None) -> object:
     if task_lm is None:
         raise UserError(
-            "there is nothing to run a candidate with",
+            "there is no adapter to run a candidate",
             where="adapter=",
             fix="pass adapter= or task_lm=",
         )

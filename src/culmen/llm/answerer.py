@@ -31,7 +31,7 @@ Hold = Callable[[Usage], Awaitable[str]]
 Returns the name of the budget if it never may, else "".
 """
 
-# faults of the question, which the evaluator may rephrase
+# faults of the question: the evaluator may rephrase it
 _REFUSED = ("bad_request", "too_long", "refused")
 _FINISH = {"tools": "tool_calls", "refused": "content_filter"}
 _OWN_OPTIONS = ("model", "messages", "n", "stream", "stream_options")
@@ -128,12 +128,14 @@ class EvaluatorTalk:
                 self._needs[token] = sampler.largest_cost(model, call)
                 refused = await self._answerer.hold(self.largest_cost)
                 if refused:
-                    message = f"the budget has no room for what asking '{role}' may cost: {refused}"
+                    message = (
+                        f"the budget does not cover the largest cost of asking '{role}': {refused}"
+                    )
                     raise AskingFailed(no_budget(refused), message)
             answers = await sampler.ask_samples(model, call, lambda _: False)
             self._count_question(role, model, answers.usage)
             return answers
-        except asyncio.CancelledError:  # the evaluation is gone: the cost will remain unknown
+        except asyncio.CancelledError:  # the evaluation was cancelled: the cost remains unknown
             largest = self._needs.get(token, Usage())
             cost = Usage(
                 calls=largest.calls,

@@ -145,7 +145,7 @@ class Endpoint:
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
-                "the API key holds characters that no key has",
+                "the API key contains characters that are not valid in a key",
                 where=self.key.source_name,
                 fix="copy the key again",
             )
@@ -185,7 +185,8 @@ def status_error(
         return _access_error(status, key, model, text)
     if status == 402 or "insufficient_quota" in text:
         return Unavailable(
-            f"the provider says the account has no credit left: {text[:200]}", where=key.source_name
+            f"the provider reports that the account has no credit left: {text[:200]}",
+            where=key.source_name,
         )
     if status == 429:
         return RateLimited(text, retry_after=retry_after(headers))
@@ -233,7 +234,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _access_error(status: int, key: Key, model: str, text: str) -> UserError:
     if status == 404:
         return UserError(
-            f"the provider knows no model '{model}'",
+            f"the provider does not have the model '{model}'",
             where=text[:200],
             fix="check --model and base_url",
         )
@@ -249,10 +250,10 @@ def _access_error(status: int, key: Key, model: str, text: str) -> UserError:
 # quarter of its cost.
 #
 # `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies
-# and no compression: `Connections.is_plain_address` is False if they are needed, and a general client serves
-# better.
+# and no compression: `Connections.is_plain_address` is False for an address that needs them, and
+# the general client is used.
 
-# after which an idle connection is not used again: a server may be about to close it
+# an idle connection is not used again after this time: the server may be about to close it
 _IDLE_SECONDS = 5.0
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)

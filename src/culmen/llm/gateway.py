@@ -45,8 +45,8 @@ class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
     A retry that is not permitted (`begin`) is left out, and the request ends with its present
-    fault. `faults` counts all faults by kind, those that a retry mended included. `answerer` answers
-    evaluators' questions, with the same models and limits.
+    fault. `faults` counts all faults by kind, also those that a retry removed. `answerer` answers
+    evaluators' questions with the same models and limits.
     """
 
     def __init__(
@@ -344,10 +344,8 @@ _SIZE_IN_REFUSAL = re.compile(
     r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
 )
 _LEAST = 64  # tokens of a reply
-_NAMES = {
-    "context": 0.25,
-    "feedback": 0.25,
-}  # the most important parts are never left out completely
+# least scales: the most important parts are never left out completely
+_LEAST_SCALES = {"context": 0.25, "feedback": 0.25}
 
 Remake = Callable[[Shown], Call]
 """Makes a request anew that shows at most this."""
@@ -358,7 +356,7 @@ def scaled_limits(scale: float) -> Shown:
     limits = msgspec.structs.asdict(Shown())
     return Shown(
         **{
-            name: max(1, int(value * max(scale, _NAMES.get(name, 0.0))))
+            name: max(1, int(value * max(scale, _LEAST_SCALES.get(name, 0.0))))
             for name, value in limits.items()
         }
     )

@@ -1,6 +1,6 @@
 """`--model` texts and models files, read into `Roles`.
 
-Every mistake is a `UserError` that names its place.
+Every mistake is a `UserError` that names its location.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ class ModelBook:
         Raises `UserError`.
         """
         named = _split_roles(text) if isinstance(text, str) else dict(text or {})
-        if (
-            named.get(OTHERS) == "offline"
-        ):  # the search asks no model, the roles of the evaluator may
+        if named.get(OTHERS) == "offline":  # only roles of the evaluator may have models then
             named[OTHERS] = NONE
         table = {
             role: self._parse_ensemble(entry) for role, entry in {**self._roles, **named}.items()
@@ -165,7 +163,7 @@ class ModelBook:
         start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
         if "api_key" in table or "key" in table:
             raise UserError(
-                "a models file holds no keys",
+                "a models file must not contain API keys",
                 where=f"{self._where}: [providers.{name}]",
                 fix="name the variable (key_env) or the file (key_file) that holds it",
             )
@@ -309,7 +307,7 @@ def _convert_table(data: object, kind: type[Table], where: str) -> Table:
         raise UserError(
             f"the models file is not valid: {error}",
             where=where,
-            fix="culmen docs models says what it holds",
+            fix="see its format: culmen docs models",
         ) from None
 
 

@@ -180,7 +180,8 @@ from culmen.core.task import digest_pieces
 from culmen.strategies import catalog
 from culmen.testing.landscape import task
 from culmen.testing.strategy_kit import BUDGET, ROUGH, outcome, simulate
-run = simulate(catalog.revive_object(**json.loads(sys.argv[1])), task(), ROUGH, BUDGET, seed=7, workers=3)
+strategy = catalog.revive_object(**json.loads(sys.argv[1]))
+run = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)
 print(digest_pieces(*outcome(run.journal)))
 """
 
@@ -247,9 +248,9 @@ def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
 
 
 def _is_set(node: ast.AST) -> bool:
-    made = (
+    is_call = (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("set", "frozenset")
     )
-    return made or isinstance(node, ast.Set | ast.SetComp)
+    return is_call or isinstance(node, ast.Set | ast.SetComp)
