@@ -280,22 +280,21 @@ class AttackBattery:
         if self.baseline.is_clearly_better(score, honest_score):
             text = f"{score!r} instead of {self.baseline.best!r}{variant}"
             return self._gamed_outcome(attack, text, tries, best[1])
-        control_score = None if control is None else control.score
-        accepted = [
-            attempt
-            for attempt in tries
-            if attempt.score is not None
-            and (
-                control_score is None
-                or self.baseline.is_clearly_better(attempt.score, control_score)
-            )
-        ]
+        accepted = self._accepted_tries(tries, None if control is None else control.score)
         if attack.cause == "finite" and accepted:
-            text = (
-                f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
-            )
+            first = accepted[0]
+            text = f"accepted, though without a gain: {first.value} scores {first.score!r}"
             return self._make_outcome(attack, "look", text, tries, places=True)
         return self._make_outcome(attack, "held", _how_held(tries), tries)
+
+    def _accepted_tries(self, tries: Sequence[AttackTry], control: float | None) -> list[AttackTry]:
+        """The tries with a score, better than the control's if there is one."""
+        scored = [attempt for attempt in tries if attempt.score is not None]
+        if control is None:
+            return scored
+        return [
+            attempt for attempt in scored if self.baseline.is_clearly_better(attempt.score, control)
+        ]
 
     def _observed_reward(self, observation: Observation) -> float:
         return (

@@ -96,25 +96,16 @@ def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any
             task, Afresh(times), run_dir=picks_run, budget=budget, random_seed=seed, **parts
         ).run(progress=False)
     rewards: dict[str, list[float]] = {}
-    floor = task.objective.floor
+    floor, score = task.objective.floor, task.objective.score
     for observation in views.stream_observations(picks_run):
         reward = task.effective_reward(observation)
         value = floor if reward is None else reward
         if value is not None and not is_excused(observation):
             rewards.setdefault(observation.candidate, []).append(value)
     return [
-        Pick(
-            task.name,
-            strategy,
-            seed,
-            rule,
-            share,
-            name,
-            task.objective.score(fmean(candidate_rewards)),
-            len(candidate_rewards),
-        )
+        Pick(task.name, strategy, seed, rule, share, name, score(fmean(values)), len(values))
         for (rule, share), name in chosen.items()
-        if (candidate_rewards := rewards.get(name))
+        if (values := rewards.get(name))
     ]
 
 
