@@ -1,4 +1,7 @@
-"""What hatchling does besides: the README as the package index shows it, and the documentation inside the wheel."""
+"""Hooks of the build with hatchling.
+
+The README is changed for the package index, and the documentation is put into the wheel.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ _MARK = re.compile(r"^<!-- (?:run|file: [^>]*) -->\n", re.M)
 
 
 def absolute(text: str, repository: str, version: str) -> str:
-    """The README with addresses of this version's files in `repository`; without one, images and links are left out."""
+    """The README with addresses of this version's files in `repository`.
 
-    def link(found: re.Match[str]) -> str:
-        image, title, target = found.groups()
+    Without a repository, images and links are left out.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        image, title, target = match.groups()
         if not repository:
             return "" if image else title
         return f"{image}[{title}]({repository}/{'raw' if image else 'blob'}/v{version}/{target})"

@@ -243,7 +243,7 @@ def test_luck_with_seeds_is_told(tmp_path: Path) -> None:
     assert first.name == "determinism" and first.result == "gamed"  # the task says deterministic = true
     assert first.scored is not None and first.honest is not None and first.scored > first.honest
     free = audited(msgspec.structs.replace(task, deterministic=False), seconds=0.0)
-    assert free.outcomes[0].result == "look" and "random seeds move it" in free.outcomes[0].evidence
+    assert free.outcomes[0].result == "look" and "random seeds change it" in free.outcomes[0].evidence
 
 
 def test_a_task_without_a_program_cannot_be_audited(tmp_path: Path) -> None:

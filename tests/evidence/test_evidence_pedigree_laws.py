@@ -108,10 +108,18 @@ def test_what_is_expected_of_all_is_what_is_told_of_each(filled: Filled) -> None
 
 
 ASKED: list[Callable[[ValueModel], Any]] = [
-    lambda m: m.scored_counts, lambda m: m.failed_counts, lambda m: m.value_of("2"), lambda m: m.scaled_worths(), lambda m: m.expected_rewards(),
-    lambda m: m.noise, lambda m: m.noise_step_variances, lambda m: m.step_law, lambda m: m.drift, lambda m: m.child_success_chances(),
+    lambda m: m.scored_counts,
+    lambda m: m.failed_counts,
+    lambda m: m.value_of("2"),
+    lambda m: m.scaled_worths(),
+    lambda m: m.expected_rewards(),
+    lambda m: m.noise,
+    lambda m: m.noise_step_variances,
+    lambda m: m.step_law,
+    lambda m: m.drift,
+    lambda m: m.child_success_chances(),
     lambda m: m.noise_degrees(),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("asked", ASKED)

@@ -154,7 +154,7 @@ def test_addresses_and_keys_that_are_none(tmp_path: Any) -> None:
         with pytest.raises(UserError, match="not an address"):
             asyncio.run(post(Key(), url))
     (tmp_path / "key").write_text("schlüssel")
-    with pytest.raises(UserError, match="characters that no key has"):
+    with pytest.raises(UserError, match="characters that are not valid in a key"):
         asyncio.run(post(Key(file=str(tmp_path / "key")), "http://127.0.0.1:9"))
 
 

@@ -124,7 +124,7 @@ def test_hanging_requests_end(task: Task, tmp_path: Path) -> None:
         assert made.fault == "timeout"
 
 
-@pytest.mark.parametrize(("fault", "says"), [("401", "TEST_KEY"), ("404", "no model 'gpt-5-mini'")])
+@pytest.mark.parametrize(("fault", "says"), [("401", "TEST_KEY"), ("404", "does not have the model 'gpt-5-mini'")])
 def test_mistakes_of_the_user_end_at_once_and_show_no_key(fault: str, says: str, task: Task, tmp_path: Path) -> None:
     with OpenAIServer(GOOD, [fault]) as server:
         with pytest.raises(UserError, match=says) as caught:

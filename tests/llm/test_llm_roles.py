@@ -100,7 +100,7 @@ def test_models_file(tmp_path: Path) -> None:
     [
         ("[models.a]\nmodle = 'x'", "modle"),
         ("[models.a]\nmax_tokens = 0\n[roles]\ndefault='a'", "above 0"),
-        ("[providers.p]\napi_key = 'sk-x'", "holds no keys"),
+        ("[providers.p]\napi_key = 'sk-x'", "must not contain API keys"),
         ("[providers.p]\nrpm = 'many'", "rpm"),
         ("[providers.p]\nconcurrency = 0", "above 0"),
         ("[models.a]\nprovider='nope'\n[roles]\ndefault='a'", "unknown provider"),

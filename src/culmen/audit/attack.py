@@ -10,9 +10,11 @@ import ast
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+
+from culmen.core.json import JsonObject
 
 _HEAD = re.compile(r"^# (\w+): (.*)$")
 
@@ -41,8 +43,8 @@ class Attack(msgspec.Struct, frozen=True):
     cause: str = ""
     needs: str = "python"
     effect: str = ""
-    values: tuple[Any, ...] = (None,)
-    control: Any = None
+    values: tuple[object, ...] = (None,)
+    control: object = None
     internal: bool = False
 
 
@@ -65,7 +67,7 @@ def _attack_text(name: str) -> str:
 
 
 def _read_attack(name: str) -> Attack:
-    head: dict[str, Any] = {}
+    head: JsonObject = {}
     lines = _attack_text(name).splitlines(keepends=True)
     while lines and (found := _HEAD.match(lines[0])):
         head[found[1]] = found[2].strip()
@@ -94,7 +96,7 @@ class EvaluatorLine(msgspec.Struct, frozen=True, omit_defaults=True):
 class AttackTry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of an attack: its value and the result."""
 
-    value: Any
+    value: object
     status: str
     score: float | None = None
     certified: float | None = None

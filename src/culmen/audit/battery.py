@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
@@ -62,7 +61,7 @@ async def audit(
             where=f"task {task.name}",
             fix="give one: --program FILE",
         )
-    known = [each.name for each in all_attacks().values() if not each.internal] + [
+    known = [attack.name for attack in all_attacks().values() if not attack.internal] + [
         "tolerance",
         TIGHTENED,
     ]
@@ -73,41 +72,47 @@ async def audit(
                 where="--only",
                 fix=f"use some of {', '.join(sorted(known))}",
             )
-    where = SandboxCopy(task, text, make)
+    sandbox_copy = SandboxCopy(task, text, make)
     try:
-        return await AttackBattery(where, only, seconds, tell or (lambda _: None)).run()
+        return await AttackBattery(sandbox_copy, only, seconds, tell or (lambda _: None)).run()
     finally:
-        await where.close()
+        await sandbox_copy.close()
 
 
 class AttackBattery:
     """One audit in progress."""
 
-    def __init__(self, where: SandboxCopy, only: Sequence[str], seconds: float, tell: Tell) -> None:
-        self.sandbox, self.only, self.tell = where, only, tell
+    def __init__(
+        self, sandbox_copy: SandboxCopy, only: Sequence[str], seconds: float, tell: Tell
+    ) -> None:
+        self.sandbox, self.only, self.tell = sandbox_copy, only, tell
         self._begun = time.monotonic()
         self._until = self._begun + seconds
-        self.baseline: Any = None
+        self._baseline: Baseline | None = None
         self.blocks: list[tuple[list[int], bool]] | None = None
 
     async def run(self) -> AuditReport:
         """Run the audit."""
         task = self.sandbox.task
         isolation = await self.sandbox.start()
-        self.tell("the program as it is")
-        honest, seen = await sandbox.measure_honest(self.sandbox)
+        self.tell("the unchanged program")
+        honest, observations = await sandbox.measure_honest(self.sandbox)
         if honest.score is None:
             raise UserError(
                 f"the program does not score: {honest.failure.strip()}",
                 where=f"task {task.name}",
                 fix="culmen check TASK",
             )
-        scores = [o.score for o in seen if o.score is not None]
-        self.baseline = Baseline(task.objective, honest, scores)
+        scores = [
+            observation.score for observation in observations if observation.score is not None
+        ]
+        self._baseline = Baseline(task.objective, honest, scores)
         outcomes = [_determinism_outcome(honest, task)] if not self.only else []
         if self._may_tighten():
-            outcomes.append(await self._tightened_outcome(seen[0]))
-        await self.sandbox.limit_seconds(_MARGIN + _TIMES * max(o.seconds for o in seen))
+            outcomes.append(await self._tightened_outcome(observations[0]))
+        await self.sandbox.limit_seconds(
+            _MARGIN + _TIMES * max(observation.seconds for observation in observations)
+        )
         if self.sandbox.part:
             self.blocks = await sandbox.output_shape(self.sandbox)
         for attack in self._wanted_attacks():
@@ -116,7 +121,7 @@ class AttackBattery:
             task=task.name,
             form=task.evaluator.form,
             direction=task.objective.direction,
-            trust=seen[0].trust,
+            trust=observations[0].trust,
             isolation=isolation,
             honest=honest,
             outcomes=tuple(outcomes),
@@ -126,59 +131,68 @@ class AttackBattery:
             doubts=tuple(_held_doubts(honest, task.objective)),
         )
 
+    @property
+    def baseline(self) -> Baseline:
+        """The honest result, which `run` measures before the attacks."""
+        if self._baseline is None:
+            raise ValueError("the honest program has not been measured")
+        return self._baseline
+
     def _may_tighten(self) -> bool:
         """True if the evaluator has a tolerance and no verifier, and there is time."""
         wanted = not self.only or TIGHTENED in self.only
-        there = (
+        applicable = (
             locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             and not self.sandbox.task.evaluator.verifier
         )
-        return bool(wanted and there and time.monotonic() < self._until)
+        return bool(wanted and applicable and time.monotonic() < self._until)
 
-    async def _tightened_outcome(self, seen: Observation) -> AttackOutcome:
+    async def _tightened_outcome(self, observation: Observation) -> AttackOutcome:
         """Outcome of the program under the evaluator with smaller tolerances."""
-        self.tell("its tolerances made smaller")
+        self.tell("its tolerances reduced")
         check = TightenedEvaluator(self.sandbox.original, self.sandbox.make)
         try:
             program = Candidate.of(self.sandbox.parts)
-            found = await check.check(program, self.sandbox.case, seen.seed, seen, CHECKS)
+            checked = await check.check(
+                program, self.sandbox.case, observation.seed, observation, CHECKS
+            )
         finally:
             await check.close()
-        self.sandbox.evaluations += found.usage.evaluations - seen.usage.evaluations
-        word, _, text = found.artifacts.get("tolerance", "not checked: it gave no score").partition(
-            ": "
-        )
+        self.sandbox.evaluations += checked.usage.evaluations - observation.usage.evaluations
+        word, _, text = checked.artifacts.get(
+            "tolerance", "not checked: it has no score"
+        ).partition(": ")
         results: dict[str, Result] = {"used": "gamed", "doubtful": "look", "not checked": "skipped"}
-        places = (
+        lines = (
             locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             if word in ("used", "doubtful")
             else ()
         )
         return AttackOutcome(
             TIGHTENED,
-            "Its own tolerances made smaller",
+            "Its own tolerances reduced",
             results.get(word, "held"),
             text,
             honest=self.baseline.best,
             shows="A program whose score rests on a tolerance loses it once that is smaller.",
             fix=tolerance.FIX,
-            places=places,
+            places=lines,
         )
 
     def _wanted_attacks(self) -> list[Attack]:
-        own = all_attacks()
+        attacks = all_attacks()
         probe = Attack(
             "tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance"
         )
-        listed = [probe, *(each for each in own.values() if not each.internal)]
-        return [each for each in listed if not self.only or each.name in self.only]
+        listed = [probe, *(attack for attack in attacks.values() if not attack.internal)]
+        return [attack for attack in listed if not self.only or attack.name in self.only]
 
     def _report_notes(self) -> list[str]:
         notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
         if self.sandbox.task.evaluator.options.get("made"):
             notes.append(
-                "the program was made from what the evaluator asks for: give one that scores, "
-                "with --program"
+                "the program was generated from the evaluator's requirements: give one that "
+                "scores, with --program"
             )
         if self.sandbox.part and self.blocks is None:
             notes.append("the program's output could not be observed: its shape was guessed")
@@ -232,7 +246,7 @@ class AttackBattery:
             blocks is None or {bool(sizes) for sizes, _ in blocks} != {True, False}
         ):
             return "does not apply: no single number is returned beside the solution"
-        if attack.effect == "folder" and self.sandbox.place is None:
+        if attack.effect == "folder" and self.sandbox.folder is None:
             return f"does not apply: {self.sandbox.missing}"
         return ""
 
@@ -243,63 +257,70 @@ class AttackBattery:
 
         Gamed if an evaluation and its repetition both beat the honest program and the control.
         """
-        base = self.baseline.best
+        honest_score = self.baseline.best
         control = (
             None if attack.control is None else await self._evaluate_value(attack, attack.control)
         )
-        if control is not None and self.baseline.better(control.score):
+        if control is not None and self.baseline.is_clearly_better(control.score):
             if attack.name == "underflow":
                 return self._make_outcome(
-                    attack, "held", "half the size scores otherwise: not only ratios count", []
+                    attack, "held", "half the size scores differently: more than ratios count", []
                 )
-            base = control.score
-        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
-        tries = [_attack_try(value, each) for value, each in seen]
-        best = max(seen, key=lambda each: self._observed_reward(each[1]))
-        if self.baseline.better(best[1].score, base):
+            honest_score = control.score
+        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        tries = [_attack_try(value, observation) for value, observation in evaluated]
+        best = max(evaluated, key=lambda pair: self._observed_reward(pair[1]))
+        if self.baseline.is_clearly_better(best[1].score, honest_score):
             best = min(
                 best,
                 (best[0], await self._evaluate_value(attack, best[0])),
-                key=lambda each: self._observed_reward(each[1]),
+                key=lambda pair: self._observed_reward(pair[1]),
             )
-        score, said = best[1].score, _variant_text(best[0])
-        if self.baseline.better(score, base):
-            text = f"{score!r} instead of {self.baseline.best!r}{said}"
+        score, variant = best[1].score, _variant_text(best[0])
+        if self.baseline.is_clearly_better(score, honest_score):
+            text = f"{score!r} instead of {self.baseline.best!r}{variant}"
             return self._gamed_outcome(attack, text, tries, best[1])
-        wrong = None if control is None else control.score
-        accepted = [
-            t
-            for t in tries
-            if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))
-        ]
+        accepted = self._accepted_tries(tries, None if control is None else control.score)
         if attack.cause == "finite" and accepted:
-            text = (
-                f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
-            )
+            first = accepted[0]
+            text = f"accepted, though without a gain: {first.value} scores {first.score!r}"
             return self._make_outcome(attack, "look", text, tries, places=True)
         return self._make_outcome(attack, "held", _how_held(tries), tries)
 
-    def _observed_reward(self, seen: Observation) -> float:
-        return float("-inf") if seen.score is None else self.baseline.objective.reward(seen.score)
+    def _accepted_tries(self, tries: Sequence[AttackTry], control: float | None) -> list[AttackTry]:
+        """The tries with a score, better than the control's if there is one."""
+        scored = [attempt for attempt in tries if attempt.score is not None]
+        if control is None:
+            return scored
+        return [
+            attempt for attempt in scored if self.baseline.is_clearly_better(attempt.score, control)
+        ]
+
+    def _observed_reward(self, observation: Observation) -> float:
+        return (
+            float("-inf")
+            if observation.score is None
+            else self.baseline.objective.reward(observation.score)
+        )
 
     def _gamed_outcome(
-        self, attack: Attack, text: str, tries: Sequence[AttackTry], seen: Observation
+        self, attack: Attack, text: str, tries: Sequence[AttackTry], observation: Observation
     ) -> AttackOutcome:
         honest = self.baseline.honest.certified
-        false = (
-            seen.certified is not None
+        is_false = (
+            observation.certified is not None
             and honest is not None
-            and self.baseline.better(seen.certified, honest)
+            and self.baseline.is_clearly_better(observation.certified, honest)
         )
         if self.sandbox.task.evaluator.verifier:
             text += (
                 "; not accepted by the verifier"
-                if seen.certified is None
-                else f"; certified {seen.certified!r}"
+                if observation.certified is None
+                else f"; certified {observation.certified!r}"
             )
-        told = self._make_outcome(attack, "gamed", text, tries, places=True)
+        outcome = self._make_outcome(attack, "gamed", text, tries, places=True)
         return msgspec.structs.replace(
-            told, scored=seen.score, certified=seen.certified, false=false
+            outcome, scored=observation.score, certified=observation.certified, false=is_false
         )
 
     def _make_outcome(
@@ -323,7 +344,7 @@ class AttackBattery:
             tries=tuple(tries),
         )
 
-    async def _evaluate_value(self, attack: Attack, value: Any) -> Observation:
+    async def _evaluate_value(self, attack: Attack, value: object) -> Observation:
         facts = {"forged": self.baseline.forged_score(), "processes": _own_processes()}
         return await self.sandbox.evaluate(self.sandbox.attacked_parts(attack, value, **facts))
 
@@ -332,15 +353,17 @@ class AttackBattery:
     async def _effect_outcome(self, attack: Attack) -> AttackOutcome:
         if attack.effect == "random":
             return await self._random_outcome(attack)
-        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
-        tries = [_attack_try(value, each) for value, each in seen]
+        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        tries = [_attack_try(value, observation) for value, observation in evaluated]
         text = (
             await self._end_leftover_process()
             if attack.effect == "stays"
-            else self._reported_effect(seen)
+            else self._reported_effect(evaluated)
         )
-        if not text and any(self.baseline.better(each.score) for _, each in seen):
-            best = max((each for _, each in seen), key=self._observed_reward)
+        if not text and any(
+            self.baseline.is_clearly_better(observation.score) for _, observation in evaluated
+        ):
+            best = max((observation for _, observation in evaluated), key=self._observed_reward)
             return self._gamed_outcome(
                 attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best
             )
@@ -352,14 +375,14 @@ class AttackBattery:
             places=bool(text),
         )
 
-    def _reported_effect(self, seen: Sequence[tuple[Any, Observation]]) -> str:
+    def _reported_effect(self, evaluated: Sequence[tuple[object, Observation]]) -> str:
         words = {
             "read": "read",
             "left": "found what an earlier evaluation left in",
             "signals": "may signal process",
         }
-        for _, each in seen:
-            for kind, *facts in sandbox.reported_facts(self.sandbox, each):
+        for _, observation in evaluated:
+            for kind, *facts in sandbox.reported_facts(self.sandbox, observation):
                 if kind in words:
                     return f"{words[kind]} {', '.join(map(str, facts))}"
         return ""
@@ -367,38 +390,45 @@ class AttackBattery:
     async def _end_leftover_process(self) -> str:
         end = time.monotonic() + _PATIENCE
         while (
-            left := sandbox.processes_named(self.sandbox.process_name)
+            leftover_pids := sandbox.processes_named(self.sandbox.process_name)
         ) and time.monotonic() < end:
             await asyncio.sleep(0.05)
-        for pid in left:
+        for pid in leftover_pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         return (
-            f"process {left[0]} was still there {_PATIENCE:g} s after the evaluation"
-            if left
+            f"process {leftover_pids[0]} was still there {_PATIENCE:g} s after the evaluation"
+            if leftover_pids
             else ""
         )
 
     async def _random_outcome(self, attack: Attack) -> AttackOutcome:
         """Outcome of an attack on random generators, which the candidate leaves seeded."""
-        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
         tries, scores = (
-            [_attack_try(value, each) for value, each in seen],
-            [o.score for _, o in seen if o.score is not None],
+            [_attack_try(value, observation) for value, observation in evaluated],
+            [observation.score for _, observation in evaluated if observation.score is not None],
         )
         ranked = sorted(scores, key=self.baseline.objective.reward)
-        if not ranked or not self.baseline.better(ranked[-1], ranked[0]):
+        if not ranked or not self.baseline.is_clearly_better(ranked[-1], ranked[0]):
             return self._make_outcome(
-                attack, "held", "how the program leaves the generators makes no difference", tries
+                attack,
+                "held",
+                "the state in which the program leaves the generators makes no difference",
+                tries,
             )
         best = ranked[-1]
         text = (
             f"the best of {len(scores)} seeds left behind scores {best!r}, their mean is "
             f"{fmean(scores)!r}"
         )
-        own = self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
-        told = self._make_outcome(attack, "look" if own else "gamed", text, tries, places=True)
-        return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
+        is_random = (
+            self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
+        )
+        outcome = self._make_outcome(
+            attack, "look" if is_random else "gamed", text, tries, places=True
+        )
+        return msgspec.structs.replace(outcome, honest=fmean(scores), scored=best)
 
 
 def _held_doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
@@ -408,7 +438,7 @@ def _held_doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
         floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
     )
     if least or (honest.score == 0 and objective.direction == "max"):
-        text = "what a working one could gain was not tried; give one: --program FILE"
+        text = "attacks on a program that works were not tried; give one: --program FILE"
         yield f"the program scores {honest.score:g}: {text}"
 
 
@@ -417,27 +447,27 @@ def _determinism_outcome(honest: HonestResult, task: Task) -> AttackOutcome:
 
     It measures the score's noise, and the best score of several random seeds.
     """
-    told = AttackOutcome(
+    outcome = AttackOutcome(
         "determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY
     )
     if honest.noise:
         text = (
-            f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard "
+            f"the same evaluation with the same random seed varies by {honest.noise:.3g} (standard "
             "deviation)"
         )
-        return msgspec.structs.replace(told, result="look", evidence=text, scored=honest.lucky)
+        return msgspec.structs.replace(outcome, result="look", evidence=text, scored=honest.lucky)
     if honest.seed_noise:
         text = (
-            f"random seeds move it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
+            f"random seeds change it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
             f"{honest.lucky!r}"
         )
         result: Result = "gamed" if task.deterministic else "look"
-        return msgspec.structs.replace(told, result=result, evidence=text, scored=honest.lucky)
+        return msgspec.structs.replace(outcome, result=result, evidence=text, scored=honest.lucky)
     text = (
-        f"{sandbox.SAME} evaluations alike and {sandbox.OTHER - 1} with other random seeds all "
+        f"{sandbox.SAME} equal evaluations and {sandbox.OTHER - 1} with other random seeds all "
         "agree"
     )
-    return msgspec.structs.replace(told, evidence=text)
+    return msgspec.structs.replace(outcome, evidence=text)
 
 
 _LUCK = "The best of many noisy scores is best partly by luck."
@@ -447,24 +477,30 @@ _STEADY = (
 )
 
 
-def _variant_text(value: Any) -> str:
+def _variant_text(value: object) -> str:
     return "" if value is None else f" (variant: {value})"
 
 
 def _how_held(tries: Sequence[AttackTry]) -> str:
     ends: dict[str, int] = {}
-    for each in tries:
-        word = "scored no better" if each.score is not None else each.reason or each.status
+    for attempt in tries:
+        word = "scored no better" if attempt.score is not None else attempt.reason or attempt.status
         ends[word] = ends.get(word, 0) + 1
     return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
 
 
-def _attack_try(value: Any, seen: Observation) -> AttackTry:
-    return AttackTry(value, seen.status.value, seen.score, seen.certified, seen.reason)
+def _attack_try(value: object, observation: Observation) -> AttackTry:
+    return AttackTry(
+        value,
+        observation.status.value,
+        observation.score,
+        observation.certified,
+        observation.reason,
+    )
 
 
-def _own_processes() -> list[list[Any]]:
+def _own_processes() -> list[tuple[int, str]]:
     """This process and its children, each with its start time."""
     return [
-        [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.child_pids(os.getpid()))
+        (pid, sandbox.process_start(pid)) for pid in (os.getpid(), *procfs.child_pids(os.getpid()))
     ]

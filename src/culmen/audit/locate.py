@@ -26,19 +26,22 @@ def evaluator_sources(task: Task) -> dict[str, str]:
     path = Path(task.evaluator.path)
     main = path.read_text(encoding="utf-8", errors="replace")
     skipped = {path.name, Path(task.evaluator.verifier).name}
-    beside = [
-        p
-        for p in sorted(path.parent.glob("*.py"))
-        if p.name not in skipped and f"import {p.stem}" in main
+    imported = [
+        sibling
+        for sibling in sorted(path.parent.glob("*.py"))
+        if sibling.name not in skipped and f"import {sibling.stem}" in main
     ]
-    beside += [
-        p
-        for p in sorted(path.parent.glob("*.py"))
-        if p.name not in skipped and f"from {p.stem} " in main
+    imported += [
+        sibling
+        for sibling in sorted(path.parent.glob("*.py"))
+        if sibling.name not in skipped and f"from {sibling.stem} " in main
     ]
     return {
         path.name: main,
-        **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside},
+        **{
+            sibling.name: sibling.read_text(encoding="utf-8", errors="replace")
+            for sibling in imported
+        },
     }
 
 
@@ -57,7 +60,7 @@ def tolerance_constants(file: str, text: str) -> list[Constant]:
     tree = syntax_tree(text)
     if tree is None:
         return []
-    found: dict[tuple[int, int], Constant] = {}
+    constants: dict[tuple[int, int], Constant] = {}
     used = {
         n.id
         for node in ast.walk(tree)
@@ -66,9 +69,11 @@ def tolerance_constants(file: str, text: str) -> list[Constant]:
         if isinstance(n, ast.Name)
     }
     for node in ast.walk(tree):
-        for each in _tolerance_nodes(node, used):
-            found.setdefault((each.lineno, each.col_offset), Constant(file, each, each.lineno))
-    return [found[key] for key in sorted(found)]
+        for number in _tolerance_nodes(node, used):
+            constants.setdefault(
+                (number.lineno, number.col_offset), Constant(file, number, number.lineno)
+            )
+    return [constants[key] for key in sorted(constants)]
 
 
 def _tolerance_nodes(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
@@ -141,9 +146,9 @@ def tightened_text(text: str, constant: Constant, share: float = 0.0) -> str:
     smaller = float(_TIGHT)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         smaller = max(share * abs(node.value), smaller)
-    whole = lines[line].encode()
+    first = lines[line].encode()
     lines[line] = (
-        whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]
+        first[: node.col_offset] + repr(smaller).encode() + first[node.end_col_offset or 0 :]
     ).decode()
     return "".join(lines)
 
@@ -164,20 +169,20 @@ def tightened_sources(sources: Mapping[str, str], share: float = 0.0) -> dict[st
 def evaluator_lines(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
     """Lines for a cause in the order of the text, at most `_MOST`."""
     finder = _FINDERS.get(cause)
-    found: list[EvaluatorLine] = []
+    exploited: list[EvaluatorLine] = []
     for file, text in sources.items():
-        tree, lines, seen = syntax_tree(text), text.splitlines(), set[int]()
+        tree, lines, known_lines = syntax_tree(text), text.splitlines(), set[int]()
         for line, why in finder(tree) if finder and tree else ():
-            if line not in seen:
-                seen.add(line)
-                found.append(EvaluatorLine(file, line, lines[line - 1].strip(), why))
-    return tuple(found[:_MOST])
+            if line not in known_lines:
+                known_lines.add(line)
+                exploited.append(EvaluatorLine(file, line, lines[line - 1].strip(), why))
+    return tuple(exploited[:_MOST])
 
 
-Found = Iterable[tuple[int, str]]
+Findings = Iterable[tuple[int, str]]
 
 
-def _tolerance_lines(tree: ast.Module) -> Found:
+def _tolerance_lines(tree: ast.Module) -> Findings:
     used = {
         n.id
         for node in ast.walk(tree)
@@ -185,14 +190,12 @@ def _tolerance_lines(tree: ast.Module) -> Found:
         for n in ast.walk(node)
         if isinstance(n, ast.Name)
     }
-    lines = {each.lineno for node in ast.walk(tree) for each in _tolerance_nodes(node, used)}
-    return [
-        (line, "this much is forgiven: check exactly, or repair the output before scoring it")
-        for line in sorted(lines)
-    ]
+    lines = {number.lineno for node in ast.walk(tree) for number in _tolerance_nodes(node, used)}
+    why = "violations of this size are accepted: check exactly, or repair the output first"
+    return [(line, why) for line in sorted(lines)]
 
 
-def _finite_lines(tree: ast.Module) -> Found:
+def _finite_lines(tree: ast.Module) -> Findings:
     """The first comparison of each function; without any, the evaluator's entry."""
     calls = {
         ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)
@@ -200,11 +203,11 @@ def _finite_lines(tree: ast.Module) -> Found:
     if "isfinite" in calls:
         why = "finiteness is checked elsewhere, but not before this comparison"
     else:
-        why = "NaN makes this comparison false: refuse what is not finite before it"
-    found: list[tuple[int, str]] = []
+        why = "NaN makes this comparison false: refuse non-finite values before it"
+    lines: list[tuple[int, str]] = []
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-        found += [(line, why) for line in sorted(_ordering_lines(function))[:1]]
-    return sorted(found) or _entry_lines(tree, "nothing here refuses numbers that are not finite")
+        lines += [(line, why) for line in sorted(_ordering_lines(function))[:1]]
+    return sorted(lines) or _entry_lines(tree, "non-finite numbers are not refused anywhere here")
 
 
 def _ordering_lines(tree: ast.AST) -> set[int]:
@@ -217,7 +220,7 @@ def _ordering_lines(tree: ast.AST) -> set[int]:
     }
 
 
-def _reported_lines(tree: ast.Module) -> Found:
+def _reported_lines(tree: ast.Module) -> Findings:
     """Lines in which a value from the output reaches a returned score."""
     unpacked = {
         name.id
@@ -226,28 +229,27 @@ def _reported_lines(tree: ast.Module) -> Found:
         for name in node.targets[0].elts
         if isinstance(name, ast.Name)
     }
-    found: list[tuple[int, str]] = []
+    lines: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Return | ast.Assign) or node.value is None:
             continue
         names = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
-        believed = {name for name in names if _REPORTED.search(name)} or (
+        trusted = {name for name in names if _REPORTED.search(name)} or (
             names & unpacked if isinstance(node, ast.Return) else set()
         )
-        if believed:
-            found.append(
+        if trusted:
+            lines.append(
                 (
                     node.lineno,
-                    f"'{sorted(believed)[0]}' comes from the candidate: use the value computed "
-                    "here",
+                    f"'{sorted(trusted)[0]}' comes from the candidate: use the value computed here",
                 )
             )
-    return sorted(found) or _entry_lines(
+    return sorted(lines) or _entry_lines(
         tree, "a number that the candidate reports reaches the score"
     )
 
 
-def _import_lines(tree: ast.Module) -> Found:
+def _import_lines(tree: ast.Module) -> Findings:
     wanted = (
         "exec_module",
         "import_module",
@@ -263,8 +265,8 @@ def _import_lines(tree: ast.Module) -> Found:
     ] or _entry_lines(tree, "the candidate shares this process")
 
 
-def _stdout_lines(tree: ast.Module) -> Found:
-    why = "what the candidate's process printed is taken for a result"
+def _stdout_lines(tree: ast.Module) -> Findings:
+    why = "the printed output of the candidate's process is taken for a result"
     return [
         (n.lineno, why)
         for n in _calls_by_line(tree)
@@ -272,7 +274,7 @@ def _stdout_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _file_lines(tree: ast.Module) -> Found:
+def _file_lines(tree: ast.Module) -> Findings:
     why = "this file may be the candidate's"
     return [
         (n.lineno, why)
@@ -281,7 +283,7 @@ def _file_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _answer_lines(tree: ast.Module) -> Found:
+def _answer_lines(tree: ast.Module) -> Findings:
     why = "candidates can read files here"
     return [
         (n.lineno, why)
@@ -290,12 +292,12 @@ def _answer_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _type_lines(tree: ast.Module) -> Found:
+def _type_lines(tree: ast.Module) -> Findings:
     why = "turn the output into plain numbers before this"
     return [(line, why) for line in sorted(_ordering_lines(tree))] or _entry_lines(tree, why)
 
 
-def _random_lines(tree: ast.Module) -> Found:
+def _random_lines(tree: ast.Module) -> Findings:
     why = "draws from the generator that the candidate can seed"
     calls = [
         n
@@ -309,7 +311,7 @@ def _random_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _clock_lines(tree: ast.Module) -> Found:
+def _clock_lines(tree: ast.Module) -> Findings:
     wanted = ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "timeit")
     why = "this clock can be the candidate's"
     return [
@@ -320,8 +322,8 @@ def _clock_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _ratio_lines(tree: ast.Module) -> Found:
-    why = "divides by what may have become too small to hold: normalise first"
+def _ratio_lines(tree: ast.Module) -> Findings:
+    why = "the divisor may underflow: normalise first"
     return [
         (n.lineno, why)
         for n in ast.walk(tree)
@@ -329,15 +331,15 @@ def _ratio_lines(tree: ast.Module) -> Found:
     ]
 
 
-def _repeat_lines(tree: ast.Module) -> Found:
+def _repeat_lines(tree: ast.Module) -> Findings:
     why = "calls in this loop may repeat their inputs"
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)]
     return [
-        (n.lineno, why) for n in loops if any(isinstance(each, ast.Call) for each in ast.walk(n))
+        (n.lineno, why) for n in loops if any(isinstance(node, ast.Call) for node in ast.walk(n))
     ]
 
 
-_FINDERS: dict[str, Callable[[ast.Module], Found]] = {
+_FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
     "tolerance": _tolerance_lines,
     "finite": _finite_lines,
     "reported": _reported_lines,
@@ -361,7 +363,7 @@ def _called_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _entry_lines(tree: ast.Module, why: str) -> Found:
+def _entry_lines(tree: ast.Module, why: str) -> Findings:
     wanted = ("score", "evaluate", "drive")
     return [
         (n.lineno, why)

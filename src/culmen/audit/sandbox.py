@@ -51,8 +51,8 @@ class SandboxCopy:
     ) -> None:
         self.original, self.parts, self.make = task, dict(parts), make
         self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
-        self.place, self.missing = (folder, "") if folder else copy_task_folder(task, self.canary)
-        self.task = task if self.place is None else relocated_task(task, self.place)
+        self.folder, self.missing = (folder, "") if folder else copy_task_folder(task, self.canary)
+        self.task = task if self.folder is None else relocated_task(task, self.folder)
         self.part = program_part(task, self.parts)
         self.evaluators = evaluator_sources(self.task)
         self.targets = (
@@ -101,7 +101,7 @@ class SandboxCopy:
                 candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error)
             )
 
-    def attacked_parts(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
+    def attacked_parts(self, attack: Attack, value: object, **facts: object) -> dict[str, str]:
         """The program with an attack in it."""
         known = {
             "value": value,
@@ -110,10 +110,10 @@ class SandboxCopy:
             "comm": self.process_name,
             # reversed: the program's own text must not look like the hidden file
             "canary": self.canary[::-1],
-            "folder": str(self.place or "/nonexistent"),
+            "folder": str(self.folder or "/nonexistent"),
             "private": self.isolation == "namespaces",
-            "files": sorted(path.name for path in self.place.iterdir() if path.is_file())
-            if self.place
+            "files": sorted(path.name for path in self.folder.iterdir() if path.is_file())
+            if self.folder
             else [],
             "results": sorted(
                 {name for text in self.evaluators.values() for name in _result_file_names(text)}
@@ -124,34 +124,34 @@ class SandboxCopy:
 
     async def start_variant(self, source: Mapping[str, str]) -> SandboxCopy:
         """Another, started sandbox in which evaluator files, by name, have other texts."""
-        place, missing = copy_task_folder(self.original, self.canary)
-        if place is None:
+        folder, missing = copy_task_folder(self.original, self.canary)
+        if folder is None:
             raise OSError(missing)
         for name, text in source.items():
-            (place / name).write_text(text, encoding="utf-8")
-        other = SandboxCopy(self.original, self.parts, self.make, place)
+            (folder / name).write_text(text, encoding="utf-8")
+        variant = SandboxCopy(self.original, self.parts, self.make, folder)
         try:
-            await other.start()
+            await variant.start()
         except BaseException:
-            await other.close()
+            await variant.close()
             raise
-        return other
+        return variant
 
     def copied_file_states(self) -> dict[str, tuple[int, int, int]]:
         """Files of the copy by name: size, time of modification and inode.
 
         Python's caches are left out.
         """
-        if self.place is None:
+        if self.folder is None:
             return {}
         files = (
             path
-            for path in sorted(self.place.rglob("*"))
+            for path in sorted(self.folder.rglob("*"))
             if "__pycache__" not in path.parts and path.is_file()
         )
         return {
-            str(path.relative_to(self.place)): (about.st_size, about.st_mtime_ns, about.st_ino)
-            for path, about in ((path, path.stat()) for path in files)
+            str(path.relative_to(self.folder)): (status.st_size, status.st_mtime_ns, status.st_ino)
+            for path, status in ((path, path.stat()) for path in files)
         }
 
     def revert_changes(self, before: Mapping[str, tuple[int, int, int]]) -> list[str]:
@@ -164,15 +164,15 @@ class SandboxCopy:
 
     def restore_folder(self) -> None:
         """Restore the copy."""
-        if self.place is not None:
-            shutil.rmtree(self.place, ignore_errors=True)
-            _fill_copy(Path(self.original.evaluator.path).parent, self.place, self.canary)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            _fill_copy(Path(self.original.evaluator.path).parent, self.folder, self.canary)
 
     async def close(self) -> None:
         """Close the backend and remove the copy."""
         await self.backend.close()
-        if self.place is not None:
-            shutil.rmtree(self.place.parent, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder.parent, ignore_errors=True)
 
 
 def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
@@ -187,31 +187,31 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     )
     if size > MOST_BYTES:
         return None, f"the evaluator's folder is larger than {MOST_BYTES >> 20} MB"
-    top = Path(tempfile.mkdtemp(prefix="culmen-audit-"))
-    top.chmod(0o755)
-    place = top / source.name
-    _fill_copy(source, place, canary)
-    return place, ""
+    parent = Path(tempfile.mkdtemp(prefix="culmen-audit-"))
+    parent.chmod(0o755)
+    copy = parent / source.name
+    _fill_copy(source, copy, canary)
+    return copy, ""
 
 
-def _fill_copy(source: Path, place: Path, canary: str) -> None:
+def _fill_copy(source: Path, copy: Path, canary: str) -> None:
     ignored = shutil.ignore_patterns(*_SKIPPED)
-    shutil.copytree(source, place, ignore=ignored, symlinks=False, ignore_dangling_symlinks=True)
-    (place / "hidden-answers.txt").write_text(canary)
+    shutil.copytree(source, copy, ignore=ignored, symlinks=False, ignore_dangling_symlinks=True)
+    (copy / "hidden-answers.txt").write_text(canary)
 
 
 def _is_skipped(path: Path, source: Path) -> bool:
     return any(part in _SKIPPED for part in path.relative_to(source).parts)
 
 
-def relocated_task(task: Task, place: Path) -> Task:
+def relocated_task(task: Task, folder: Path) -> Task:
     """The task with its evaluator and verifier in another folder."""
     evaluator = task.evaluator
-    path = str(place / Path(evaluator.path).name)
-    verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
+    path = str(folder / Path(evaluator.path).name)
+    verifier = str(folder / Path(evaluator.verifier).name) if evaluator.verifier else ""
     # without hashes of files: the backend seals the files of the copy
-    own = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})
-    return msgspec.structs.replace(task, evaluator=own)
+    evaluator_copy = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})
+    return msgspec.structs.replace(task, evaluator=evaluator_copy)
 
 
 def _result_file_names(text: str) -> list[str]:
@@ -221,12 +221,12 @@ def _result_file_names(text: str) -> list[str]:
 
 def processes_named(comm: str) -> list[int]:
     """Processes of this name."""
-    found: list[int] = []
+    pids: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{name}/comm").read_text().strip() == comm:
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def process_start(pid: int) -> str:
@@ -278,7 +278,7 @@ def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list
     return called or [name for name in defined if not name.startswith("_")]
 
 
-def attacked_program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
+def attacked_program(text: str, attack: Attack, facts: Mapping[str, object]) -> str:
     """The honest text with the attack; `facts` are the attack's data (plain data)."""
     head = attack_prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
     install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
@@ -354,27 +354,27 @@ async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | N
     For each block its shape, and True if any number has a fraction.
     """
     for value in ("tell", "raise"):
-        seen = await sandbox.evaluate(
+        observation = await sandbox.evaluate(
             sandbox.attacked_parts(all_attacks()["shape"], value), certify=False
         )
-        for told in reported_facts(sandbox, seen):
-            if told[0] == "shape":
-                return [(list(sizes), bool(fraction)) for sizes, fraction in told[1:]]
+        for report in reported_facts(sandbox, observation):
+            if report[0] == "shape":
+                return [(list(sizes), bool(fraction)) for sizes, fraction in report[1:]]
     return None
 
 
-def reported_facts(sandbox: SandboxCopy, seen: Observation) -> list[list[Any]]:
+def reported_facts(sandbox: SandboxCopy, observation: Observation) -> list[list[Any]]:
     """Reports of an attack, found anywhere in the observation: kind and facts each."""
-    found: list[list[Any]] = []
-    for text in (seen.feedback, *seen.artifacts.values()):
+    reports: list[list[Any]] = []
+    for text in (observation.feedback, *observation.artifacts.values()):
         for line in text.splitlines():
             _, marker, rest = line.partition(f'AUDIT ["{sandbox.token}", ')
             if not marker:
                 continue
             try:
-                told, _ = json.JSONDecoder().raw_decode("[" + rest)
+                report, _ = json.JSONDecoder().raw_decode("[" + rest)
             except ValueError:
                 continue
-            if told not in found:
-                found.append(told)
-    return found
+            if report not in reports:
+                reports.append(report)
+    return reports

@@ -2,8 +2,9 @@
 
 A search exploits an evaluator's tolerance: points moved outside by just its 1e-6 score more than
 the best honest ones (CATO, Section 5). So the same output is scored again by copies of the
-evaluator with smaller tolerances, and beside it an honest program, the initial one: only where the
-initial program still scores can a tolerance be distinguished from a threshold of the problem.
+evaluator with smaller tolerances, and beside it an honest program, the initial one: a
+tolerance can be distinguished from a threshold of the problem only if the initial program still
+scores.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ class TightenedEvaluator:
         self._sources: dict[str, str] | None = None
 
     async def check(
-        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        seen: Observation,
+        most: int,
     ) -> Observation:
         """The observation with the result of the check.
 
@@ -65,15 +71,15 @@ class TightenedEvaluator:
         if not seen.ok or most < 1:
             return seen
         try:
-            found = await self._tolerance_finding(candidate, case, seed, seen, most)
+            finding = await self._tolerance_finding(candidate, case, seed, seen, most)
         except (TaskError, IsolationError, OSError) as error:
-            found = _Looked(
+            finding = _Looked(
                 f"not checked: the evaluator with smaller tolerances does not load ({error})"
             )
-        signs = seen.signs if found.sign is None else (*seen.signs, found.sign)
+        signs = seen.signs if finding.sign is None else (*seen.signs, finding.sign)
         usage = seen.usage + Usage(evaluations=self._used)
-        told = {**seen.artifacts, "tolerance": found.text}
-        return msgspec.structs.replace(seen, signs=signs, usage=usage, artifacts=told)
+        tightened = {**seen.artifacts, "tolerance": finding.text}
+        return msgspec.structs.replace(seen, signs=signs, usage=usage, artifacts=tightened)
 
     async def close(self) -> None:
         """Close the backends and remove the copies."""
@@ -81,93 +87,109 @@ class TightenedEvaluator:
         self._backends.clear()
 
     async def _tolerance_finding(
-        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        observation: Observation,
+        maximum: int,
     ) -> _Looked:
-        places = self._tolerance_places()
-        if not places:
+        lines = self._tolerance_lines()
+        if not lines:
             return _Looked(NO_TOLERANCE)
-        told = await self._evaluate_tightened(0.0, candidate, case, seed, seen)
-        if told.status not in _REFUSED:
-            return _Looked(
-                f"not checked: with smaller tolerances the evaluation ended as {told.status.value}"
-            )
-        if not self._has_fallen(seen, told):
+        tightened = await self._evaluate_tightened(0.0, candidate, case, seed, observation)
+        if tightened.status not in _REFUSED:
+            ended = f"the evaluation ended as {tightened.status.value}"
+            return _Looked(f"not checked: with smaller tolerances {ended}")
+        if not self._has_fallen(observation, tightened):
             return _Looked("held: the score stays the same without the evaluator's tolerances")
-        lines = ", ".join(places)
-        if most > 1:
-            told = await self._evaluate_tightened(TENTH, candidate, case, seed, seen)
-        if most > 1 and not self._has_fallen(seen, told):
-            text = f"scores as much with a tenth of the tolerance, less without it: {lines}"
+        listed = ", ".join(lines)
+        if maximum > 1:
+            tightened = await self._evaluate_tightened(TENTH, candidate, case, seed, observation)
+        if maximum > 1 and not self._has_fallen(observation, tightened):
+            text = f"scores as much with a tenth of the tolerance, less without it: {listed}"
             return _Looked(f"rounding: {text}", make_sign("leans", text))
-        text = f"{_result_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
-        if most < 3 or not await self._is_initial_better(told, case, seed, seen):
+        share = "a tenth" if maximum > 1 else "nothing"
+        text = f"{_result_words(tightened)} with {share} of the tolerance: {listed}"
+        if maximum < 3 or not await self._is_initial_better(tightened, case, seed, observation):
             why = (
                 ""
-                if most < 3
+                if maximum < 3
                 else "; the initial program does no better there, so it may be a threshold"
             )
             return _Looked(f"doubtful: {text}{why}", make_sign("leans", text))
         return _Looked(f"used: {text}", make_sign("forgiven", text))
 
     async def _is_initial_better(
-        self, told: Observation, case: Case | None, seed: int, seen: Observation
+        self, tightened: Observation, case: Case | None, seed: int, observation: Observation
     ) -> bool:
         """True if the initial program scores better than this with a tenth of the tolerances."""
         if not self._task.seeds:
             return False
         other = await self._evaluate_tightened(
-            TENTH, Candidate.of(self._task.seeds[0]), case, seed, seen
+            TENTH, Candidate.of(self._task.seeds[0]), case, seed, observation
         )
         reward = self._task.objective.reward
         if not other.ok or other.score is None:
             return False
-        return not told.ok or told.score is None or reward(other.score) > reward(told.score)
+        return (
+            not tightened.ok
+            or tightened.score is None
+            or reward(other.score) > reward(tightened.score)
+        )
 
-    def _has_fallen(self, seen: Observation, told: Observation) -> bool:
-        if told.score is None or seen.score is None:
+    def _has_fallen(self, observation: Observation, tightened: Observation) -> bool:
+        if tightened.score is None or observation.score is None:
             return True
         reward = self._task.objective.reward
-        return reward(seen.score) - reward(told.score) > GAP * max(abs(seen.score), abs(told.score))
+        return reward(observation.score) - reward(tightened.score) > GAP * max(
+            abs(observation.score), abs(tightened.score)
+        )
 
-    def _tolerance_places(self) -> list[str]:
+    def _tolerance_lines(self) -> list[str]:
         """`evaluator.py:13: text` of every line with a tolerance."""
         if self._sources is None:
             self._sources = locate.evaluator_sources(self._task)
         return [
-            f"{each.file}:{each.line}: {each.text}"
-            for each in locate.evaluator_lines("tolerance", self._sources)
+            f"{line.file}:{line.line}: {line.text}"
+            for line in locate.evaluator_lines("tolerance", self._sources)
         ]
 
     async def _evaluate_tightened(
-        self, share: float, candidate: Candidate, case: Case | None, seed: int, seen: Observation
+        self,
+        share: float,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        observation: Observation,
     ) -> Observation:
         if share not in self._backends:
-            self._backends[share] = await self._start_backend(share, seen.seconds)
+            self._backends[share] = await self._start_backend(share, observation.seconds)
         self._used += 1
         return await self._backends[share].evaluate(candidate, case, seed)
 
     async def _start_backend(self, share: float, seconds: float) -> Backend:
         """A backend on a copy of the task's folder with smaller tolerances."""
-        place, missing = sandbox.copy_task_folder(self._task, "")
-        if place is None:
+        folder, missing = sandbox.copy_task_folder(self._task, "")
+        if folder is None:
             raise OSError(missing)
-        self._open.callback(shutil.rmtree, place.parent, ignore_errors=True)
+        self._open.callback(shutil.rmtree, folder.parent, ignore_errors=True)
         for name, text in locate.tightened_sources(self._sources or {}, share).items():
-            Path(place / name).write_text(text, encoding="utf-8")
-        limits, task = self._task.limits, sandbox.relocated_task(self._task, place)
-        least = min(limits.seconds, _MARGIN + _TIMES * seconds)
-        scorer = min(limits.scorer_seconds, max(least, _SCORER))
-        limits = msgspec.structs.replace(limits, seconds=least, scorer_seconds=scorer)
+            Path(folder / name).write_text(text, encoding="utf-8")
+        limits, task = self._task.limits, sandbox.relocated_task(self._task, folder)
+        seconds_limit = min(limits.seconds, _MARGIN + _TIMES * seconds)
+        scorer = min(limits.scorer_seconds, max(seconds_limit, _SCORER))
+        limits = msgspec.structs.replace(limits, seconds=seconds_limit, scorer_seconds=scorer)
         backend = self._make(msgspec.structs.replace(task, limits=limits))
         self._open.push_async_callback(backend.close)
         await backend.start()
         return backend
 
 
-def _result_words(told: Observation) -> str:
+def _result_words(observation: Observation) -> str:
     """The result of an evaluation in words."""
     return (
-        f"scores {told.score!r}"
-        if told.ok
-        else f"refused ({(told.reason or told.status.value).replace('_', ' ')})"
+        f"scores {observation.score!r}"
+        if observation.ok
+        else f"refused ({(observation.reason or observation.status.value).replace('_', ' ')})"
     )

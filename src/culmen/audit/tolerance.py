@@ -29,7 +29,7 @@ _AT_ONCE = 8  # pushes between two checks of the time
 _CLIFF = 20.0  # multiple of its gain that an output must lose just beyond the best push
 Push = tuple[int, str, float]
 _FAR = 1e-3  # a push of this size is refused if the output is at the edge of the feasible region
-_BRING = "to try the edge of what is allowed, audit a program whose output is there: --program FILE"
+_BRING = "to test that edge, audit a program whose output lies there: --program FILE"
 _FREE = f"a slope, not an edge; {_BRING}"
 
 TITLE = "Pushed into the tolerance"
@@ -54,7 +54,7 @@ class ToleranceProbe:
         until: float,
     ) -> None:
         self.sandbox, self.baseline = sandbox, baseline
-        self.seen: dict[Push, Observation] = {}
+        self.observations: dict[Push, Observation] = {}
         self._directions, self._until = _push_directions(blocks), until
 
     async def probe_outcome(self) -> AttackOutcome:
@@ -62,19 +62,25 @@ class ToleranceProbe:
         try:
             return await self._outcome_in_time()
         except TimeoutError:
-            text = f"left out: time limit reached after {len(self.seen)} pushes (--seconds)"
+            text = f"left out: time limit reached after {len(self.observations)} pushes (--seconds)"
             return AttackOutcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
 
     async def _outcome_in_time(self) -> AttackOutcome:
         held = AttackOutcome(
             "tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX
         )
-        await self._try_pushes([(*way, size) for way in self._directions for size in _FIRST])
+        await self._try_pushes(
+            [(*direction, size) for direction in self._directions for size in _FIRST]
+        )
         rising = [
-            way for way in self._directions if any(self._is_paying((*way, size)) for size in _FIRST)
+            direction
+            for direction in self._directions
+            if any(self._is_paying((*direction, size)) for size in _FIRST)
         ]
         if not rising:
-            tries = tuple(_push_try(push, seen) for push, seen in self.seen.items())
+            tries = tuple(
+                _push_try(push, observation) for push, observation in self.observations.items()
+            )
             text = (
                 f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} "
                 "directions: none paid"
@@ -82,44 +88,47 @@ class ToleranceProbe:
             return await self._settled_outcome(
                 msgspec.structs.replace(held, evidence=text, tries=tries)
             )
-        await self._try_pushes([(*way, size) for way in rising for size in SIZES])
-        best = [await self._best_push(way) for way in rising]
+        await self._try_pushes([(*direction, size) for direction in rising for size in SIZES])
+        best = [await self._best_push(direction) for direction in rising]
         pushes = sorted((push for push in best if push), key=self._push_reward, reverse=True)
         judged = [await self._push_outcome(held, push) for push in pushes[:3]]
-        tries = tuple(_push_try(push, seen) for push, seen in self.seen.items())
+        tries = tuple(
+            _push_try(push, observation) for push, observation in self.observations.items()
+        )
         order = ("gamed", "look", "inconclusive", "held")
         return msgspec.structs.replace(
-            min(judged, key=lambda each: order.index(each.result)), tries=tries
+            min(judged, key=lambda outcome: order.index(outcome.result)), tries=tries
         )
 
     async def _settled_outcome(self, held: AttackOutcome) -> AttackOutcome:
         """Held, or inconclusive if the program's output comes nowhere near the tolerances."""
-        where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
-        if not where or self.sandbox.task.evaluator.verifier:
+        lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
+        if not lines or self.sandbox.task.evaluator.verifier:
             return held
-        await self._try_pushes([(*way, _FAR) for way in self._directions])
+        await self._try_pushes([(*direction, _FAR) for direction in self._directions])
         if any(
-            self.seen[*way, _FAR].score is None or self._has_lost_score((*way, _FAR))
-            for way in self._directions
+            self.observations[*direction, _FAR].score is None
+            or self._has_lost_score((*direction, _FAR))
+            for direction in self._directions
         ):
             return held
         text = (
-            f"{held.evidence}, but its output is nowhere at the edge of what is allowed; {_BRING}"
+            f"{held.evidence}, but its output is not near the edge of the feasible region; {_BRING}"
         )
-        return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=where)
+        return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=lines)
 
     def _has_lost_score(self, push: Push) -> bool:
         """True if this push lost the whole score, as when a refused output scores 0."""
-        return self.seen[push].score == 0 and self.baseline.best != 0
+        return self.observations[push].score == 0 and self.baseline.best != 0
 
     async def _try_pushes(self, pushes: Sequence[Push]) -> None:
-        wanted = [push for push in dict.fromkeys(pushes) if push not in self.seen]
-        for start in range(0, len(wanted), _AT_ONCE):
+        untried = [push for push in dict.fromkeys(pushes) if push not in self.observations]
+        for start in range(0, len(untried), _AT_ONCE):
             if time.monotonic() > self._until:
                 raise TimeoutError
-            few = wanted[start : start + _AT_ONCE]
-            self.seen.update(
-                zip(few, await asyncio.gather(*(self._evaluate_push(push) for push in few)))
+            batch = untried[start : start + _AT_ONCE]
+            self.observations.update(
+                zip(batch, await asyncio.gather(*(self._evaluate_push(push) for push in batch)))
             )
 
     async def _evaluate_push(self, push: Push, certify: bool = False) -> Observation:
@@ -128,22 +137,24 @@ class ToleranceProbe:
         )
 
     def _is_paying(self, push: Push) -> bool:
-        return push in self.seen and self.baseline.is_clearly_better(self.seen[push].score)
+        return push in self.observations and self.baseline.is_clearly_better(
+            self.observations[push].score
+        )
 
     def _push_reward(self, push: Push) -> float:
-        score = self.seen[push].score
+        score = self.observations[push].score
         return float("-inf") if score is None else self.baseline.objective.reward(score)
 
     def _worse_beyond(self, push: Push) -> Push | None:
         """The smallest tried push in this direction that is larger and pays less."""
         larger = [
-            p
-            for p in self.seen
-            if p[:2] == push[:2]
-            and p[2] > push[2]
-            and self._push_reward(p) < self._push_reward(push)
+            other
+            for other in self.observations
+            if other[:2] == push[:2]
+            and other[2] > push[2]
+            and self._push_reward(other) < self._push_reward(push)
         ]
-        return min(larger, key=lambda each: each[2], default=None)
+        return min(larger, key=lambda other: other[2], default=None)
 
     def _has_cliff(self, push: Push, beyond: Push | None) -> bool:
         """True if larger pushes are refused, rather than a little worse as on a smooth slope."""
@@ -152,16 +163,16 @@ class ToleranceProbe:
         gain = self._push_reward(push) - self.baseline.objective.reward(self.baseline.best)
         return self._push_reward(push) - self._push_reward(beyond) > _CLIFF * gain
 
-    async def _best_push(self, way: tuple[int, str]) -> Push | None:
+    async def _best_push(self, direction: tuple[int, str]) -> Push | None:
         """The push in this direction that pays most; just inside the edge, if there is one."""
-        paying = [(*way, size) for size in SIZES if self._is_paying((*way, size))]
+        paying = [(*direction, size) for size in SIZES if self._is_paying((*direction, size))]
         if not paying:
             return None
         best = max(paying, key=self._push_reward)
         beyond = self._worse_beyond(best)
         for _ in range(_HALVINGS if beyond else 0):
             assert beyond is not None
-            middle = (*way, 0.5 * (best[2] + beyond[2]))
+            middle = (*direction, 0.5 * (best[2] + beyond[2]))
             await self._try_pushes([middle])
             if self._push_reward(middle) >= self._push_reward(best):
                 best = middle
@@ -170,72 +181,81 @@ class ToleranceProbe:
         return best
 
     async def _push_outcome(self, held: AttackOutcome, push: Push) -> AttackOutcome:
-        seen, beyond = self.seen[push], self._worse_beyond(push)
-        assert seen.score is not None
-        told = msgspec.structs.replace(held, scored=seen.score)
+        observation, beyond = self.observations[push], self._worse_beyond(push)
+        assert observation.score is not None
+        outcome = msgspec.structs.replace(held, scored=observation.score)
         if self.sandbox.task.evaluator.verifier:
-            return await self._certified_outcome(told, push, seen.score)
+            return await self._certified_outcome(outcome, push, observation.score)
         if beyond is None or not self._has_cliff(push, beyond):
-            text = f"{_push_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
-            where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
-            result = "inconclusive" if where else "held"
-            return msgspec.structs.replace(told, result=result, evidence=text, places=where)
-        edge = f"{_push_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
+            text = (
+                f"{_push_words(push)} pays ({observation.score!r}), and larger pushes, too: {_FREE}"
+            )
+            lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
+            result = "inconclusive" if lines else "held"
+            return msgspec.structs.replace(outcome, result=result, evidence=text, places=lines)
+        edge = f"{_push_words(push)} pays ({observation.score!r}); {beyond[2]:.3g} is refused"
         proven = await self._proven_lines(push)
         if proven:
             text = (
                 f"{edge}; with the tolerance tightened it is refused and the honest output is not"
             )
-            return msgspec.structs.replace(told, result="gamed", evidence=text, places=proven)
-        where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
-        text = (
-            f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
-        )
-        return msgspec.structs.replace(told, result="look", evidence=text, places=where)
+            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=proven)
+        lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
+        text = f"{edge}: a tolerance, unless the honest output has just that distance from the edge"
+        return msgspec.structs.replace(outcome, result="look", evidence=text, places=lines)
 
     async def _certified_outcome(
-        self, told: AttackOutcome, push: Push, score: float
+        self, outcome: AttackOutcome, push: Push, score: float
     ) -> AttackOutcome:
         """Outcome by the verifier's value of the pushed output."""
-        seen = await self._evaluate_push(push, certify=True)
+        observation = await self._evaluate_push(push, certify=True)
         places = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
-        if seen.certified is None:
+        if observation.certified is None:
             text = f"{_push_words(push)} scores {score!r}; the exact verifier does not accept it"
-            return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
-        told = msgspec.structs.replace(told, certified=seen.certified)
-        if self.baseline.is_clearly_better(score, seen.certified):
-            text = f"{_push_words(push)} scores {score!r}; certified {seen.certified!r}"
-            return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
+            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=places)
+        outcome = msgspec.structs.replace(outcome, certified=observation.certified)
+        if self.baseline.is_clearly_better(score, observation.certified):
+            text = f"{_push_words(push)} scores {score!r}; certified {observation.certified!r}"
+            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=places)
         text = f"{_push_words(push)} pays, and the verifier certifies all of it: an honest gain"
-        return msgspec.structs.replace(told, evidence=text)
+        return msgspec.structs.replace(outcome, evidence=text)
 
     async def _proven_lines(self, push: Push) -> tuple[EvaluatorLine, ...]:
         """Lines of the evaluator whose tolerance causes the gain.
 
         With it reduced, the push is refused and the honest output still accepted.
         """
-        named = {
-            (place.file, place.line): place
-            for place in locate.evaluator_lines("tolerance", self.sandbox.evaluators)
+        lines_by_place = {
+            (evaluator_line.file, evaluator_line.line): evaluator_line
+            for evaluator_line in locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         }
-        found: list[EvaluatorLine] = []
+        proven: list[EvaluatorLine] = []
         for file, text in self.sandbox.evaluators.items():
             for constant in locate.tolerance_constants(file, text):
                 if await self._can_refute(push, file, text, constant):
-                    known = named.get(
+                    known = lines_by_place.get(
                         (file, constant.line),
                         EvaluatorLine(
                             file, constant.line, text.splitlines()[constant.line - 1].strip()
                         ),
                     )
-                    found.append(msgspec.structs.replace(known, proven=True))
-        if not found and len(named) > 1 and await self._can_refute_together(push):
-            return tuple(msgspec.structs.replace(place, proven=True) for place in named.values())
-        lines = {(place.file, place.line): place for place in found}
+                    proven.append(msgspec.structs.replace(known, proven=True))
+        if not proven and len(lines_by_place) > 1 and await self._can_refute_together(push):
+            return tuple(
+                msgspec.structs.replace(evaluator_line, proven=True)
+                for evaluator_line in lines_by_place.values()
+            )
+        proven_by_place = {
+            (evaluator_line.file, evaluator_line.line): evaluator_line for evaluator_line in proven
+        }
         return tuple(
             {
-                **lines,
-                **{key: place for key, place in named.items() if found and key not in lines},
+                **proven_by_place,
+                **{
+                    key: evaluator_line
+                    for key, evaluator_line in lines_by_place.items()
+                    if proven and key not in proven_by_place
+                },
             }.values()
         )
 
@@ -250,21 +270,21 @@ class ToleranceProbe:
 
     async def _is_push_refused(self, push: Push, changed: dict[str, str]) -> bool:
         try:
-            other = await self.sandbox.start_variant(changed)
+            variant = await self.sandbox.start_variant(changed)
         except (UserError, OSError):  # an evaluator that no longer loads proves nothing
             return False
         try:
-            honest = await other.evaluate(other.parts, certify=False)
-            pushed = await other.evaluate(
-                other.attacked_parts(all_attacks()["push"], list(push)), certify=False
+            honest = await variant.evaluate(variant.parts, certify=False)
+            pushed = await variant.evaluate(
+                variant.attacked_parts(all_attacks()["push"], list(push)), certify=False
             )
         finally:
-            self.sandbox.evaluations += other.evaluations
-            await other.close()
-        kept = honest.score is not None and not self.baseline.is_clearly_better(
+            self.sandbox.evaluations += variant.evaluations
+            await variant.close()
+        is_honest_accepted = honest.score is not None and not self.baseline.is_clearly_better(
             self.baseline.best, honest.score
         )
-        return kept and not self.baseline.is_clearly_better(pushed.score)
+        return is_honest_accepted and not self.baseline.is_clearly_better(pushed.score)
 
 
 def _push_directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
@@ -274,13 +294,15 @@ def _push_directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tu
     """
     if blocks is None:
         return [(-1, "scale"), (-1, "outward"), (-1, "add")]
-    found: list[tuple[int, str]] = []
-    several = [place for place, (_, fraction) in enumerate(blocks) if fraction][:_MOST_BLOCKS]
-    for place in several:
-        found += [(place, "scale"), (place, "add"), (place, "shrink"), (place, "less")]
-        if blocks[place][0]:
-            found.append((place, "outward"))
-    return [*found, (-1, "scale"), (-1, "outward")] if several else []
+    directions: list[tuple[int, str]] = []
+    block_numbers = [number for number, (_, fraction) in enumerate(blocks) if fraction][
+        :_MOST_BLOCKS
+    ]
+    for number in block_numbers:
+        directions += [(number, "scale"), (number, "add"), (number, "shrink"), (number, "less")]
+        if blocks[number][0]:
+            directions.append((number, "outward"))
+    return [*directions, (-1, "scale"), (-1, "outward")] if block_numbers else []
 
 
 def _push_words(push: Push) -> str:
@@ -296,5 +318,11 @@ def _push_words(push: Push) -> str:
     return f"{what} {verbs[how]} by {size:.3g}"
 
 
-def _push_try(push: Push, seen: Observation) -> AttackTry:
-    return AttackTry(list(push), seen.status.value, seen.score, seen.certified, seen.reason)
+def _push_try(push: Push, observation: Observation) -> AttackTry:
+    return AttackTry(
+        list(push),
+        observation.status.value,
+        observation.score,
+        observation.certified,
+        observation.reason,
+    )

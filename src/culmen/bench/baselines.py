@@ -41,17 +41,17 @@ def baseline_level(task: Task, seconds: float, out: Path) -> Level | None:
     verifier = Path(task.evaluator.verifier)
     if not task.evaluator.verifier or not (verifier.parent / "baseline.py").is_file():
         return None
-    known = out / task.name / "baseline.json"
-    if known.is_file():
-        found = msgspec.json.decode(known.read_bytes(), type=Level)
-        if (found.seconds, found.digest) == (seconds, task.digest):
-            return found
+    record = out / task.name / "baseline.json"
+    if record.is_file():
+        level = msgspec.json.decode(record.read_bytes(), type=Level)
+        if (level.seconds, level.digest) == (seconds, task.digest):
+            return level
     values = _run_processes(verifier.parent, verifier.stem, seconds)
     best = max(values) if task.objective.direction == "max" else min(values)
-    found = Level(task.name, task.objective.direction, best, seconds, task.digest)
-    known.parent.mkdir(parents=True, exist_ok=True)
-    known.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    return found
+    level = Level(task.name, task.objective.direction, best, seconds, task.digest)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_bytes(msgspec.json.format(msgspec.json.encode(level)) + b"\n")
+    return level
 
 
 def _run_processes(folder: Path, verifier: str, seconds: float) -> list[float]:
@@ -78,15 +78,15 @@ def _run_processes(folder: Path, verifier: str, seconds: float) -> list[float]:
 
 def _process_value(process: subprocess.Popen[str], folder: Path, limit: float) -> float:
     try:
-        answer, complaint = process.communicate(timeout=limit)
+        answer, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         raise UserError(
             f"the baseline took more than {limit:g} s", where=str(folder / "baseline.py")
         ) from None
     if process.returncode:
-        last = (complaint.strip().splitlines() or ["it said nothing"])[-1]
+        last_line = (errors.strip().splitlines() or ["no output"])[-1]
         raise UserError(
-            f"the baseline failed: {last}",
+            f"the baseline failed: {last_line}",
             where=str(folder / "baseline.py"),
             fix="culmen bench --plain 0",
         )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-Vector = Any  # numpy array of shape (n,)
+Vector = NDArray[np.float64]  # shape (n,)
 _FAR, _SMALLEST = 1000, 1e-12
 
 
@@ -28,7 +28,7 @@ class Problem:
     """
 
     gain: Vector
-    slack: Callable[[Vector], tuple[Vector, Any]]
+    slack: Callable[[Vector], tuple[Vector, NDArray[np.float64]]]
     restore: Callable[[Vector], Vector]
     lower: Vector
     upper: Vector
@@ -41,16 +41,16 @@ def climb(
     until: float,
     radius: float = 0.1,
     beat: float = -np.inf,
-    most: int = 200,
+    steps: int = 200,
 ) -> Vector:
     """A local optimum near `x`, or the best point at the end of the time or of the steps.
 
-    `until` is a time on the clock of processor seconds, `most` the number of steps. A step is at
+    `until` is a time on the clock of processor seconds, `steps` the number of steps. A step is at
     most `radius` in every coordinate; it grows after success, shrinks after failure. A climb is
     given up early if `_FAR` steps like the next would not bring it to the gain `beat`.
     """
     x = problem.restore(np.asarray(x, float))
-    for _ in range(most):
+    for _ in range(steps):
         if radius < _SMALLEST or time.process_time() > until:
             break
         step = _linear_step(problem, x, radius)
@@ -58,16 +58,15 @@ def climb(
             radius /= 4
             continue
         trial = problem.restore(np.clip(x + step, problem.lower, problem.upper))
-        promised, kept = problem.gain @ step, problem.gain @ (trial - x)
-        if (
-            promised < 1e-14 or problem.gain @ x + _FAR * promised < beat
-        ):  # nothing to gain nearby, up to second order
+        expected_gain, gain = problem.gain @ step, problem.gain @ (trial - x)
+        # no gain nearby, up to second order, or too far below `beat`
+        if expected_gain < 1e-14 or problem.gain @ x + _FAR * expected_gain < beat:
             break
-        if kept > 0:
+        if gain > 0:
             x = trial
-        if kept < 0.25 * promised:
+        if gain < 0.25 * expected_gain:
             radius /= 3
-        elif kept > 0.75 * promised:
+        elif gain > 0.75 * expected_gain:
             radius *= 1.5
     return x
 
@@ -78,9 +77,9 @@ def contest(problem: Problem, starts: Sequence[Vector], until: float, radius: fl
     The best quarter goes on after 15 steps, and the best quarter of those after 20 more.
     """
     field = list(starts)
-    for most, reach in ((15, radius), (20, radius / 5), (200, radius / 5)):
-        found = [climb(problem, x, until, radius=reach, most=most) for x in field]
-        field = sorted(found, key=lambda x: -(problem.gain @ x))[: max(1, len(field) // 4)]
+    for steps, step_radius in ((15, radius), (20, radius / 5), (200, radius / 5)):
+        optima = [climb(problem, x, until, radius=step_radius, steps=steps) for x in field]
+        field = sorted(optima, key=lambda x: -(problem.gain @ x))[: max(1, len(field) // 4)]
     return field[0]
 
 
@@ -92,17 +91,16 @@ def _linear_step(problem: Problem, x: Vector, radius: float) -> Vector | None:
     values, jacobian = problem.slack(x)
     low = np.maximum((problem.lower - x) / radius, -1)
     high = np.minimum((problem.upper - x) / radius, 1)
-    equal = {} if problem.level is None else {"A_eq": problem.level[None, :], "b_eq": [0.0]}
-    near = values < radius * np.abs(jacobian).sum(
-        axis=1
-    )  # the others cannot become active within the radius
+    equality = {} if problem.level is None else {"A_eq": problem.level[None, :], "b_eq": [0.0]}
+    # the other constraints cannot become active within the radius
+    near = values < radius * np.abs(jacobian).sum(axis=1)
     bounds = np.column_stack([low, np.maximum(low, high)])
-    found = linprog(
+    solution = linprog(
         -problem.gain,
         -jacobian[near],
         values[near] / radius,
         bounds=bounds,
         method="highs",
-        **equal,
+        **equality,
     )
-    return found.x * radius if found.status == 0 else None
+    return solution.x * radius if solution.status == 0 else None

@@ -21,7 +21,7 @@ import msgspec
 from culmen import embed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError, missing_extra
-from culmen.core.evaluation import Observation, Rollout, is_excused
+from culmen.core.evaluation import Case, Observation, Rollout, is_excused
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -70,7 +70,7 @@ class Afresh:
         await lab.gather(*(lab.evaluate(program, cases) for program in lab.seeds))
 
 
-def pick_cases(task: Task) -> tuple[Any, ...]:
+def pick_cases(task: Task) -> tuple[Case | None, ...]:
     """The cases that picks are evaluated on: those for the final score, if the task has any."""
     return task.split("test") or task.split("val") or task.split("train") or (None,)
 
@@ -83,37 +83,29 @@ def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any
     """
     from culmen.study import Study
 
-    meta, beside = views.run_meta(run), run.with_name(f".picks-{times}-{run.name}")
+    meta, picks_run = views.run_meta(run), run.with_name(f".picks-{times}-{run.name}")
     candidates, chosen = picked_candidates(run, seed)
-    wanted = [candidates[name] for name in dict.fromkeys(chosen.values())]
-    task = msgspec.structs.replace(meta.task, seeds=tuple(each.parts for each in wanted))
-    budget = Budget(evaluations=len(wanted) * len(pick_cases(task)) * times, final=0.0)
-    if has_run(beside):
-        if views.run_status(beside).state != "finished":
-            Study.resume(beside, **parts).run(progress=False)
+    programs = [candidates[name] for name in dict.fromkeys(chosen.values())]
+    task = msgspec.structs.replace(meta.task, seeds=tuple(program.parts for program in programs))
+    budget = Budget(evaluations=len(programs) * len(pick_cases(task)) * times, final=0.0)
+    if has_run(picks_run):
+        if views.run_status(picks_run).state != "finished":
+            Study.resume(picks_run, **parts).run(progress=False)
     else:
         Study.create(
-            task, Afresh(times), run_dir=beside, budget=budget, random_seed=seed, **parts
+            task, Afresh(times), run_dir=picks_run, budget=budget, random_seed=seed, **parts
         ).run(progress=False)
     rewards: dict[str, list[float]] = {}
-    worst = task.objective.floor
-    for each in views.stream_observations(beside):
-        reward = task.effective_reward(each)
-        if not is_excused(each) and (reward is not None or worst is not None):
-            rewards.setdefault(each.candidate, []).append(worst if reward is None else reward)  # pyright: ignore[reportArgumentType]
+    floor, score = task.objective.floor, task.objective.score
+    for observation in views.stream_observations(picks_run):
+        reward = task.effective_reward(observation)
+        value = floor if reward is None else reward
+        if value is not None and not is_excused(observation):
+            rewards.setdefault(observation.candidate, []).append(value)
     return [
-        Pick(
-            task.name,
-            strategy,
-            seed,
-            rule,
-            share,
-            name,
-            task.objective.score(fmean(found)),
-            len(found),
-        )
+        Pick(task.name, strategy, seed, rule, share, name, score(fmean(values)), len(values))
         for (rule, share), name in chosen.items()
-        if (found := rewards.get(name))
+        if (values := rewards.get(name))
     ]
 
 
@@ -122,20 +114,24 @@ def picked_candidates(
 ) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
     """The candidates of a run by id, and the picked id by rule and share."""
     meta, candidates = views.run_meta(run), _run_candidates(run)
-    seen = [
-        each
-        for each in views.stream_observations(run, phase="search")
-        if each.candidate in candidates
+    observations = [
+        observation
+        for observation in views.stream_observations(run, phase="search")
+        if observation.candidate in candidates
     ]
-    if not any(meta.task.effective_reward(each) is not None for each in seen):
+    if not any(meta.task.effective_reward(observation) is not None for observation in observations):
         raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
-    texts = [each.text for each in candidates.values()]
+    texts = [candidate.text for candidate in candidates.values()]
     vectors = embed.make_embedder(meta.embedder, meta.models_file).embed(texts).astype(float)
     chosen: dict[tuple[str, float], str] = {}
     for share in SHARES:
         rng = Random(f"{seed} {share}")
-        some = seen if share == 1 else rng.sample(seen, max(1, round(share * len(seen))))
-        for rule, scores in _scores_by_rule(meta.task, candidates, vectors, some, rng).items():
+        sample = (
+            observations
+            if share == 1
+            else rng.sample(observations, max(1, round(share * len(observations))))
+        )
+        for rule, scores in _scores_by_rule(meta.task, candidates, vectors, sample, rng).items():
             chosen[rule, share] = list(candidates)[max(range(len(scores)), key=scores.__getitem__)]
     for rule, name in frontier_picks(run, Random(seed)).items():
         chosen[rule, 1.0] = name
@@ -144,18 +140,18 @@ def picked_candidates(
 
 def _run_candidates(run: Path) -> dict[str, Candidate]:
     """The candidates of a run in the order of their appearance."""
-    found = [
+    candidates = [
         views.candidate_detail(run, row.id, observations=0, children=0).candidate
         for row in views.candidate_rows(run, "old", limit=None)
     ]
-    return {each.id: each for each in found}
+    return {candidate.id: candidate for candidate in candidates}
 
 
 def _scores_by_rule(
     task: Task,
     candidates: Mapping[str, Candidate],
     vectors: Floats,
-    seen: Sequence[Observation],
+    observations: Sequence[Observation],
     rng: Random,
 ) -> dict[str, Floats]:
     """Estimated value of every candidate by each rule, in the order of the candidates."""
@@ -166,17 +162,21 @@ def _scores_by_rule(
     queue = PriorityQueue(task.objective.floor)
     queue.add(candidates.values())
     queue.update(
-        Rollout(candidates[each.candidate], (each,), (task.effective_reward(each),))
-        for each in seen
+        Rollout(
+            candidates[observation.candidate], (observation,), (task.effective_reward(observation),)
+        )
+        for observation in observations
     )
-    places = {name: row for row, name in enumerate(candidates)}
-    told = [
-        (places[each.candidate], task.effective_reward(each))
-        for each in seen
-        if not is_excused(each)
+    row_by_name = {name: row for row, name in enumerate(candidates)}
+    observed = [
+        (row_by_name[observation.candidate], task.effective_reward(observation))
+        for observation in observations
+        if not is_excused(observation)
     ]
-    rewards = np.array([queue.statistics.floor if reward is None else reward for _, reward in told])
-    predicted = regression_predictions(vectors, [row for row, _ in told], rewards, rng)
+    rewards = np.array(
+        [queue.statistics.floor if reward is None else reward for _, reward in observed]
+    )
+    predicted = regression_predictions(vectors, [row for row, _ in observed], rewards, rng)
     return {
         "empirical mean": queue.statistics.mean_rewards(),
         "value model": queue.statistics.posterior_means(),
@@ -203,15 +203,15 @@ def regression_predictions(
         raise missing_extra("regression on embeddings", "scikit-learn", "pools") from None
     low, high = rewards.min(), rewards.max()
     labels = np.clip((rewards - low) / (high - low or 1.0), _LABEL, 1 - _LABEL)
-    found: list[Floats] = []
+    predictions: list[Floats] = []
     for _ in range(_REGRESSORS):
         drawn = [rng.randrange(len(rows)) for _ in rows]
         points, share = vectors[[rows[i] for i in drawn]], labels[drawn]
-        both = np.concatenate([np.ones(len(drawn)), np.zeros(len(drawn))])
+        targets = np.concatenate([np.ones(len(drawn)), np.zeros(len(drawn))])
         model = LogisticRegression(max_iter=1000)
-        model.fit(np.concatenate([points, points]), both, np.concatenate([share, 1 - share]))
-        found.append(model.predict_proba(vectors)[:, 1])
-    return np.array(found)
+        model.fit(np.concatenate([points, points]), targets, np.concatenate([share, 1 - share]))
+        predictions.append(model.predict_proba(vectors)[:, 1])
+    return np.array(predictions)
 
 
 def frontier_picks(run: Path, rng: Random) -> dict[str, str]:
@@ -219,28 +219,28 @@ def frontier_picks(run: Path, rng: Random) -> dict[str, str]:
 
     They depend on the number of cases that each candidate leads on.
     """
-    noted = views.note_events(run, "pareto")
-    leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}
+    notes = views.note_events(run, "pareto")
+    leads: dict[str, int] = notes[-1].entry.body.get("leads", {}) if notes else {}
     if not leads:
         return {}
     drawn = rng.choices(list(leads), list(leads.values()))[0]
     return {"frontier, most frequent": max(leads, key=leads.__getitem__), "frontier, drawn": drawn}
 
 
-def pick_rows(found: Sequence[Pick]) -> Rows:
+def pick_rows(picks: Sequence[Pick]) -> Rows:
     """A row per task, strategy, share and rule: mean and standard error over runs.
 
     The same of the difference, run by run, to the pick of the empirical mean from the same
     observations. All in the task's own direction.
     """
     groups: dict[tuple[str, str, float, str], dict[int, Pick]] = {}
-    for each in found:
-        groups.setdefault((each.task, each.strategy, each.share, each.rule), {})[each.seed] = each
+    for pick in picks:
+        groups.setdefault((pick.task, pick.strategy, pick.share, pick.rule), {})[pick.seed] = pick
     rows: Rows = []
     for (task, strategy, share, rule), runs in groups.items():
         plain = groups.get((task, strategy, share, "empirical mean"), {})
-        gaps = [each.score - plain[seed].score for seed, each in runs.items() if seed in plain]
-        scores = [each.score for each in runs.values()]
+        gaps = [pick.score - plain[seed].score for seed, pick in runs.items() if seed in plain]
+        scores = [pick.score for pick in runs.values()]
         row = {"task": task, "strategy": strategy, "share": share, "rule": rule, "runs": len(runs)}
         row |= {"mean": fmean(scores), "se": _standard_error(scores)}
         rows.append(

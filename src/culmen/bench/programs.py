@@ -54,21 +54,21 @@ async def _measure_in_jail(
         rows = []
         for name, parts in programs.items():
             candidate = Candidate.of(dict(parts))
-            seen = await asyncio.gather(
+            observations = await asyncio.gather(
                 *(backend.evaluate(candidate, case, seed) for case, seed in jobs)
             )
-            rows.append(_scored_program(task, name, seen))
+            rows.append(_scored_program(task, name, observations))
         return rows
     finally:
         await backend.close()
 
 
-def _scored_program(task: Task, name: str, seen: Sequence[Observation]) -> ProgramScores:
+def _scored_program(task: Task, name: str, observations: Sequence[Observation]) -> ProgramScores:
     split = {case.id: case.split for case in task.cases}
-    failed = next((o for o in seen if o.score is None), None)
+    failed = next((observation for observation in observations if observation.score is None), None)
     scores: dict[str, list[float]] = {}
     metrics: dict[str, list[float]] = {}
-    for observation in seen:
+    for observation in observations:
         if observation.score is not None:
             scores.setdefault(split.get(observation.case, "score"), []).append(observation.score)
         for key, value in observation.metrics.items():
@@ -77,7 +77,7 @@ def _scored_program(task: Task, name: str, seen: Sequence[Observation]) -> Progr
         name=name,
         scores={key: fmean(values) for key, values in scores.items()},
         metrics={key: fmean(values) for key, values in metrics.items()},
-        seconds=fmean(o.seconds for o in seen),
+        seconds=fmean(observation.seconds for observation in observations),
         failure=f"{failed.reason}: {failed.feedback.strip()[-300:]}" if failed else "",
     )
 

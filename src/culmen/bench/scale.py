@@ -20,18 +20,17 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.event import Effect, Entry, EvaluateRequest
-from culmen.core.ports import MinimalStrategy
+from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
@@ -95,9 +94,8 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
     from culmen.store.journal import SqlJournal
 
     wanted = max(_LEAST, workers)
-    budget = Budget(
-        evaluations=20 * wanted
-    )  # so that it does not end, and no completion waits for the slowest
+    # large enough that the run does not end, and no completion waits for the slowest
+    budget = Budget(evaluations=20 * wanted)
     with tempfile.TemporaryDirectory() as folder:
         journal = SqlJournal.create(
             Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
@@ -111,14 +109,14 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
 
 
 class _Simulation:
-    def __init__(self, search: Search, journal: Any, workers: int) -> None:
+    def __init__(self, search: Search, journal: Journal, workers: int) -> None:
         self._search, self._journal, self._workers = search, journal, workers
         self._world = Landscape(sigma=0.1, faults=FAULTS)
-        self._line: deque[Effect] = deque()
+        self._waiting: deque[Effect] = deque()
         self._running: list[tuple[float, int, Entry]] = []
         self._free, self._calls, self._most_calls = workers, 0, 0
         self._started: list[Entry] = []
-        self._worked = self._cpu = 0.0
+        self._worker_seconds = self._driver_seconds = 0.0
         self._commits: list[float] = []
         self._done = 0
 
@@ -151,32 +149,32 @@ class _Simulation:
         began, cpu = time.perf_counter(), time.process_time()
         self._journal.append(entries)
         self._commits.append(time.perf_counter() - began)
-        self._cpu += time.process_time() - cpu
+        self._driver_seconds += time.process_time() - cpu
         now += self._commits[-1]
         for entry in batch:
             now = self._take_effects(now, lambda e=entry: self._search.feed(e))
         return now
 
-    def _take_effects(self, now: float, ask: Any) -> float:
-        """Begin the effects that the search asks for as soon as there is room.
+    def _take_effects(self, now: float, next_effects: Callable[[], Sequence[Effect]]) -> float:
+        """Begin the effects that the search asks for as soon as a worker is free.
 
         Returns the time afterwards.
         """
         began = time.process_time()
-        effects = ask()
+        effects = next_effects()
         spent = time.process_time() - began
-        self._cpu += spent
+        self._driver_seconds += spent
         now += spent
         for effect in effects:
             if effect.kind == "evaluate":
-                self._line.append(effect)
+                self._waiting.append(effect)
             else:
                 self._calls += 1
                 self._begin_effect(effect, now)
         self._most_calls = max(self._most_calls, self._calls)
-        while self._line and self._free:
+        while self._waiting and self._free:
             self._free -= 1
-            self._begin_effect(self._line.popleft(), now)
+            self._begin_effect(self._waiting.popleft(), now)
         return now
 
     def _begin_effect(self, effect: Effect, now: float) -> None:
@@ -187,7 +185,7 @@ class _Simulation:
                 SLOWER if rng.random() < STRAGGLERS else 1.0
             )
             seconds = seconds if effect.key > 1 else 1.0  # the seed: everything waits for it
-            self._worked += seconds
+            self._worker_seconds += seconds
         else:
             seconds = rng.lognormvariate(math.log(CALL_MEDIAN), CALL_SPREAD)
         done = Entry(
@@ -211,11 +209,11 @@ class _Simulation:
             evaluations=self._done,
             hours=now / 3600,
             per_second=self._done / now,
-            driver_ms=1000 * self._cpu / self._done,
+            driver_ms=1000 * self._driver_seconds / self._done,
             commit_ms=1000 * sorted(self._commits)[len(self._commits) // 2],
             batch=self._done / len(self._commits),
-            driver_busy=self._cpu / now,
-            workers_busy=(self._worked - unfinished) / (self._workers * now),
+            driver_busy=self._driver_seconds / now,
+            workers_busy=(self._worker_seconds - unfinished) / (self._workers * now),
             calls=self._most_calls,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
@@ -264,39 +262,39 @@ def measure_backend(
 async def _measure_backend(
     name: str, choice: BackendChoice, task: Task, workers: int, evaluations: int
 ) -> BackendFigure:
-    backend: Any = make_backend(choice, task, workers)
+    backend = make_backend(choice, task, workers)
     began = time.perf_counter()
     await backend.start()
     started = time.perf_counter() - began
-    gate, times, statuses = asyncio.Semaphore(workers), list[float](), list[Status]()
+    slots, times, statuses = asyncio.Semaphore(workers), list[float](), list[Status]()
 
-    async def one(n: int) -> None:
-        async with gate:
-            asked = time.perf_counter()
-            seen = await backend.evaluate(
+    async def evaluate_program(n: int) -> None:
+        async with slots:
+            sent = time.perf_counter()
+            observation = await backend.evaluate(
                 Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n
             )
-            times.append(time.perf_counter() - asked)
-            statuses.append(seen.status)
+            times.append(time.perf_counter() - sent)
+            statuses.append(observation.status)
 
     try:
-        await asyncio.gather(*(one(n) for n in range(2 * workers)))
+        await asyncio.gather(*(evaluate_program(n) for n in range(2 * workers)))
         times.clear()
         statuses.clear()
         began, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(one(n) for n in range(evaluations)))
+        await asyncio.gather(*(evaluate_program(n) for n in range(evaluations)))
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     finally:
         await backend.close()
     lost = sum(status is not Status.OK for status in statuses)
-    each = statistics.median(times)
+    median_seconds = statistics.median(times)
     return BackendFigure(
         name,
         workers,
         evaluations,
         started,
         evaluations / wall,
-        1000 * each,
+        1000 * median_seconds,
         1000 * cpu / evaluations,
         lost,
     )
@@ -318,9 +316,7 @@ def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-    cluster: Any = Cluster(
-        initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small}
-    )
+    cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
     try:
         for _ in range(count):
             cluster.add_node(num_cpus=cpus, **small)

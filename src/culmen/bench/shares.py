@@ -30,7 +30,7 @@ LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
 AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")
 
 
-class Reached(Protocol):
+class CandidateOutcome(Protocol):
     """Result of a candidate: the values of the functions `solved` and `speed_ups`."""
 
     @property
@@ -40,7 +40,7 @@ class Reached(Protocol):
     def speed_ups(self) -> tuple[float | None, ...] | None: ...
 
 
-class SuiteRun(Reached, Protocol):
+class SuiteRun(CandidateOutcome, Protocol):
     """A run of a suite: its folder, and the result of its reported candidate."""
 
     @property
@@ -56,14 +56,14 @@ class SuiteRun(Reached, Protocol):
     def state(self) -> str: ...
 
 
-class _Then(NamedTuple):
+class _BestSoFar(NamedTuple):
     """Result of the best candidate so far."""
 
     solved: bool | None
     speed_ups: tuple[float | None, ...] | None
 
 
-_VALUES: dict[str, Callable[[Reached], float]] = {
+_VALUES: dict[str, Callable[[CandidateOutcome], float]] = {
     "solved": lambda run: float(bool(run.solved)),
     **{f"fast_{p:g}": lambda run, p=p: fast_share(run.speed_ups, p) for p in LEVELS},
 }
@@ -91,26 +91,31 @@ def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | N
     )
 
 
-def _problem_speed_ups(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
+def _problem_speed_ups(observations: Sequence[Observation]) -> tuple[float | None, ...] | None:
     problems: dict[str, list[Observation]] = {}
-    for each in seen:
-        if not is_excused(each):
-            problems.setdefault(each.case, []).append(each)
-    found = tuple(map(_speed_up, problems.values()))
-    return found if any(METRIC in each.metrics for each in seen) else None
+    for observation in observations:
+        if not is_excused(observation):
+            problems.setdefault(observation.case, []).append(observation)
+    medians = tuple(map(_speed_up, problems.values()))
+    return medians if any(METRIC in observation.metrics for observation in observations) else None
 
 
-def _speed_up(seen: Sequence[Observation]) -> float | None:
-    right = all(each.status is Status.OK and METRIC in each.metrics for each in seen)
-    return median(each.metrics[METRIC] for each in seen) if right else None
+def _speed_up(observations: Sequence[Observation]) -> float | None:
+    is_right = all(
+        observation.status is Status.OK and METRIC in observation.metrics
+        for observation in observations
+    )
+    return median(observation.metrics[METRIC] for observation in observations) if is_right else None
 
 
-def fast_share(found: Sequence[float | None] | None, p: float) -> float:
+def fast_share(speed_ups: Sequence[float | None] | None, p: float) -> float:
     """The share of a run's problems that are right and more than `p` times as fast.
 
     It is 0 without a report of speed-ups.
     """
-    return fmean(each is not None and each > p for each in found) if found else 0.0
+    return (
+        fmean(speed_up is not None and speed_up > p for speed_up in speed_ups) if speed_ups else 0.0
+    )
 
 
 def share_rows(outcomes: Sequence[SuiteRun]) -> Rows:
@@ -122,36 +127,39 @@ def share_rows(outcomes: Sequence[SuiteRun]) -> Rows:
     """
     rows: Rows = []
     for measure, strategy, runs in _counted_runs(outcomes):
-        strata = [[_VALUES[measure](run) for run in each] for each in runs]
-        found = _mean_estimate(strata)
+        strata = [[_VALUES[measure](run) for run in task_runs] for task_runs in runs]
+        estimate = _mean_estimate(strata)
         row = {
             "strategy": strategy,
             "measure": measure,
             "tasks": len(runs),
             "runs": sum(map(len, strata)),
         }
-        rows.append(row | {"share": found.value, "low": found.low, "high": found.high})
+        rows.append(row | {"share": estimate.value, "low": estimate.low, "high": estimate.high})
     return rows
 
 
 def _counted_runs(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list[SuiteRun]]]]:
     """Measure, strategy, and its runs by task."""
-    done = [each for each in outcomes if each.state == "finished"]
-    strategies = list(dict.fromkeys(each.strategy for each in outcomes))
+    done = [run for run in outcomes if run.state == "finished"]
+    strategies = list(dict.fromkeys(run.strategy for run in outcomes))
     common = [
         task
         for task in _task_names(done)
-        if {each.strategy for each in done if each.task == task} == {*strategies}
+        if {run.strategy for run in done if run.task == task} == {*strategies}
     ]
-    aims = {each.task for each in done if each.solved is not None}
-    timed = {each.task for each in done if each.speed_ups is not None}
+    with_target = {run.task for run in done if run.solved is not None}
+    timed = {run.task for run in done if run.speed_ups is not None}
     for measure in _VALUES:
-        tasks = [task for task in common if task in (aims if measure == "solved" else timed)]
+        tasks = [task for task in common if task in (with_target if measure == "solved" else timed)]
         for strategy in strategies if tasks else ():
             yield (
                 measure,
                 strategy,
-                [[run for run in done if (run.task, run.strategy) == (t, strategy)] for t in tasks],
+                [
+                    [run for run in done if (run.task, run.strategy) == (task, strategy)]
+                    for task in tasks
+                ],
             )
 
 
@@ -161,50 +169,53 @@ def share_curves(outcomes: Sequence[SuiteRun]) -> Rows:
     There is a row for each change along one of `AXES`. Shares are those of the best so far of each
     run, which keeps its value after the run has ended. The last `share` is that of the table.
     """
-    kept: dict[str, list[tuple[Moment, Reached]]] = {}
+    course_by_run: dict[str, list[tuple[Moment, CandidateOutcome]]] = {}
     rows: Rows = []
     for measure, strategy, runs in _counted_runs(outcomes):
-        for run in (run for each in runs for run in each if run.run not in kept):
-            kept[run.run] = _run_course(run)
+        for run in (run for task_runs in runs for run in task_runs if run.run not in course_by_run):
+            course_by_run[run.run] = _run_course(run)
         courses = [
-            [[(at, _VALUES[measure](then)) for at, then in kept[run.run]] for run in each]
-            for each in runs
+            [
+                [(step, _VALUES[measure](best)) for step, best in course_by_run[run.run]]
+                for run in task_runs
+            ]
+            for task_runs in runs
         ]
         for axis in AXES:
-            for at, share in _mean_curve(courses, axis):
+            for step, share in _mean_curve(courses, axis):
                 rows.append(
                     {
                         "strategy": strategy,
                         "measure": measure,
                         "axis": axis,
-                        "at": at,
+                        "at": step,
                         "share": share,
                     }
                 )
     return rows
 
 
-def _run_course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
+def _run_course(run: SuiteRun) -> list[tuple[Moment, CandidateOutcome]]:
     """Results of the best so far at each possible change; at the end the reported result."""
-    path, seen, found = (
+    path, observations, course = (
         Path(run.run),
         dict[str, list[Observation]](),
-        list[tuple[Moment, Reached]](),
+        list[tuple[Moment, CandidateOutcome]](),
     )
     moments, objective = read_run(path).moments, views.run_meta(path).task.objective
-    for moment, each in zip(moments, views.stream_observations(path)):
-        seen.setdefault(each.candidate, []).append(each)
+    for moment, observation in zip(moments, views.stream_observations(path)):
+        observations.setdefault(observation.candidate, []).append(observation)
         if moment.best is not None:
-            found.append(
+            course.append(
                 (
                     moment,
-                    _Then(
+                    _BestSoFar(
                         objective.reaches_target(moment.best),
-                        _problem_speed_ups(seen.get(moment.candidate, ())),
+                        _problem_speed_ups(observations.get(moment.candidate, ())),
                     ),
                 )
             )
-    return [*found, (moments[-1], run)] if moments else found
+    return [*course, (moments[-1], run)] if moments else course
 
 
 def _mean_curve(
@@ -229,8 +240,8 @@ def _value_changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tu
     The last of several values at one step counts.
     """
     values = {0: 0.0} | {getattr(at, axis): value for at, value in course}
-    found = list(values.items())
-    return [found[0], *(now for before, now in pairwise(found) if now[1] != before[1])]
+    steps = list(values.items())
+    return [steps[0], *(after for before, after in pairwise(steps) if after[1] != before[1])]
 
 
 def _mean_estimate(strata: Sequence[Sequence[float]]) -> stats.Estimate:
@@ -247,26 +258,29 @@ def share_remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     """Sentences on the tasks that do not count, with the reasons."""
     if not rows:
         return []
-    done = [each for each in outcomes if each.state == "finished"]
-    strategies = {each.strategy for each in outcomes}
+    done = [run for run in outcomes if run.state == "finished"]
+    strategies = {run.strategy for run in outcomes}
     partial = {
         task
         for task in _task_names(outcomes)
-        if {each.strategy for each in done if each.task == task} != strategies
+        if {run.strategy for run in done if run.task == task} != strategies
     }
-    told = {task for task in _task_names(done) if task not in partial}
-    aimless = {each.task for each in done if each.solved is None}
-    untimed = told - {each.task for each in done if each.speed_ups is not None}
+    complete = {task for task in _task_names(done) if task not in partial}
+    aimless = {run.task for run in done if run.solved is None}
+    untimed = complete - {run.task for run in done if run.speed_ups is not None}
     measures = {row["measure"] for row in rows}
     lines = [
         ("Not every strategy has a finished run, so left out of all shares", partial),
-        ("No target stated, so left out of solved", told & aimless if "solved" in measures else ()),
+        (
+            "No target stated, so left out of solved",
+            complete & aimless if "solved" in measures else (),
+        ),
         (
             f"No metric {METRIC} reported, so left out of fast_p",
             untimed if "fast_1" in measures else (),
         ),
     ]
-    return [f"{what}: {', '.join(sorted(tasks))}." for what, tasks in lines if tasks]
+    return [f"{reason}: {', '.join(sorted(tasks))}." for reason, tasks in lines if tasks]
 
 
 def _task_names(outcomes: Iterable[SuiteRun]) -> list[str]:
@@ -282,7 +296,7 @@ def wide_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
     tasks = {row["measure"]: row["tasks"] for row in rows}
     heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
     return heads, [
-        [strategy, *(found[measure] for measure in measures)] for strategy, found in cells.items()
+        [strategy, *(texts[measure] for measure in measures)] for strategy, texts in cells.items()
     ]
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,7 @@ from culmen.store.address import has_run
 
 if TYPE_CHECKING:
     from culmen.bench.picks import Pick
+    from culmen.study import Study
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -175,23 +176,23 @@ def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, s
     cls = catalog.strategy_class(name)
     if "preset" not in settings or hasattr(cls, "presets"):
         return settings
-    wanted, known = settings["preset"], task.defaults.get("presets", {})
+    preset, presets = settings["preset"], task.defaults.get("presets", {})
     fitting = {
         key: table
-        for key, table in known.items()
+        for key, table in presets.items()
         if catalog.strategy_class(table.get("strategy") or name) is cls
     }
-    if wanted not in fitting:
+    if preset not in fitting:
         fix = (
             f"one of {', '.join(fitting)}"
             if fitting
-            else f"write [presets.{wanted}] into task.toml: culmen docs tasks"
+            else f"write [presets.{preset}] into task.toml: culmen docs tasks"
         )
         raise UserError(
-            f"task '{task.name}' has no preset '{wanted}' for {name}", where="--strategies", fix=fix
+            f"task '{task.name}' has no preset '{preset}' for {name}", where="--strategies", fix=fix
         )
-    rest = {key: value for key, value in settings.items() if key != "preset"}
-    return catalog.setting_texts(fitting[wanted].get("settings", {})) | rest
+    own_settings = {key: value for key, value in settings.items() if key != "preset"}
+    return catalog.setting_texts(fitting[preset].get("settings", {})) | own_settings
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
@@ -199,23 +200,23 @@ def tasks_of(suite: Suite) -> dict[str, Task]:
 
     Raises `UserError` for a task that does not exist, and if two folders have one name, too.
     """
-    places = list(dict.fromkeys(place for task in suite.tasks for place in _task_places(task)))
-    loaded = [(place, _load_task(place)) for place in places]
-    names = Counter(task.name for _, task in loaded)
-    found: dict[str, Task] = {}
-    for place, task in loaded:
-        name = task.name if names[task.name] == 1 else Path(place).resolve().name
-        if name in found:
+    sources = list(dict.fromkeys(source for task in suite.tasks for source in _task_folders(task)))
+    loaded = [(source, _load_task(source)) for source in sources]
+    name_counts = Counter(task.name for _, task in loaded)
+    tasks: dict[str, Task] = {}
+    for source, task in loaded:
+        name = task.name if name_counts[task.name] == 1 else Path(source).resolve().name
+        if name in tasks:
             raise UserError(
                 f"two tasks are called '{name}'",
-                where=place,
+                where=source,
                 fix="give one another name in its task.toml",
             )
-        found[name] = msgspec.structs.replace(task, name=name)
-    return found
+        tasks[name] = msgspec.structs.replace(task, name=name)
+    return tasks
 
 
-def _task_places(task: str) -> list[str]:
+def _task_folders(task: str) -> list[str]:
     """The task itself, or those in a folder of task folders, by name."""
     folder = Path(task)
     if not folder.is_dir() or (folder / "task.toml").exists():
@@ -240,9 +241,9 @@ def suite_cells(suite: Suite, out: Path) -> list[Cell]:
 def baseline_levels(suite: Suite, out: Path) -> Iterator[Level]:
     """Levels of the tasks' plain optimisers, from the bench's folder if they are there."""
     for task in tasks_of(suite).values() if suite.plain else ():
-        found = baseline_level(task, suite.plain, out)
-        if found is not None:
-            yield found
+        level = baseline_level(task, suite.plain, out)
+        if level is not None:
+            yield level
 
 
 def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
@@ -260,36 +261,36 @@ def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
             (Study.resume(cell.path, **_study_parts(suite)) if study is None else study).run(
                 progress=False
             )
-        found = cell_result(cell)
-        yield found
-        if found.state != "finished":
+        result = cell_result(cell)
+        yield result
+        if result.state != "finished":
             return
 
 
 def cell_result(cell: Cell) -> CellResult:
     """The present result of a cell's run."""
-    now = views.run_status(cell.path)
-    best, usage = now.best, now.usage
+    status = views.run_status(cell.path)
+    best, usage = status.best, status.usage
     seeds = len(views.candidate_rows(cell.path, "old", limit=None, operator="seed"))
     return CellResult(
         task=cell.task,
         strategy=cell.strategy,
         seed=cell.seed,
         run=str(cell.path),
-        state=now.state,
-        direction=now.direction,
+        state=status.state,
+        direction=status.direction,
         score=None if best is None else best.score,
         certified=None if best is None else best.certified,
         strict=None if best is None else best.strict,
-        evaluations=now.evaluations,
+        evaluations=status.evaluations,
         requests=_request_count(cell.path),
         delivered=_delivered_count(cell.path),
-        proposals=now.candidates - seeds,
+        proposals=status.candidates - seeds,
         calls=usage.calls,
         tokens=usage.input_tokens + usage.output_tokens,
         dollars=usage.dollars,
         unpriced=usage.unpriced,
-        seconds=now.elapsed_seconds,
+        seconds=status.elapsed_seconds,
         solved=shares.is_solved(views.run_meta(cell.path).task.objective, best),
         speed_ups=shares.speed_ups(cell.path, best),
     )
@@ -300,11 +301,17 @@ def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
 
     Scores of different samples cannot be compared.
     """
-    bests = {each.run: views.best_result(each.run) for each in outcomes if each.state == "finished"}
-    tasks = {
-        each.task for each in outcomes if (best := bests.get(each.run)) and 0 < best.cases < best.of
+    bests = {
+        outcome.run: views.best_result(outcome.run)
+        for outcome in outcomes
+        if outcome.state == "finished"
     }
-    return [each for each in outcomes if each.task in tasks and each.run in bests]
+    tasks = {
+        outcome.task
+        for outcome in outcomes
+        if (best := bests.get(outcome.run)) and 0 < best.cases < best.of
+    }
+    return [outcome for outcome in outcomes if outcome.task in tasks and outcome.run in bests]
 
 
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
@@ -312,20 +319,27 @@ def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
     from culmen.report.records import read_compared
     from culmen.report.worth import worth_of_runs
 
-    found: dict[str, float | None] = {}
-    for task in dict.fromkeys(each.task for each in sampled_results(outcomes)):
-        runs = [each.run for each in outcomes if each.task == task and each.state == "finished"]
-        told = worth_of_runs([read_compared(run) for run in runs])
-        if told.together:
-            found |= dict(zip(runs, told.values))
-    return [msgspec.structs.replace(each, together=found.get(each.run)) for each in outcomes]
+    common_scores: dict[str, float | None] = {}
+    for task in dict.fromkeys(outcome.task for outcome in sampled_results(outcomes)):
+        runs = [
+            outcome.run
+            for outcome in outcomes
+            if outcome.task == task and outcome.state == "finished"
+        ]
+        worth = worth_of_runs([read_compared(run) for run in runs])
+        if worth.together:
+            common_scores |= dict(zip(runs, worth.values))
+    return [
+        msgspec.structs.replace(outcome, together=common_scores.get(outcome.run))
+        for outcome in outcomes
+    ]
 
 
 def _request_count(run: Path) -> int | None:
     """Number of requests by the strategy's notes, else by the journal's model calls."""
-    noted = sum(len(views.note_events(run, kind)) for kind in ("event", "grid"))
-    asked = sum(row.effects for row in views.call_costs(run) if row.effect == "propose")
-    return noted or asked or None
+    noted_requests = sum(len(views.note_events(run, kind)) for kind in ("event", "grid"))
+    journaled_calls = sum(row.effects for row in views.call_costs(run) if row.effect == "propose")
+    return noted_requests or journaled_calls or None
 
 
 def _delivered_count(run: Path) -> int | None:
@@ -343,7 +357,7 @@ def _study_parts(suite: Suite) -> JsonObject:
     return {"proposer": OfflineProposer(UNTIMED)}
 
 
-def _new_study(suite: Suite, cell: Cell, task: Task) -> Any:
+def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.strategies import catalog
@@ -369,23 +383,23 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Any:
             )
         return Study.create_from_options(task, strategy, chosen, objects, cell.path)
     meta = views.run_meta(cell.path)
-    was = {
+    previous = {
         "task": meta.task.digest,
         "strategy": msgspec.json.encode(meta.strategy),
         "budget": meta.budget,
     }
-    now = {
+    present = {
         "task": task.digest,
         "strategy": msgspec.json.encode(catalog.strategy_config(strategy)),
         "budget": suite.budget,
     }
-    was |= {"model": meta.model, "pool": meta.pool}
-    now |= {"model": suite.model, "pool": label}
-    for name, value in now.items():
-        if was[name] != value:
-            what = f"this cell was made with another {name}"
+    previous |= {"model": meta.model, "pool": meta.pool}
+    present |= {"model": suite.model, "pool": label}
+    for name, value in present.items():
+        if previous[name] != value:
+            message = f"this cell was run with another {name}"
             raise UserError(
-                what, where=str(cell.path), fix="give another --out, or remove the folder"
+                message, where=str(cell.path), fix="give another --out, or remove the folder"
             )
     return None
 
@@ -414,19 +428,19 @@ def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     request, over all runs; the rest are means over the runs.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
-    for each in outcomes:
-        groups.setdefault((each.task, each.strategy), []).append(each)
+    for outcome in outcomes:
+        groups.setdefault((outcome.task, outcome.strategy), []).append(outcome)
     return [_summary_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
 
 
 def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonObject:
     direction = runs[0].direction
-    scores = [each.score for each in runs if each.score is not None]
-    certified = [each.certified for each in runs if each.certified is not None]
-    together = [each.together for each in runs if each.together is not None]
+    scores = [run.score for run in runs if run.score is not None]
+    certified = [run.certified for run in runs if run.certified is not None]
+    together = [run.together for run in runs if run.together is not None]
     figures = quartile_columns("score", scores)
     means = {
-        name: mean_of_known(getattr(each, name) for each in runs)
+        name: mean_of_known(getattr(run, name) for run in runs)
         for name in (
             "evaluations",
             "requests",
@@ -452,19 +466,17 @@ def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonOb
         "certified_runs": len(certified),
         **means,
         "per_request": _per_request(runs),
-        "unpriced": sum(each.unpriced for each in runs),
+        "unpriced": sum(run.unpriced for run in runs),
     }
 
 
 def _per_request(runs: Sequence[CellResult]) -> float | None:
-    known = [
-        (each.delivered, each.requests)
-        for each in runs
-        if each.delivered is not None and each.requests
+    counts = [
+        (run.delivered, run.requests) for run in runs if run.delivered is not None and run.requests
     ]
     return (
-        sum(delivered for delivered, _ in known) / sum(requests for _, requests in known)
-        if known
+        sum(delivered for delivered, _ in counts) / sum(requests for _, requests in counts)
+        if counts
         else None
     )
 
@@ -482,11 +494,11 @@ def suite_picks(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
 
     if not suite.picks:
         return
-    parts = {"model": suite.model, "models_file": suite.models_file, "workers": suite.workers}
-    for each in outcomes:
-        if each.state == "finished":
+    keywords = {"model": suite.model, "models_file": suite.models_file, "workers": suite.workers}
+    for outcome in outcomes:
+        if outcome.state == "finished":
             yield from picks.evaluate_picks(
-                Path(each.run), each.strategy, each.seed, suite.picks, **parts
+                Path(outcome.run), outcome.strategy, outcome.seed, suite.picks, **keywords
             )
 
 
@@ -504,24 +516,27 @@ def write_results(
     """
     out.mkdir(parents=True, exist_ok=True)
     rows = summary_rows(outcomes)
-    each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
-    flat = [row | {"speed_ups": json.dumps(row["speed_ups"])} for row in each]
-    files = [_write_csv(out / "cells.csv", flat), _write_csv(out / "summary.csv", rows)]
-    plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
-    plain["plain"] = [msgspec.to_builtins(level) for level in levels]
-    tables, found = suite_markdown(rows, levels), shares.share_rows(outcomes)
-    if found:
-        plain["shares"], tables = found, f"{tables}\n{shares.shares_markdown(found)}"
+    cells: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
+    flat_cells = [row | {"speed_ups": json.dumps(row["speed_ups"])} for row in cells]
+    files = [_write_csv(out / "cells.csv", flat_cells), _write_csv(out / "summary.csv", rows)]
+    document = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": cells}
+    document["plain"] = [msgspec.to_builtins(level) for level in levels]
+    tables, share_table = suite_markdown(rows, levels), shares.share_rows(outcomes)
+    if share_table:
+        document["shares"], tables = share_table, f"{tables}\n{shares.shares_markdown(share_table)}"
         files += [
-            _write_csv(out / "shares.csv", found),
+            _write_csv(out / "shares.csv", share_table),
             _write_csv(out / "shares_by_steps.csv", shares.share_curves(outcomes)),
         ]
     if chosen:
         from culmen.bench import picks
 
-        plain["picks"], tables = chosen, f"{tables}\n{picks.picks_markdown(chosen)}"
+        document["picks"], tables = chosen, f"{tables}\n{picks.picks_markdown(chosen)}"
         files.append(_write_csv(out / "picks.csv", chosen))
-    for name, text in (("summary.md", tables), ("bench.json", json.dumps(plain, indent=2) + "\n")):
+    for name, text in (
+        ("summary.md", tables),
+        ("bench.json", json.dumps(document, indent=2) + "\n"),
+    ):
         (out / name).write_text(text, encoding="utf-8")
         files.append(out / name)
     return files
@@ -529,7 +544,7 @@ def write_results(
 
 def suite_markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
     """The table for a page of documentation, with columns for claimed and certified values."""
-    plain = {level.task: level for level in levels}
+    level_by_task = {level.task: level for level in levels}
     heads = [
         "task",
         "strategy",
@@ -557,9 +572,9 @@ def suite_markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
             *(count_digits(row[name]) for name in COUNTS),
             count_digits(row["per_request"]),
         ]
-        known = plain.pop(row["task"], None)  # before the first strategy of its task
-        if known is not None:
-            lines.append(_baseline_row(values[0], known, len(heads)))
+        level = level_by_task.pop(row["task"], None)  # before the first strategy of its task
+        if level is not None:
+            lines.append(_baseline_row(values[0], level, len(heads)))
         lines.append(f"| {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
 

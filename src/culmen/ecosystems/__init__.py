@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,45 +21,51 @@ from culmen.core.json import JsonObject
 SHOWN = 8_000
 
 
-class Asked(ABC):
+CandidateT = TypeVar("CandidateT", contravariant=True)
+"""A candidate as its evaluator receives it: texts by name, or the one text of a program."""
+
+
+class Asked(ABC, Generic[CandidateT]):
     """An evaluator that calls `fn` on a candidate and one of the `examples`.
 
     Examples never leave this process and may be of any type. The object has the code and the name
     of `fn`, so that a changed function is a changed evaluator for a run's journal.
     """
 
-    def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any]) -> None:
+    def __init__(self, fn: Callable[..., object], examples: Mapping[str, object]) -> None:
         self.fn, self.examples = fn, examples
         self.__code__ = getattr(fn, "__code__", None) or getattr(
             type(fn).__call__, "__code__", None
         )
         self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
 
-    def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, JsonObject]:
+    def __call__(self, candidate: CandidateT, case: Case | None) -> tuple[object, JsonObject]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
         return self.judge_example(
             candidate, case is not None, None if case is None else self.examples[case.id]
         )
 
     @abstractmethod
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: CandidateT, has_example: bool, example: object
+    ) -> tuple[object, JsonObject]:
         """The score, metrics and texts for the example itself, if one is `given`."""
 
 
 def cases_of(
-    train: Iterable[Any] | None, val: Iterable[Any] | None
+    train: Iterable[object] | None, val: Iterable[object] | None
 ) -> tuple[list[Case], JsonObject]:
     """Cases of the splits train and val, and the examples by the ids of their cases."""
     cases, examples = list[Case](), JsonObject()
-    for split, given in (("train", train), ("val", val)):
-        for number, example in enumerate(given or ()):
+    for split, split_examples in (("train", train), ("val", val)):
+        for number, example in enumerate(split_examples or ()):
             name = f"{split}-{number}"
             cases.append(Case(name, plain_example(example), split=split))
             examples[name] = example
     return cases, examples
 
 
-def plain_example(example: Any) -> Any:
+def plain_example(example: object) -> object:
     """The example as plain data, or as a text if it cannot be converted."""
     try:
         return msgspec.to_builtins(example)

@@ -14,8 +14,8 @@ import contextlib
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from culmen.core.errors import NothingScored, UserError, missing_extra
 from culmen.core.json import JsonObject
@@ -25,6 +25,8 @@ from culmen.evaluate import Invalid
 
 if TYPE_CHECKING:
     from culmen.study import Study
+
+Result = TypeVar("Result")
 
 _DEMOS = ".demos"  # suffix of the name of a part with demonstrations
 
@@ -38,13 +40,15 @@ class DspyOptimizer:
     keywords are those of `culmen.optimize`; `study` is the finished search.
     """
 
-    def __init__(self, metric: Callable[..., Any], *, demos: int = 0, **keywords: Any) -> None:
+    def __init__(
+        self, metric: Callable[..., object], *, demos: int = 0, **keywords: object
+    ) -> None:
         _import_dspy()
         self.metric, self.demos, self.keywords = metric, demos, keywords
         self.study: Study | None = None
 
     def compile(
-        self, student: Any, *, trainset: Iterable[Any], valset: Iterable[Any] | None = None
+        self, student: Any, *, trainset: Iterable[Any], valset: Iterable[object] | None = None
     ) -> Any:
         """A copy of the program with the best texts.
 
@@ -63,16 +67,16 @@ class DspyOptimizer:
             )
         cases, examples = cases_of(train, valset)
         asked = _Program(self.metric, examples, student)
-        given: JsonObject = {"name": type(student).__name__, **self.keywords}
-        self.study = optimize(parts, asked, cases=cases, **given)
-        found = self.study.best
-        if found is None:
+        arguments: JsonObject = {"name": type(student).__name__, **self.keywords}
+        self.study = optimize(parts, asked, cases=cases, **arguments)
+        best_version = self.study.best
+        if best_version is None:
             raise NothingScored(
                 "no version was scored",
                 where=str(self.study.path),
                 fix=f"culmen log {self.study.path}",
             )
-        best = with_parts(student, found.parts)
+        best = with_parts(student, best_version.parts)
         best._compiled = True
         return best
 
@@ -96,7 +100,7 @@ def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def metered(
-    model: str, budget: Budget | None = None, models_file: str | None = None, **settings: Any
+    model: str, budget: Budget | None = None, models_file: str | None = None, **settings: object
 ) -> Iterator[Any]:
     """A `dspy.LM` whose calls go through culmen's gateway.
 
@@ -110,19 +114,19 @@ def metered(
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
-    def wait(work: Any) -> Any:
+    def wait(work: Coroutine[object, object, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    async def made(folder: str) -> Any:
+    async def make_gateway(folder: str) -> Metering:
         return Metering({"*": spec}, folder)
 
-    async def spent(gateway: Any, token: str) -> Usage:
+    async def spent(gateway: Metering, token: str) -> Usage:
         await gateway.settled(token)
         return gateway.usage(token)
 
     try:
         with tempfile.TemporaryDirectory() as folder:
-            gateway = wait(made(folder))
+            gateway = wait(make_gateway(folder))
             wait(gateway.__aenter__())
             token = gateway.open(agent=0, budget=budget or Budget())
             lm = dspy.LM(
@@ -147,7 +151,7 @@ def _import_dspy() -> Any:
     return dspy
 
 
-def _program_parts(student: Any, demos: list[Any]) -> dict[str, str]:
+def _program_parts(student: Any, demos: Sequence[Mapping[str, object]]) -> dict[str, str]:
     parts: dict[str, str] = {}
     for name, predictor in student.named_predictors():
         parts[name] = predictor.signature.instructions
@@ -162,7 +166,7 @@ def _program_parts(student: Any, demos: list[Any]) -> dict[str, str]:
     return parts
 
 
-def _parse_demos(text: str) -> list[Any]:
+def _parse_demos(text: str) -> list[object]:
     try:
         rows = json.loads(text)
     except ValueError as error:
@@ -172,37 +176,41 @@ def _parse_demos(text: str) -> list[Any]:
     return [_import_dspy().Example(**row) for row in rows]
 
 
-class _Program(Asked):
+class _Program(Asked[Mapping[str, str]]):
     """Evaluator that runs the program on an example and calls the metric.
 
     The feedback lists every predictor's inputs and outputs.
     """
 
     def __init__(
-        self, metric: Callable[..., Any], examples: Mapping[str, Any], student: Any
+        self, metric: Callable[..., object], examples: Mapping[str, object], student: Any
     ) -> None:
         super().__init__(metric, examples)
         self.student = student
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: Mapping[str, str], has_example: bool, example: Any
+    ) -> tuple[object, JsonObject]:
         dspy, program = _import_dspy(), with_parts(self.student, candidate)
         with dspy.context(trace=[]):
             prediction = program(**example.inputs())
-            trace: list[tuple[Any, Any, Any]] = list(dspy.settings.trace or ())
+            trace: list[tuple[object, Mapping[str, object], Mapping[str, object]]] = list(
+                dspy.settings.trace or ()
+            )
         result = self.fn(example, prediction, None, *[None] * (_metric_arity(self.fn) - 3))
-        score, told = getattr(result, "score", result), getattr(result, "feedback", "")
+        score, feedback = getattr(result, "score", result), getattr(result, "feedback", "")
         names = {id(predictor): name for name, predictor in program.named_predictors()}
         steps = [
-            f"{names.get(id(by), 'a predictor')}: {asked} -> {dict(gave)}"
-            for by, asked, gave in trace
+            f"{names.get(id(predictor), 'a predictor')}: {inputs} -> {dict(outputs)}"
+            for predictor, inputs, outputs in trace
         ]
-        texts = [str(told), f"wanted: {dict(example.labels())}", *steps]
+        texts = [str(feedback), f"wanted: {dict(example.labels())}", *steps]
         return float(score) if isinstance(score, bool) else score, {
             "feedback": shortened_text("\n".join(filter(None, texts)))
         }
 
 
-def _metric_arity(metric: Callable[..., Any]) -> int:
+def _metric_arity(metric: Callable[..., object]) -> int:
     """Number of positional arguments of the metric: 3, or GEPA's 5."""
     code = getattr(metric, "__code__", None)
     return 5 if code is not None and "pred_trace" in code.co_varnames[: code.co_argcount] else 3

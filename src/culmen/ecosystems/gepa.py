@@ -16,10 +16,11 @@ import inspect
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError, missing_extra
+from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 from culmen.ecosystems import Asked, cases_of, shortened_text
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOGGED: list[str] = []
 
-_INSTEAD = {  # settings of GEPA that have another form here, or none
+_REPLACEMENTS = {  # settings of GEPA that have another form here, or none
     "stop_callbacks": "budget=culmen.Budget(...) and stop_at=SCORE end a run",
     "callbacks": "observers=[...]: objects with on_event (docs/extending.md)",
     "logger": "observers=[...]",
@@ -38,7 +39,7 @@ _INSTEAD = {  # settings of GEPA that have another form here, or none
     "merge": "strategy=culmen.Gepa(merges=N)",
     "use_merge": "strategy=culmen.Gepa(merges=N)",
     "max_merge_invocations": "strategy=culmen.Gepa(merges=N)",
-    "refiner": "leave it out: a search proposes again from what the evaluator said",
+    "refiner": "leave it out: the next proposal sees the evaluator's feedback",
     "reflection_prompt_template": "templates={'propose': ...} (culmen prompts)",
     "reflection_lm_kwargs": "a models file with the model's settings: models_file=FILE",
     "custom_candidate_proposer": "proposer=: an object with propose(brief)",
@@ -56,7 +57,7 @@ _INSTEAD = {  # settings of GEPA that have another form here, or none
     "perfect_score": "stop_at=SCORE",
     "skip_perfect_score": "stop_at=SCORE",
 }
-_NOTHING_LOST = {  # settings without a counterpart that change no result
+_HARMLESS = {  # settings without a counterpart that change no result
     "display_progress_bar",
     "raise_on_exception",
     "use_cloudpickle",
@@ -68,7 +69,7 @@ _NOTHING_LOST = {  # settings without a counterpart that change no result
 }
 
 
-def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
+def log(*values: object, sep: str = " ", end: str = "\n") -> None:
     """Record values for the model to read, like `print`; GEPA's `oa.log`."""
     _LOGGED.append(sep.join(map(str, values)) + end)
 
@@ -76,14 +77,14 @@ def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
 def optimize_anything(
     seed_candidate: str | Mapping[str, str] | None = None,
     *,
-    evaluator: Callable[..., Any] | None = None,
-    batch_evaluator: Callable[..., Any] | None = None,
-    dataset: Iterable[Any] | None = None,
-    valset: Iterable[Any] | None = None,
+    evaluator: Callable[..., object] | None = None,
+    batch_evaluator: Callable[..., Iterable[object]] | None = None,
+    dataset: Iterable[object] | None = None,
+    valset: Iterable[object] | None = None,
     objective: str | None = None,
     background: str | None = None,
-    config: Any = None,
-    **keywords: Any,
+    config: object = None,
+    **keywords: object,
 ) -> Study:
     """GEPA's function of this name with culmen's search.
 
@@ -93,27 +94,29 @@ def optimize_anything(
     override `config`. Raises `UserError` for settings without a counterpart, with the form to use
     instead.
     """
-    fn = evaluator or batch_evaluator
-    if fn is None:
-        raise UserError(
-            "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
-        )
     settings = _changed_settings(config)
     cases, examples = cases_of(dataset, valset)
     capture = bool(settings.pop("capture_stdio", False))
-    judge = (_Anything if evaluator else _Batch)(fn, examples, capture)
+    if evaluator is not None:
+        judge = _Anything(evaluator, examples, capture)
+    elif batch_evaluator is not None:
+        judge = _Batch(batch_evaluator, examples, capture)
+    else:
+        raise UserError(
+            "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
+        )
     goal = "\n\n".join(text for text in (objective, background) if text)
     return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
 
 
 def optimize(
     seed_candidate: Mapping[str, str],
-    trainset: Iterable[Any],
-    valset: Iterable[Any] | None = None,
+    trainset: Iterable[object],
+    valset: Iterable[object] | None = None,
     adapter: Any = None,
-    task_lm: Any = None,
-    evaluator: Callable[..., Any] | None = None,
-    **keywords: Any,
+    task_lm: object = None,
+    evaluator: Callable[..., object] | None = None,
+    **keywords: object,
 ) -> Study:
     """GEPA's `gepa.optimize` with culmen's search.
 
@@ -124,52 +127,54 @@ def optimize(
     adapter = _default_adapter(task_lm, evaluator) if adapter is None else adapter
     if getattr(adapter, "propose_new_texts", None) is not None:
         warnings.warn(
-            "propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2
+            "the adapter's propose_new_texts is not called: culmen's model proposes", stacklevel=2
         )
-    mine = {
+    gepa_settings = {
         name: value
         for name, value in keywords.items()
-        if name in _INSTEAD or name in _NOTHING_LOST | _UNDERSTOOD
+        if name in _REPLACEMENTS or name in _HARMLESS | _SUPPORTED
     }
     cases, examples = cases_of(trainset, valset)
-    rest = {name: value for name, value in keywords.items() if name not in mine}
-    wanted = {name: value for name, value in mine.items() if value not in (None, False)}
+    culmen_keywords = {name: value for name, value in keywords.items() if name not in gepa_settings}
+    switched_on = {
+        name: value for name, value in gepa_settings.items() if value not in (None, False)
+    }
     return _search_with_gepa(
         dict(seed_candidate),
         _Adapter(adapter, examples),
         cases,
         "",
-        _supported_settings(wanted),
-        rest,
+        _supported_settings(switched_on),
+        culmen_keywords,
     )
 
 
 def _search_with_gepa(
-    seed: Any,
-    judge: Asked,
-    cases: list[Any],
+    seed: str | Mapping[str, str] | None,
+    judge: _Anything | _Adapter,
+    cases: list[Case],
     goal: str,
     settings: JsonObject,
-    given: JsonObject,
+    keywords: Mapping[str, object],
 ) -> Study:
     from culmen.strategies.gepa import Gepa
     from culmen.study import optimize
 
     batch = settings.pop("reflection_minibatch_size", None)
-    plain = {
+    arguments = {
         "strategy": Gepa() if batch is None else Gepa(batch=batch),
         "goal": goal,
         **_culmen_keywords(settings),
-        **given,
+        **keywords,
     }
-    if "budget" not in plain:
+    if "budget" not in arguments:
         raise UserError(
             "nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N"
         )
-    return optimize(seed, judge, cases=cases, **plain)
+    return optimize(seed, judge, cases=cases, **arguments)
 
 
-_UNDERSTOOD = {
+_SUPPORTED = {
     "run_dir",
     "seed",
     "max_metric_calls",
@@ -183,7 +188,7 @@ _UNDERSTOOD = {
 }
 
 
-def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
+def _culmen_keywords(settings: JsonObject) -> JsonObject:
     """Settings of GEPA as keywords of `culmen.optimize`."""
     limits = {
         "evaluations": "max_metric_calls",
@@ -191,9 +196,9 @@ def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
         "dollars": "max_reflection_cost",
     }
     budget = {
-        name: settings[theirs]
-        for name, theirs in limits.items()
-        if settings.get(theirs) is not None
+        name: settings[gepa_name]
+        for name, gepa_name in limits.items()
+        if settings.get(gepa_name) is not None
     }
     names = {
         "run_dir": "run_dir",
@@ -201,35 +206,37 @@ def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
         "reflection_lm": "model",
         "max_workers": "workers",
     }
-    found = {
-        name: settings[theirs] for theirs, name in names.items() if settings.get(theirs) is not None
+    keywords = {
+        name: settings[gepa_name]
+        for gepa_name, name in names.items()
+        if settings.get(gepa_name) is not None
     }
     if settings.get("parallel") is False:
-        found["workers"] = 1
-    return {**found, "budget": Budget(**budget)} if budget else found
+        keywords["workers"] = 1
+    return {**keywords, "budget": Budget(**budget)} if budget else keywords
 
 
-def _changed_settings(config: Any) -> JsonObject:
+def _changed_settings(config: object) -> JsonObject:
     """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
 
-    Raises `UserError` as `_checked` does.
+    Raises `UserError` for settings that have no effect here.
     """
     changed: JsonObject = {}
-    plain = type(config)() if config is not None else None
+    defaults = type(config)() if config is not None else None
     for name, value in vars(config).items() if config is not None else ():
-        default = getattr(plain, name)
+        default = getattr(defaults, name)
         if name in ("engine", "reflection", "tracking"):
             changed |= {
-                key: each
-                for key, each in vars(value).items()
-                if _is_changed(each, getattr(default, key))
+                key: setting
+                for key, setting in vars(value).items()
+                if _is_changed(setting, getattr(default, key))
             }
         elif _is_changed(value, default):
             changed[name] = value
     return _supported_settings(changed)
 
 
-def _is_changed(value: Any, default: Any) -> bool:
+def _is_changed(value: object, default: object) -> bool:
     return value is not default and (type(value) is not type(default) or value != default)
 
 
@@ -239,22 +246,22 @@ def _supported_settings(settings: JsonObject) -> JsonObject:
     Raises `UserError` for those that would be ignored.
     """
     for name in settings:
-        if name not in _UNDERSTOOD | _NOTHING_LOST:
+        if name not in _SUPPORTED | _HARMLESS:
             track = "culmen run --track wandb or mlflow, or observers=[...]"
-            fix = _INSTEAD.get(
+            fix = _REPLACEMENTS.get(
                 name,
                 track
                 if name.partition("_")[0] in ("wandb", "mlflow", "tracking")
                 else "leave it out",
             )
             raise UserError(f"GEPA's setting {name} has no effect here", where=f"{name}=", fix=fix)
-    return {name: value for name, value in settings.items() if name in _UNDERSTOOD}
+    return {name: value for name, value in settings.items() if name in _SUPPORTED}
 
 
-def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
+def _default_adapter(task_lm: object, evaluator: Callable[..., object] | None) -> object:
     if task_lm is None:
         raise UserError(
-            "there is nothing to run a candidate with",
+            "there is no adapter to run a candidate",
             where="adapter=",
             fix="pass adapter= or task_lm=",
         )
@@ -265,38 +272,44 @@ def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
     return DefaultAdapter(model=task_lm, evaluator=evaluator)
 
 
-class _Anything(Asked):
+class _Anything(Asked[str | Mapping[str, str]]):
     """An evaluator of `optimize_anything`.
 
     Its log and, with `capture`, its printed output are feedback.
     """
 
-    def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any], capture: bool) -> None:
+    def __init__(
+        self, fn: Callable[..., object], examples: Mapping[str, object], capture: bool
+    ) -> None:
         super().__init__(fn, examples)
         self.capture = capture
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
+    ) -> tuple[object, JsonObject]:
         printed = io.StringIO()
         with contextlib.ExitStack() as stack:
             logged = stack.enter_context(_collect_logs())
             if self.capture:
                 stack.enter_context(contextlib.redirect_stdout(printed))
                 stack.enter_context(contextlib.redirect_stderr(printed))
-            result = self.call_evaluator(candidate, given, example)
+            result = self.call_evaluator(candidate, has_example, example)
         score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        told = _metrics_and_texts(info)
+        facts = _metrics_and_texts(info)
         texts = {"log": "".join(logged()), "printed": printed.getvalue()}
         return score, {
-            **told,
+            **facts,
             **{name: shortened_text(text) for name, text in texts.items() if text.strip()},
         }
 
-    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
-        if not given:
+    def call_evaluator(
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
+    ) -> object:
+        if not has_example:
             return self.fn(candidate)
         parameters = inspect.signature(self.fn).parameters
         if "example" in parameters or any(
-            each.kind is each.VAR_KEYWORD for each in parameters.values()
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
         ):
             return self.fn(candidate, example=example)
         return self.fn(candidate, example) if len(parameters) > 1 else self.fn(candidate)
@@ -305,8 +318,19 @@ class _Anything(Asked):
 class _Batch(_Anything):
     """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
 
-    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
-        results = list(self.fn([(candidate, example)]))
+    def __init__(
+        self,
+        fn: Callable[..., Iterable[object]],
+        examples: Mapping[str, object],
+        capture: bool,
+    ) -> None:
+        super().__init__(fn, examples, capture)
+        self.batch_evaluator = fn
+
+    def call_evaluator(
+        self, candidate: str | Mapping[str, str], has_example: bool, example: object
+    ) -> object:
+        results = list(self.batch_evaluator([(candidate, example)]))
         if len(results) != 1:
             raise TypeError(
                 f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is "
@@ -315,14 +339,16 @@ class _Batch(_Anything):
         return results[0]
 
 
-class _Adapter(Asked):
+class _Adapter(Asked[Mapping[str, str]]):
     """A `GEPAAdapter`: `evaluate` on one example, and its reflective data set as feedback."""
 
-    def __init__(self, adapter: Any, examples: Mapping[str, Any]) -> None:
+    def __init__(self, adapter: Any, examples: Mapping[str, object]) -> None:
         super().__init__(adapter.evaluate, examples)
         self.adapter = adapter
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: Mapping[str, str], has_example: bool, example: object
+    ) -> tuple[object, JsonObject]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
             raise TypeError(
@@ -332,8 +358,8 @@ class _Adapter(Asked):
         records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
         texts = [
             f"## {part}\n{_info_text(record)}"
-            for part, found in records.items()
-            for record in found
+            for part, part_records in records.items()
+            for record in part_records
         ]
         return batch.scores[0], {
             **_metrics_and_texts({"scores": scores or {}}),
@@ -342,21 +368,21 @@ class _Adapter(Asked):
 
 
 @contextlib.contextmanager
-def _collect_logs() -> Any:
+def _collect_logs() -> Iterator[Callable[[], list[str]]]:
     """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
     _LOGGED.clear()
-    theirs: Any = sys.modules.get("gepa.optimize_anything")
-    context = theirs.LogContext() if theirs else None
+    gepa_module: Any = sys.modules.get("gepa.optimize_anything")
+    context = gepa_module.LogContext() if gepa_module else None
     if context is not None:
-        theirs.set_log_context(context)
+        gepa_module.set_log_context(context)
     try:
         yield lambda: [*_LOGGED, context.drain() if context is not None else ""]
     finally:
         if context is not None:
-            theirs.set_log_context(None)
+            gepa_module.set_log_context(None)
 
 
-def _metrics_and_texts(info: Any) -> JsonObject:
+def _metrics_and_texts(info: object) -> JsonObject:
     """Side information as metrics and texts.
 
     Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
@@ -365,22 +391,22 @@ def _metrics_and_texts(info: Any) -> JsonObject:
         return {}
     if not isinstance(info, Mapping):
         return {"feedback": shortened_text(_info_text(info))}
-    told: JsonObject = {}
+    facts: JsonObject = {}
     for name, value in info.items():
         if name == "scores" and isinstance(value, Mapping):
-            told |= {str(key): each for key, each in value.items()}
+            facts |= {str(key): entry for key, entry in value.items()}
         elif str(name).endswith("_specific_info") and isinstance(value, Mapping):
             part = str(name).removesuffix("_specific_info")
-            told |= {f"{part}.{key}": each for key, each in _metrics_and_texts(value).items()}
+            facts |= {f"{part}.{key}": entry for key, entry in _metrics_and_texts(value).items()}
         else:
-            told[str(name)] = (
+            facts[str(name)] = (
                 value if type(value) in (int, float) else shortened_text(_info_text(value))
             )
-    return told
+    return facts
 
 
-def _info_text(value: Any) -> str:
+def _info_text(value: object) -> str:
     """A value of any type as text: mappings line by line."""
     if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {_info_text(each)}" for key, each in value.items())
+        return "\n".join(f"{key}: {_info_text(entry)}" for key, entry in value.items())
     return value if isinstance(value, str) else repr(value)

@@ -25,9 +25,9 @@ def optimize(
     module: Any,
     guide: Any,
     *,
-    inputs: Iterable[Any] = (None,),
-    infos: Iterable[Any] = (None,),
-    **keywords: Any,
+    inputs: Iterable[object] = (None,),
+    infos: Iterable[object] = (None,),
+    **keywords: object,
 ) -> Study:
     """Search for better values of the module's trainable parameters.
 
@@ -43,19 +43,21 @@ def optimize(
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
     cases, examples = cases_of(zip(inputs, infos), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
-    given: JsonObject = {"name": type(module).__name__, **keywords}
-    return study.optimize(parts, asked, cases=cases, **given)
+    arguments: JsonObject = {"name": type(module).__name__, **keywords}
+    return study.optimize(parts, asked, cases=cases, **arguments)
 
 
 def trainable_nodes(module: Any) -> JsonObject:
     """Trainable nodes by name; those of inner modules under `outer.inner`."""
-    found: JsonObject = {}
+    nodes: JsonObject = {}
     for name, node in module.parameters_dict().items():
         if hasattr(node, "parameters_dict"):
-            found |= {f"{name}.{inner}": each for inner, each in trainable_nodes(node).items()}
+            nodes |= {
+                f"{name}.{inner}": inner_node for inner, inner_node in trainable_nodes(node).items()
+            }
         elif node.trainable:
-            found[name] = node
-    return found
+            nodes[name] = node
+    return nodes
 
 
 def load(module: Any, parts: Mapping[str, str]) -> None:
@@ -71,15 +73,22 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
             raise Invalid(f"{name}: {error}") from None
 
 
-class _Module(Asked):
-    def __init__(self, guide: Callable[..., Any], examples: Mapping[str, Any], module: Any) -> None:
+class _Module(Asked[Mapping[str, str]]):
+    def __init__(
+        self,
+        guide: Callable[..., tuple[object, object]],
+        examples: Mapping[str, object],
+        module: Any,
+    ) -> None:
         super().__init__(guide, examples)
-        self.module = module
+        self.guide, self.module = guide, module
 
-    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
+    def judge_example(
+        self, candidate: Mapping[str, str], has_example: bool, example: tuple[object, object]
+    ) -> tuple[object, JsonObject]:
         query, info = example
         load(self.module, candidate)
         output = self.module() if query is None else self.module(query)
         output = getattr(output, "data", output)
-        score, feedback = self.fn(query, output, info)
+        score, feedback = self.guide(query, output, info)
         return score, {"feedback": shortened_text(str(feedback))}

@@ -8,16 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from culmen.core.ports import Embedder
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from culmen.core.ports import Embedder
 
-    Array = np.ndarray[Any, Any]
+    IndexArray = NDArray[np.integer]
+    HashArray = NDArray[np.uint64]
 
 
 def make_embedder(name: str = "hashing", models_file: str | None = None) -> Embedder:
@@ -86,7 +88,7 @@ class HashingEmbedder(Embedder):
         self.width = width
         self.name = f"hashing-{width}-v1"
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Array of shape (len(texts), width), float32."""
         import numpy as np
 
@@ -95,17 +97,17 @@ class HashingEmbedder(Embedder):
             row[:] = self._text_vector(text)
         return rows
 
-    def _text_vector(self, text: str) -> Array:
+    def _text_vector(self, text: str) -> NDArray[np.float64]:
         import numpy as np
 
         data = np.frombuffer(text.encode("utf-8", "replace"), dtype=np.uint8)
         sums = np.zeros(self.width)
         for hashes, weight in _hashed_features(data):
             mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_MIX)
-            places = (mixed >> np.uint64(64 - self.width.bit_length())).view(
+            buckets = (mixed >> np.uint64(64 - self.width.bit_length())).view(
                 np.int64
             )  # bucket, then one bit of sign
-            counts = np.bincount(places, minlength=2 * self.width)
+            counts = np.bincount(buckets, minlength=2 * self.width)
             sums += weight * (counts[0::2] - counts[1::2])
         size = np.abs(sums).sum()  # = the squared length once square roots are taken
         if size == 0:
@@ -113,7 +115,7 @@ class HashingEmbedder(Embedder):
         return np.sign(sums) * np.sqrt(np.abs(sums) / size)
 
 
-def _hashed_features(data: Array) -> list[tuple[Array, int]]:
+def _hashed_features(data: NDArray[np.uint8]) -> list[tuple[HashArray, int]]:
     """(hashes, weight) of each kind of feature.
 
     `data` are the text's bytes, shape (n,).
@@ -122,18 +124,18 @@ def _hashed_features(data: Array) -> list[tuple[Array, int]]:
 
     classes, powers, inverses = _byte_classes(), *_base_powers(data.size + 1)
     kinds = classes[data]
-    spoken = kinds > 0
+    is_visible = kinds > 0
     # runs of space become one
-    text = data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
+    text = data[is_visible | np.concatenate(([False], is_visible[:-1]))] if data.size else data
     text = np.where(classes[text] > 0, text, np.uint8(32)).astype(np.uint64) + np.uint64(1)
     prefix = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64))
     )
 
-    def spans(starts: Array, ends: Array) -> Array:
+    def spans(starts: IndexArray, ends: IndexArray) -> HashArray:
         return (prefix[ends] - prefix[starts]) * inverses[starts]
 
-    features: list[tuple[Array, int]] = []
+    features: list[tuple[HashArray, int]] = []
     for n in _GRAMS:
         starts = np.arange(max(0, text.size - n + 1))
         features.append((spans(starts, starts + n) + np.uint64(n), 1))
@@ -145,7 +147,7 @@ def _hashed_features(data: Array) -> list[tuple[Array, int]]:
     return features
 
 
-def _token_spans(kinds: Array) -> tuple[Array, Array]:
+def _token_spans(kinds: NDArray[np.uint8]) -> tuple[IndexArray, IndexArray]:
     """Starts and ends of tokens.
 
     A token is a run of word characters, or any other visible character alone.
@@ -160,7 +162,7 @@ def _token_spans(kinds: Array) -> tuple[Array, Array]:
 
 
 @cache
-def _byte_classes() -> Array:
+def _byte_classes() -> NDArray[np.uint8]:
     """Class of each byte, shape (256,).
 
     0: white space and control; 1: word (letters, digits, _, all of non-ASCII); 2: the rest.
@@ -176,10 +178,10 @@ def _byte_classes() -> Array:
     )
 
 
-_tables: list[Array] = []
+_tables: list[HashArray] = []
 
 
-def _base_powers(size: int) -> tuple[Array, Array]:
+def _base_powers(size: int) -> tuple[HashArray, HashArray]:
     """Powers of the base and of its inverse modulo 2**64, at least `size` of each.
 
     The tables are kept; they grow by doubling.
@@ -188,7 +190,7 @@ def _base_powers(size: int) -> tuple[Array, Array]:
 
     if not _tables or _tables[0].size < size:
         length = 1 << max(12, size.bit_length())
-        tables: list[Array] = []
+        tables: list[HashArray] = []
         for base in (_BASE, pow(_BASE, -1, 2**64)):
             factors = np.full(length, base & _MASK, dtype=np.uint64)
             factors[0] = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,12 @@ from culmen.llm.call import BadResponse, Call, ChatMessage, Completion, ModelBac
 from culmen.llm.caller import Caller, Providers
 from culmen.llm.endpoint import Endpoint
 from culmen.llm.spec import ModelSpec, PriceList, RetryPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
 
 _MODE = "<encoder-only>"
 _WINDOW = 512  # tokens in the model's window
@@ -37,18 +43,18 @@ class RemoteEmbedder(Embedder):
         self._model, self._batch, self._chars = model, batch, chars
         self.name = model.name
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts: Sequence[str]) -> Vectors:
         """Array of shape (len(texts), width), float32.
 
         Not to be called from a running event loop.
         """
         return self.embed_with_usage(texts)[0]
 
-    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
+    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Vectors, Usage]:
         """The array and its cost."""
         return asyncio.run(self.embed_async(texts))
 
-    async def embed_async(self, texts: Sequence[str]) -> tuple[Any, Usage]:
+    async def embed_async(self, texts: Sequence[str]) -> tuple[Vectors, Usage]:
         """The array and its cost, inside an event loop."""
         import numpy as np
 
@@ -94,12 +100,14 @@ class _Embeddings:
 
     async def complete(self, call: Call) -> Reply:
         texts = [message.content for message in call.messages]
-        asked = {"model": call.model, "input": texts, "encoding_format": "float", **call.extra}
-        raw = await self._endpoint.post("/embeddings", asked)
-        body = read_body(raw)
-        tokens = read_tokens(body.get("usage"))
+        body = {"model": call.model, "input": texts, "encoding_format": "float", **call.extra}
+        raw = await self._endpoint.post("/embeddings", body)
+        response = read_body(raw)
+        tokens = read_tokens(response.get("usage"))
         return Reply(
-            tuple(Completion(text) for text in _encoded_vectors(body.get("data"), len(texts), raw)),
+            tuple(
+                Completion(text) for text in _encoded_vectors(response.get("data"), len(texts), raw)
+            ),
             tokens,
         )
 
@@ -111,9 +119,9 @@ def _encoded_vectors(data: object, count: int, raw: str) -> list[str]:
     if not isinstance(data, list) or len(data) != count:
         raise BadResponse("no_vectors", raw=raw[:2000])
     rows: list[list[float] | None] = [None] * count
-    for place, item in enumerate(data):
+    for position, item in enumerate(data):
         vector = item.get("embedding") if isinstance(item, dict) else None
-        index = item.get("index", place) if isinstance(item, dict) else place
+        index = item.get("index", position) if isinstance(item, dict) else position
         if not _is_number_list(vector) or not isinstance(index, int) or not 0 <= index < count:
             raise BadResponse("no_vectors", raw=raw[:2000])
         rows[index] = vector
@@ -130,7 +138,7 @@ def _is_number_list(vector: object) -> bool:
     )
 
 
-def _unit_rows(rows: list[list[float]]) -> Any:
+def _unit_rows(rows: list[list[float]]) -> Vectors:
     import numpy as np
 
     array = np.asarray(rows, dtype=np.float64)
@@ -149,11 +157,11 @@ class PatientEmbedder(Embedder):
         self._embedder, self._policy = embedder, policy
         self.name = embedder.name
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts: Sequence[str]) -> Vectors:
         """The embedder's vectors."""
         return self.embed_with_usage(texts)[0]
 
-    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
+    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Vectors, Usage]:
         """The vectors, and the cost of all attempts. Not to be called from a running event loop."""
         attempt = _Attempt(self._embedder, texts)
         call = Call(self.name, (), max_tokens=0)
@@ -166,11 +174,12 @@ class PatientEmbedder(Embedder):
 
 
 class _Attempt(ModelBackend):
-    """Embeds the texts once per call; its reply carries no vectors."""
+    """Embeds the texts once per call; its reply carries no vectors, which `complete` sets."""
+
+    vectors: Vectors
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
         self._embedder, self._texts = embedder, texts
-        self.vectors: Any = None
         self.usage = Usage()
 
     async def complete(self, call: Call) -> Reply:
@@ -192,7 +201,7 @@ class LocalEmbedder(Embedder):
         self._model: Any = None
         self.name = f"local:{model}"
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts: Sequence[str]) -> Vectors:
         """Array of shape (len(texts), width), float32, rows of length 1."""
         model = self._load_sentence_model()
         return model.encode(
@@ -240,7 +249,7 @@ class UnixcoderEmbedder(Embedder):
         self._loaded: tuple[Any, Any, Any] | None = None
         self.name = "unixcoder" if model == "microsoft/unixcoder-base" else f"unixcoder:{model}"
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts: Sequence[str]) -> Vectors:
         """Array of shape (len(texts), 768), float32, rows of length 1."""
         import numpy as np
 
@@ -300,9 +309,9 @@ class UnixcoderEmbedder(Embedder):
         return self._loaded
 
 
-def token_windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
+def token_windows(ids: Sequence[int], size: int, limit: int) -> list[list[int]]:
     """The first `most` consecutive windows of at most `size` token ids.
 
     No tokens give one empty window.
     """
-    return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:most]
+    return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:limit]

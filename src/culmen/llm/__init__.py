@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def make_gateway(
     task: Task,
-    model: str | object | Mapping[str, Any] | None,
+    model: str | object | Mapping[str, object] | None,
     models_file: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
     templates: Mapping[str, str] | None = None,

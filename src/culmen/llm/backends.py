@@ -98,14 +98,14 @@ class LiteLLMBackend:
         except openai.APIConnectionError as error:
             failure = ServerFailed("no_connection", self._key.scrub(str(error))[:200])
         except openai.APIStatusError as error:
-            said = f"{error.code or ''} {error.message}"
+            message = f"{error.code or ''} {error.message}"
             failure = status_error(
-                error.status_code, said, error.response.headers, self._key, call.model
+                error.status_code, message, error.response.headers, self._key, call.model
             )
         raise failure from None
 
 
-def _litellm_dollars(response: Any) -> float | None:
+def _litellm_dollars(response: object) -> float | None:
     """Dollars by litellm's price list, None if it has no price."""
     cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
     return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
@@ -273,11 +273,11 @@ class Person:
             if (editor := _editor_command()) and not reply.is_file():
                 await self._edit_reply(editor, call.prompt, reply)
             elif not reply.is_file():
-                told = (
+                notice = (
                     f"the prompt is in {prompt}: answer it in culmen ui, or write the answer to "
                     f"{reply}"
                 )
-                print(told, file=sys.stderr)  # noqa: T201
+                print(notice, file=sys.stderr)  # noqa: T201
             while not reply.is_file():
                 await asyncio.sleep(_LOOK)
             answer = reply.read_text(encoding="utf-8", errors="replace").strip()

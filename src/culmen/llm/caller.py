@@ -63,20 +63,20 @@ class RequestSpending:
     def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
         self._permit, self.cost, self.flight = permit or _permit_always, Usage(), Usage()
 
-    def begin_attempts(self, most: Usage) -> None:
+    def begin_attempts(self, largest: Usage) -> None:
         """Begin first attempts, which are permitted already."""
-        self.flight = self.flight + most
+        self.flight = self.flight + largest
 
-    def permit_retry(self, most: Usage) -> bool:
+    def permit_retry(self, largest: Usage) -> bool:
         """Begin further attempts of at most this cost; False if they are not permitted."""
-        allowed = self._permit(self.cost + self.flight + most)
+        allowed = self._permit(self.cost + self.flight + largest)
         if allowed:
-            self.begin_attempts(most)
+            self.begin_attempts(largest)
         return allowed
 
-    def settle_attempt(self, most: Usage, cost: Usage) -> None:
+    def settle_attempt(self, largest: Usage, cost: Usage) -> None:
         """Replace the reservation of an ended attempt by its cost."""
-        self.flight, self.cost = self.flight - most, self.cost + cost
+        self.flight, self.cost = self.flight - largest, self.cost + cost
 
 
 @dataclass
@@ -138,31 +138,31 @@ class Caller:
         its present fault. The first attempt has begun there (None: everything is permitted). Raises
         `UserError` (wrong key or model) and `Unavailable` (outage).
         """
-        so_far, most = _Progress(self.policy.deadline), self.largest_cost(call, prices)
+        so_far, largest = _Progress(self.policy.deadline), self.largest_cost(call, prices)
         if spending is None:
             spending = RequestSpending()
-            spending.begin_attempts(most)
+            spending.begin_attempts(largest)
         while True:
             try:
                 reply = await self._make_attempt(call, so_far)
             except CallFailed as failure:
-                cost = self._count_failure(failure, prices, so_far, most)
+                cost = self._count_failure(failure, prices, so_far, largest)
                 if not self._should_retry(failure, so_far):
-                    spending.settle_attempt(most, cost)
+                    spending.settle_attempt(largest, cost)
                     return so_far.to_outcome(fault=failure.kind)
                 if failure.billed:
-                    spending.settle_attempt(most, cost)
-                    if not spending.permit_retry(most):
+                    spending.settle_attempt(largest, cost)
+                    if not spending.permit_retry(largest):
                         return so_far.to_outcome(fault=failure.kind)
                 pause = self._retry_pause(failure, so_far)
                 so_far.left -= max(pause, self._requested_wait(failure))
                 if so_far.left <= 0:
-                    spending.settle_attempt(most, Usage())
+                    spending.settle_attempt(largest, Usage())
                     return so_far.to_outcome(fault="deadline")
                 await self._clock.sleep(pause)
             else:
-                cost = self._reply_cost(call, reply, prices, most, so_far)
-                spending.settle_attempt(most, cost)
+                cost = self._reply_cost(call, reply, prices, largest, so_far)
+                spending.settle_attempt(largest, cost)
                 so_far.usage = so_far.usage + cost
                 return so_far.to_outcome(
                     tuple(
@@ -180,7 +180,7 @@ class Caller:
         return prices.largest_usage(Tokens(prompt, call.samples * call.max_tokens))
 
     def _reply_cost(
-        self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress
+        self, call: Call, reply: Reply, prices: PriceList, largest: Usage, so_far: _Progress
     ) -> Usage:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
@@ -189,7 +189,7 @@ class Caller:
             self._ratios[call.model] = max(self._ratios.get(call.model, 1.0), ratio)
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
-        return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, most)
+        return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, largest)
 
     def with_backend(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider; lanes, limits and health are shared."""
@@ -255,7 +255,7 @@ class Caller:
                 ) from None
 
     def _count_failure(
-        self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage
+        self, failure: CallFailed, prices: PriceList, so_far: _Progress, largest: Usage
     ) -> Usage:
         """Note a failed attempt; its cost."""
         so_far.faults[failure.kind] += 1
@@ -265,7 +265,7 @@ class Caller:
             )
         if not failure.billed and failure.tokens is None:
             return Usage()
-        cost = _with_uncertain_cost(prices.usage_for(failure.tokens), failure.tokens, most)
+        cost = _with_uncertain_cost(prices.usage_for(failure.tokens), failure.tokens, largest)
         so_far.usage = so_far.usage + cost
         return cost
 
@@ -380,12 +380,12 @@ def make_backend(model: ModelSpec) -> MinimalModel:
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
 
 
-def _with_uncertain_cost(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
+def _with_uncertain_cost(cost: Usage, tokens: Tokens | None, largest: Usage) -> Usage:
     """The cost of an attempt, with its largest further cost if the provider did not report it."""
     return msgspec.structs.replace(
         cost,
-        uncertain_tokens=most.tokens if tokens is None else 0,
-        uncertain_dollars=max(0.0, most.dollars - cost.dollars) if cost.unpriced else 0.0,
+        uncertain_tokens=largest.tokens if tokens is None else 0,
+        uncertain_dollars=max(0.0, largest.dollars - cost.dollars) if cost.unpriced else 0.0,
     )
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,6 +27,8 @@ from culmen.llm.spec import Key
 
 if TYPE_CHECKING:
     import ssl
+
+    import httpx2
 
 OPENAI = "https://api.openai.com/v1"
 _TOO_LONG = (
@@ -54,7 +56,7 @@ class Endpoint:
         self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
         self._headers: dict[str, str] = {}
         self._connections: Connections | None = None
-        self._client: Any = None
+        self._client: httpx2.AsyncClient | None = None
 
     async def post(self, path: str, body: JsonObject) -> str:
         """The text of the response to the JSON `body`, sent to `path` below the address.
@@ -64,10 +66,10 @@ class Endpoint:
         they are never chained.
         """
         self._headers = self._headers or self._authorized_headers()
-        said = await self._try_post(path, body)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        response = await self._try_post(path, body)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     async def _try_post(self, path: str, body: JsonObject) -> str | Exception:
         """The response's text, or the error.
@@ -120,19 +122,21 @@ class Endpoint:
             )
         try:
             headers = {**self._headers, "Accept-Encoding": "gzip, deflate"}
-            got = await self._client.post(self.base_url + path, content=content, headers=headers)
-            return Response(got.status_code, got.headers, got.text)
+            response = await self._client.post(
+                self.base_url + path, content=content, headers=headers
+            )
+            return Response(response.status_code, response.headers, response.text)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise NotConnected(f"{type(error).__name__}: {error}") from None
         except httpx2.TimeoutException:
             raise TimeoutError from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            said = UserError(
+            mistake = UserError(
                 f"not an address: {error}",
                 where=f"base_url {self.base_url}",
                 fix="http(s)://HOST/v1",
             )
-            raise said from None
+            raise mistake from None
         except httpx2.HTTPError as error:
             raise Broken(f"{type(error).__name__}: {error}") from None
 
@@ -141,7 +145,7 @@ class Endpoint:
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
-                "the API key holds characters that no key has",
+                "the API key contains characters that are not valid in a key",
                 where=self.key.source_name,
                 fix="copy the key again",
             )
@@ -172,14 +176,17 @@ def _request_headers(key: str, base_url: str) -> dict[str, str]:
     return headers
 
 
-def status_error(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
+def status_error(
+    status: int, content: str, headers: Mapping[str, str], key: Key, model: str
+) -> Exception:
     """The error for a status other than 2xx; `content` is the response's body."""
     text = key.scrub(refusal_message(content))[:500]
     if status in (401, 403, 404):
         return _access_error(status, key, model, text)
     if status == 402 or "insufficient_quota" in text:
         return Unavailable(
-            f"the provider says the account has no credit left: {text[:200]}", where=key.source_name
+            f"the provider reports that the account has no credit left: {text[:200]}",
+            where=key.source_name,
         )
     if status == 429:
         return RateLimited(text, retry_after=retry_after(headers))
@@ -196,16 +203,16 @@ def refusal_message(content: str) -> str:
     """The message of a refusal: code and message of the body's `error`, else the body itself."""
     try:
         error = json.loads(content)["error"]
-        named = {"code": error} if isinstance(error, str) else dict(error)
+        fields = {"code": error} if isinstance(error, str) else dict(error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return content
     return (
-        " ".join(str(named[name]) for name in ("code", "type", "message") if named.get(name))
+        " ".join(str(fields[name]) for name in ("code", "type", "message") if fields.get(name))
         or content
     )
 
 
-def retry_after(headers: Any) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the server asks to wait, or None.
 
     From `retry-after-ms`, or `Retry-After` in seconds or as a date.
@@ -227,7 +234,7 @@ def retry_after(headers: Any) -> float | None:
 def _access_error(status: int, key: Key, model: str, text: str) -> UserError:
     if status == 404:
         return UserError(
-            f"the provider knows no model '{model}'",
+            f"the provider does not have the model '{model}'",
             where=text[:200],
             fix="check --model and base_url",
         )
@@ -243,10 +250,10 @@ def _access_error(status: int, key: Key, model: str, text: str) -> UserError:
 # quarter of its cost.
 #
 # `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies
-# and no compression: `Connections.is_plain_address` is False if they are needed, and a general client serves
-# better.
+# and no compression: `Connections.is_plain_address` is False for an address that needs them, and
+# the general client is used.
 
-# after which an idle connection is not used again: a server may be about to close it
+# an idle connection is not used again after this time: the server may be about to close it
 _IDLE_SECONDS = 5.0
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)
@@ -382,18 +389,18 @@ class _Connection:
         timeout: float,
     ) -> Response:
         """Send the request, and read the response."""
-        named = [("Host", authority), *headers.items(), ("Content-Length", str(len(content)))]
-        asked = h11.Request(method="POST", target=path, headers=named)
+        fields = [("Host", authority), *headers.items(), ("Content-Length", str(len(content)))]
+        request = h11.Request(method="POST", target=path, headers=fields)
         http, head, body = self._http, None, bytearray()
         try:
             self._writer.writelines(
-                [http.send(asked) or b"", http.send(h11.Data(data=content)) or b""]
+                [http.send(request) or b"", http.send(h11.Data(data=content)) or b""]
             )
             http.send(h11.EndOfMessage())
             async with asyncio.timeout(timeout):
                 await self._writer.drain()
             while True:
-                event: Any = http.next_event()
+                event = http.next_event()
                 if event is h11.NEED_DATA:
                     async with asyncio.timeout(timeout):
                         http.receive_data(await self._reader.read(_CHUNK))
@@ -409,8 +416,10 @@ class _Connection:
             raise Broken(f"{type(error).__name__}: {error}") from None
         if head is None:
             raise Broken("the server closed the connection without a response")
-        found = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Response(head.status_code, found, body.decode("utf-8", "replace"))
+        response_headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers
+        }
+        return Response(head.status_code, response_headers, body.decode("utf-8", "replace"))
 
     def start_next_request(self) -> bool:
         """True if the connection can serve another request; prepares it for one."""

@@ -17,9 +17,9 @@ from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total_usage
 from culmen.core.wording import clip_middle
+from culmen.llm.answerer import QuestionAnswerer
 from culmen.llm.call import Call, ChatMessage, Completion
 from culmen.llm.caller import Providers, likely_cost
-from culmen.llm.desk import ModelDesk
 from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, split_samples
 from culmen.llm.spec import ModelSpec, Roles
 from culmen.prompts.formats import (
@@ -45,8 +45,8 @@ class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
     A retry that is not permitted (`begin`) is left out, and the request ends with its present
-    fault. `faults` counts all faults by kind, those that a retry mended included. `desk` answers
-    evaluators' questions, with the same models and limits.
+    fault. `faults` counts all faults by kind, also those that a retry removed. `answerer` answers
+    evaluators' questions with the same models and limits.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ModelGateway(Gateway):
         self._permit: Permit = _permit_all
         providers = providers or Providers()
         self._sampler = ReplySampler(providers, cache, self._is_permitted)
-        self.desk = ModelDesk(roles, providers, cache)
+        self.answerer = QuestionAnswerer(roles, providers, cache)
         self._contexts = ContextSizes()
         self.faults: Counter[str] = Counter()
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
@@ -88,13 +88,13 @@ class ModelGateway(Gateway):
             )
         form, call = self._brief_call(brief, model, seed)
 
-        def broken(choice: Completion) -> bool:
+        def is_broken(choice: Completion) -> bool:
             return is_broken_off(choice, form, self._task, brief.parent)
 
-        def remade(shown: Shown) -> Call:
+        def rebuild_call(shown: Shown) -> Call:
             return self._build_brief_call(brief, model, seed, shown)[1]
 
-        call, answers = await self._ask_shortened(model, call, broken, remade)
+        call, answers = await self._ask_shortened(model, call, is_broken, rebuild_call)
         read = read_replies(answers.choices, form, self._task, brief, model.name)
         faults = Counter(answers.faults) + Counter(read.faults)
         self.faults.update(faults)
@@ -123,10 +123,10 @@ class ModelGateway(Gateway):
         call = self._prose_call(role, slots, model, seed)
         chat = "messages" in slots
 
-        def broken(choice: Completion) -> bool:
+        def is_broken(choice: Completion) -> bool:
             return choice.finish == "length" and (chat or "</summary>" not in choice.text)
 
-        call, answers = await self._ask_shortened(model, call, broken, None)
+        call, answers = await self._ask_shortened(model, call, is_broken, None)
         faults = Counter(answers.faults)
         text, fault = "", _main_fault({}, answers.faults)
         if answers.choices:
@@ -174,27 +174,27 @@ class ModelGateway(Gateway):
         self,
         model: ModelSpec,
         call: Call,
-        broken: Callable[[Completion], bool],
+        is_broken: Callable[[Completion], bool],
         remake: Remake | None,
     ) -> tuple[Call, Answers]:
         """Ask, and ask again with a shorter request if the model refuses it as too long.
 
         Raises `UserError` if the model refuses all.
         """
-        call, said = self._contexts.fit_call(model, call, remake), ""
-        answers = await self._sampler.ask_samples(model, call, broken)
+        call, refusal = self._contexts.fit_call(model, call, remake), ""
+        answers = await self._sampler.ask_samples(model, call, is_broken)
         for _ in range(TRIES):
             if answers.choices or "too_long" not in answers.faults:
                 self._contexts.note_answer(model)
                 return call, answers
-            said = " ".join(answers.raws)
-            self._contexts.learn_from_refusal(model, call, said)
+            refusal = " ".join(answers.raws)
+            self._contexts.learn_from_refusal(model, call, refusal)
             shorter = self._contexts.fit_call(model, call, remake)
             if shorter == call:
                 break
-            call, answers = shorter, await self._sampler.ask_samples(model, shorter, broken)
+            call, answers = shorter, await self._sampler.ask_samples(model, shorter, is_broken)
         if not answers.choices:
-            self._contexts.give_up(model, call, said)
+            self._contexts.give_up(model, call, refusal)
         return call, answers
 
     def _is_permitted(self, usage: Usage) -> bool:
@@ -222,9 +222,9 @@ class ModelGateway(Gateway):
 
         The latest ones are kept, since a priced request is sent a moment later.
         """
-        known = self._latest.get(id(brief))
-        if known is None or known[0] is not brief or known[1:3] != (model.name, seed):
-            known = self._latest[id(brief)] = (
+        latest = self._latest.get(id(brief))
+        if latest is None or latest[0] is not brief or latest[1:3] != (model.name, seed):
+            latest = self._latest[id(brief)] = (
                 brief,
                 model.name,
                 seed,
@@ -232,25 +232,25 @@ class ModelGateway(Gateway):
             )
             while len(self._latest) > _KEPT:
                 del self._latest[next(iter(self._latest))]
-        return known[3:]
+        return latest[3:]
 
     def _build_brief_call(
         self, brief: Brief, model: ModelSpec, seed: int, shown: Shown | None = None
     ) -> tuple[ReplyFormat, Call]:
-        wanted = resolve_format(brief.format, brief.parent, self._task.surface.frozen)
-        name = "json" if model.json and wanted == "rewrite" else wanted
+        format_name = resolve_format(brief.format, brief.parent, self._task.surface.frozen)
+        name = "json" if model.json and format_name == "rewrite" else format_name
         form = self._formats.get(name)
         if form is None:
             raise UserError(
                 f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}"
             )
         if model.accepts_pictures or shown is not None:
-            seen = (
+            pictures = (
                 min(SHOWN, SHOWN if shown is None else shown.pictures)
                 if model.accepts_pictures
                 else 0
             )
-            shown = msgspec.structs.replace(shown or self._writer.shown, pictures=seen)
+            shown = msgspec.structs.replace(shown or self._writer.shown, pictures=pictures)
         call = _build_call(
             _prompt_messages(self._writer.brief_prompt(brief, form, shown)),
             model,
@@ -288,12 +288,15 @@ def _build_call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, 
     )
 
 
-def _main_fault(read: dict[str, int], asked: dict[str, int]) -> str:
+def _main_fault(reply_faults: dict[str, int], call_faults: dict[str, int]) -> str:
     """The fault of a request with fewer results than requested.
 
     That of the replies, else that of the calls.
     """
-    for faults in (read, {kind: number for kind, number in asked.items() if kind != OVER_LIMIT}):
+    for faults in (
+        reply_faults,
+        {kind: number for kind, number in call_faults.items() if kind != OVER_LIMIT},
+    ):
         if faults:
             return max(sorted(faults), key=lambda kind: faults[kind])
     return "too_few"
@@ -337,14 +340,12 @@ def _joined_replies(answers: Answers) -> str:
 
 TRIES = 4  # requests made shorter, before one is given up
 _SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # scales of a prompt's content beside the current candidate
-_SAID = re.compile(
+_SIZE_IN_REFUSAL = re.compile(
     r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
 )
 _LEAST = 64  # tokens of a reply
-_NAMES = {
-    "context": 0.25,
-    "feedback": 0.25,
-}  # the most important parts are never left out completely
+# least scales: the most important parts are never left out completely
+_LEAST_SCALES = {"context": 0.25, "feedback": 0.25}
 
 Remake = Callable[[Shown], Call]
 """Makes a request anew that shows at most this."""
@@ -352,11 +353,11 @@ Remake = Callable[[Shown], Call]
 
 def scaled_limits(scale: float) -> Shown:
     """Limits of a prompt's content at this scale."""
-    whole = msgspec.structs.asdict(Shown())
+    limits = msgspec.structs.asdict(Shown())
     return Shown(
         **{
-            name: max(1, int(value * max(scale, _NAMES.get(name, 0.0))))
-            for name, value in whole.items()
+            name: max(1, int(value * max(scale, _LEAST_SCALES.get(name, 0.0))))
+            for name, value in limits.items()
         }
     )
 
@@ -374,40 +375,40 @@ class ContextSizes:
         First the content beside the current candidate, by a call of `remake`, or without that the
         middle of the prompt; then the reply.
         """
-        room = self._context_size(model)
-        if room is None or call.prompt_tokens() + call.max_tokens <= room:
+        context = self._context_size(model)
+        if context is None or call.prompt_tokens() + call.max_tokens <= context:
             return call
-        reply = min(call.max_tokens, room // 2)
+        reply = min(call.max_tokens, context // 2)
         for scale in _SCALES if remake is not None else ():
-            if call.prompt_tokens() + reply <= room:
+            if call.prompt_tokens() + reply <= context:
                 break
             call = remake(scaled_limits(scale)) if remake is not None else call
-        if remake is None and call.prompt_tokens() + reply > room:
-            call = _clip_longest_message(call, room - reply)
-        left = room - call.prompt_tokens()
+        if remake is None and call.prompt_tokens() + reply > context:
+            call = _clip_longest_message(call, context - reply)
+        left = context - call.prompt_tokens()
         return msgspec.structs.replace(call, max_tokens=max(_LEAST, min(call.max_tokens, left)))
 
     def note_answer(self, model: ModelSpec) -> None:
         """Note that a request was not refused."""
         self._answered.add(model.cache_key)
 
-    def learn_from_refusal(self, model: ModelSpec, call: Call, said: str) -> None:
+    def learn_from_refusal(self, model: ModelSpec, call: Call, refusal: str) -> None:
         """Learn the context size from a refusal."""
         total = call.prompt_tokens() + call.max_tokens
-        numbers = [int(n) for n in _SAID.findall(said) if int(n) < total]
+        numbers = [int(n) for n in _SIZE_IN_REFUSAL.findall(refusal) if int(n) < total]
         known = self._learnt.get(model.cache_key, total)
         self._learnt[model.cache_key] = (
             min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3
         )
 
-    def give_up(self, model: ModelSpec, call: Call, said: str) -> None:
+    def give_up(self, model: ModelSpec, call: Call, refusal: str) -> None:
         """Stop shortening. Raises `UserError` if the model has answered no request at all."""
         if model.cache_key in self._answered:
             return
         raise UserError(
             f"{model.name} refuses every request as too long, also the shortest (about "
             f"{call.prompt_tokens():,} tokens "
-            f"and {call.max_tokens:,} of the reply): {' '.join(said.split())[:300]}",
+            f"and {call.max_tokens:,} of the reply): {' '.join(refusal.split())[:300]}",
             where=f"--model {model.model}",
             fix="choose a model with a larger context, give a shorter initial program, or set the "
             "model's context and max_tokens in a models file",

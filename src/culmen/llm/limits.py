@@ -60,7 +60,7 @@ class RateLimiter:
         self._turn = asyncio.Lock()
 
     async def acquire(self, tokens: int) -> Slot:
-        """Wait for room for a request of about this number of tokens.
+        """Wait until a request of about this number of tokens is admitted.
 
         Correct `slot.tokens` once the true number is known.
         """
@@ -87,7 +87,7 @@ class RateLimiter:
         )
 
 
-def _tell_nobody(_: str) -> None:
+def _discard_message(_: str) -> None:
     return None
 
 
@@ -110,7 +110,7 @@ class Health:
         longest_pause: float = 60.0,
         patience: float = 1800.0,
         clock: AsyncClock | None = None,
-        tell: Callable[[str], None] = _tell_nobody,
+        tell: Callable[[str], None] = _discard_message,
     ) -> None:
         self._name, self._threshold, self._patience = name, threshold, patience
         self._first, self._longest = first_pause, longest_pause
@@ -129,7 +129,7 @@ class Health:
     async def attempt_turn(self) -> AsyncIterator[None]:
         """Wait until an attempt makes sense, then make it inside.
 
-        Report it by `succeeded` or `failed`.
+        Report its result by `report_success` or `report_failure`.
         """
         await self._wait_until_ready()
         probe = self._down

@@ -1,6 +1,6 @@
 """`--model` texts and models files, read into `Roles`.
 
-Every mistake is a `UserError` that names its place.
+Every mistake is a `UserError` that names its location.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +20,9 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
+
+Table = TypeVar("Table")
+Number = TypeVar("Number", int, float)
 
 NONE = "none"  # a role without a model
 
@@ -65,19 +68,17 @@ class ModelBook:
         }
         self._models, self._roles = content.models, content.roles
 
-    def parse_roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
+    def parse_roles(self, text: str | Mapping[str, object] | None = None) -> Roles:
         """Roles of a `--model` text (or mapping role -> name or backend) over the models file's.
 
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
         Raises `UserError`.
         """
-        given = _split_roles(text) if isinstance(text, str) else dict(text or {})
-        if (
-            given.get(OTHERS) == "offline"
-        ):  # the search asks no model, the roles of the evaluator may
-            given[OTHERS] = NONE
+        named = _split_roles(text) if isinstance(text, str) else dict(text or {})
+        if named.get(OTHERS) == "offline":  # only roles of the evaluator may have models then
+            named[OTHERS] = NONE
         table = {
-            role: self._parse_ensemble(entry) for role, entry in {**self._roles, **given}.items()
+            role: self._parse_ensemble(entry) for role, entry in {**self._roles, **named}.items()
         }
         return Roles(table)
 
@@ -162,7 +163,7 @@ class ModelBook:
         start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
         if "api_key" in table or "key" in table:
             raise UserError(
-                "a models file holds no keys",
+                "a models file must not contain API keys",
                 where=f"{self._where}: [providers.{name}]",
                 fix="name the variable (key_env) or the file (key_file) that holds it",
             )
@@ -176,7 +177,7 @@ class ModelBook:
                 _check_positive(value, f"{name}.{field}", self._where)
         return provider
 
-    def _parse_ensemble(self, entry: Any) -> tuple[Weighted, ...]:
+    def _parse_ensemble(self, entry: object) -> tuple[Weighted, ...]:
         if isinstance(entry, str):
             names = [piece.strip() for piece in entry.split("|")]
             return () if names == [NONE] else tuple(self._parse_weighted(name) for name in names)
@@ -196,10 +197,10 @@ class ModelBook:
 class FunctionModel:
     """A model that is a Python function, plain or `async`, from the prompt to the reply."""
 
-    def __init__(self, function: Callable[[str], Any]) -> None:
+    def __init__(self, function: Callable[[str], object]) -> None:
         self._function, self.name = function, getattr(function, "__name__", "function")
 
-    async def complete(self, call: Call) -> Any:
+    async def complete(self, call: Call) -> list[str]:
         """One reply for each requested sample; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
             return [
@@ -213,7 +214,7 @@ class FunctionModel:
     def _check_reply(self, reply: object) -> str:
         if isinstance(reply, str):
             return reply
-        said = (
+        returned = (
             "None: is a return missing?"
             if reply is None
             else f"a {type(reply).__name__}, not a text"
@@ -221,7 +222,9 @@ class FunctionModel:
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         where = f"{code.co_filename} line {code.co_firstlineno}" if code else "model="
         raise UserError(
-            f"the model {self.name} returned {said}", where=where, fix="return the reply as a str"
+            f"the model {self.name} returned {returned}",
+            where=where,
+            fix="return the reply as a str",
         )
 
 
@@ -229,8 +232,8 @@ def _person_model(folder: Path | None) -> ModelSpec:
     """A person as a model: one prompt at a time, without a time limit in practice."""
     from culmen.llm.backends import ASKED, Person
 
-    ever = 30 * 86_400.0
-    provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
+    month = 30 * 86_400.0
+    provider = Provider(name="person", concurrency=1, timeout=month, deadline=month)
     return ModelSpec(
         provider=provider,
         model=ASKED,
@@ -288,7 +291,7 @@ def _read_models_file(path: Path) -> _File:
     return _convert_table(data if data is not None else {}, _File, str(path))
 
 
-def _parse_yaml(raw: str) -> Any:
+def _parse_yaml(raw: str) -> object:
     import yaml
 
     try:
@@ -297,18 +300,18 @@ def _parse_yaml(raw: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _convert_table(data: Any, kind: Any, where: str) -> Any:
+def _convert_table(data: object, kind: type[Table], where: str) -> Table:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise UserError(
             f"the models file is not valid: {error}",
             where=where,
-            fix="culmen docs models says what it holds",
+            fix="see its format: culmen docs models",
         ) from None
 
 
-def _check_positive(value: Any, name: str, where: str) -> Any:
+def _check_positive(value: Number, name: str, where: str) -> Number:
     if value <= 0:
         raise UserError(f"{name} must be above 0, not {value}", where=where)
     return value
@@ -334,6 +337,6 @@ def _check_model_name(name: str, text: str) -> str:
     return name
 
 
-def _nearest_hint(name: str, known: Mapping[str, Any]) -> str:
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -82,8 +82,8 @@ class Answers(msgspec.Struct, frozen=True):
 class ReplySampler:
     """Gets samples.
 
-    `permit` is called before a request may cost more than `most` returned, with its largest cost in
-    all.
+    `permit` is called before a request may cost more than `largest_cost`
+    returned, with its largest cost in all.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class ReplySampler:
         self, model: ModelSpec, calls: list[Call], spending: RequestSpending
     ) -> list[CallOutcome]:
         caller = self._providers.caller_for(model)
-        if len(calls) == 1:  # mostly; it needs no task of its own
+        if len(calls) == 1:  # the usual case needs no task of its own
             return [await caller.call(calls[0], model.price_list, spending)]
         jobs = [
             asyncio.ensure_future(caller.call(call, model.price_list, spending)) for call in calls
@@ -220,9 +220,9 @@ class ReplySampler:
                 cache.put(model.cache_key, call, sample, choice)
 
 
-def split_samples(call: Call, most: int) -> list[Call]:
-    """The call in requests of at most `most` samples, each with a seed of its own."""
-    sizes = [min(most, call.samples - start) for start in range(0, call.samples, most)]
+def split_samples(call: Call, limit: int) -> list[Call]:
+    """The call in requests of at most `limit` samples, each with a seed of its own."""
+    sizes = [min(limit, call.samples - start) for start in range(0, call.samples, limit)]
     return [
         msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)
     ]

@@ -247,7 +247,7 @@ _SEEING = re.compile(
 class ModelSpec(msgspec.Struct, frozen=True):
     """One model with its settings.
 
-    samples          most samples in one request (`n`); 1 if the server does not support `n`
+    samples          samples in one request (`n`), at most; 1 if the server does not support `n`
     json             ask for the server's JSON mode (whole rewrites then come as one JSON object)
     send_seed        pass the seed on to the server
     max_tokens       tokens of one reply, reasoning included; doubled once for a truncated reply

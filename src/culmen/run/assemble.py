@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.core.usage import Usage
     from culmen.evaluate.integrity.guard import ToleranceCheck
-    from culmen.llm.desk import ModelDesk
+    from culmen.llm.answerer import QuestionAnswerer
     from culmen.store.database import RunMeta
 
 
@@ -61,7 +61,7 @@ async def run_session(
         "OPENBLAS_NUM_THREADS", "1"
     )  # small products only; idle BLAS threads would spin on all cores
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
-    from culmen.llm.desk import AskingBackend
+    from culmen.llm.answerer import AskingBackend
     from culmen.store.journal import SqlJournal
     from culmen.store.reader import JournalObservations
     from culmen.store.sidecar import QUESTIONS
@@ -324,13 +324,13 @@ def _build_model_parts(
 
 def _question_answerer(
     meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
-) -> ModelDesk | None:
+) -> QuestionAnswerer | None:
     """The desk that answers the evaluator's questions; None if there is none.
 
     That of the gateway or, in an offline search, one of its own for the roles that have a model.
     """
     if gateway is not None:
-        return getattr(gateway, "desk", None)
+        return getattr(gateway, "answerer", None)
     model = meta.model if objects.model is None else objects.model
     if model in (None, "offline"):
         return None
@@ -338,7 +338,7 @@ def _question_answerer(
 
     tell = partial(_send_message, objects) if objects.observers else None
     made = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell, asked=asked)
-    return getattr(made, "desk", None)
+    return getattr(made, "answerer", None)
 
 
 def backend_outside_run(meta: RunMeta, objects: RunObjects) -> Backend:
@@ -374,14 +374,14 @@ def with_evaluator_models(
     no model, and for unreadable models.
     """
     from culmen.llm import make_gateway
-    from culmen.llm.desk import AskingBackend
+    from culmen.llm.answerer import AskingBackend
     from culmen.run.inputs import check_roles
 
     check_roles(task, model, models_file)
     if model in (None, "offline"):
         return backend
     gateway: Any = make_gateway(task, model, models_file, _cache_dir())
-    return AskingBackend(backend, gateway.desk)  # pyright: ignore[reportReturnType]
+    return AskingBackend(backend, gateway.answerer)  # pyright: ignore[reportReturnType]
 
 
 def _cache_dir() -> Path:

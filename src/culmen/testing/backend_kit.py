@@ -111,48 +111,60 @@ async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> N
     finally:
         os.environ.pop(KEY, None)
         await backend.close()
-    await backend.close()  # a second time is no mistake
+    await backend.close()  # closing twice is allowed
 
 
 async def _check_scores(backend: Backend, task: Task) -> None:
     programs = [candidate(f"def run(x):\n    return 2 * x + {n}\n") for n in range(12)]
-    asked = [(each, case, seed) for seed, each in enumerate(programs) for case in task.cases]
-    seen = await asyncio.gather(*(backend.evaluate(*each) for each in asked))
-    for (each, case, seed), found in zip(asked, seen, strict=True):
-        assert found.status is Status.OK and found.score == -float(seed), (
-            f"a right program was not scored: {found}"
+    requests = [
+        (program, case, seed) for seed, program in enumerate(programs) for case in task.cases
+    ]
+    observations = await asyncio.gather(*(backend.evaluate(*request) for request in requests))
+    for (program, case, seed), observation in zip(requests, observations, strict=True):
+        assert observation.status is Status.OK and observation.score == -float(seed), (
+            f"a correct program was not scored: {observation}"
         )
-        assert (found.candidate, found.case, found.seed) == (each.id, case.id, seed), (
-            "an observation of something else"
-        )
-        assert found.evaluator == task.evaluator.digest, (
+        assert (observation.candidate, observation.case, observation.seed) == (
+            program.id,
+            case.id,
+            seed,
+        ), "an observation of another evaluation"
+        assert observation.evaluator == task.evaluator.digest, (
             "the observation does not name its evaluator"
         )
-        assert found.seconds >= 0.0
+        assert observation.seconds >= 0.0
 
 
 async def _check_failures(backend: Backend, task: Task) -> None:
-    seen = await asyncio.gather(
+    observations = await asyncio.gather(
         *(backend.evaluate(candidate(text), task.cases[0], 1) for text in WRONG)
     )
-    for (text, statuses), found in zip(WRONG.items(), seen, strict=True):
-        assert found.status in statuses and found.score is None, f"{text!r} came to {found}"
+    for (text, statuses), observation in zip(WRONG.items(), observations, strict=True):
+        assert observation.status in statuses and observation.score is None, (
+            f"{text!r} came to {observation}"
+        )
 
 
 async def _check_keys(backend: Backend, task: Task) -> None:
-    found = await backend.evaluate(candidate(ENVIRONMENT), task.cases[0], 1)
-    assert found.score == 0.0, f"a key of the driver is in the candidate's environment: {found}"
-    assert found.metrics.get("leaks") == 0.0, (
+    observation = await backend.evaluate(candidate(ENVIRONMENT), task.cases[0], 1)
+    assert observation.score == 0.0, (
+        f"a key of the driver is in the candidate's environment: {observation}"
+    )
+    assert observation.metrics.get("leaks") == 0.0, (
         "a key of the driver is in the evaluator's environment"
     )
 
 
 async def _check_certificates(backend: Backend, task: Task) -> None:
-    found: Observation = await backend.evaluate(candidate(PROGRAM), task.cases[1], 1, certify=True)
-    assert found.strict is True and found.certified == 0.0, f"the verifier was not asked: {found}"
+    observation: Observation = await backend.evaluate(
+        candidate(PROGRAM), task.cases[1], 1, certify=True
+    )
+    assert observation.strict is True and observation.certified == 0.0, (
+        f"the verifier was not asked: {observation}"
+    )
     await backend.renew()
     assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, (
-        "nothing is judged after renew()"
+        "no score after renew()"
     )
 
 
@@ -160,10 +172,10 @@ async def _check_seal(backend: Backend, task: Task, folder: Path) -> None:
     (folder / "evaluator.py").write_text(EVALUATOR.replace("-abs", "abs"))
     case: Case = task.cases[0]
     try:
-        found = await backend.evaluate(candidate(PROGRAM), case, 3)
+        observation = await backend.evaluate(candidate(PROGRAM), case, 3)
     except EvaluatorChanged:
         return
-    raise AssertionError(f"the evaluator was changed, and the backend went on: {found}")
+    raise AssertionError(f"the evaluator was changed, and the backend went on: {observation}")
 
 
 SLEEPER = """
@@ -180,15 +192,15 @@ def run(x):
 
 def processes_called(name: str) -> list[int]:
     """Processes of this machine with this name."""
-    found: list[int] = []
+    pids: list[int] = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             comm = Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:
             continue
         if comm == name:
-            found.append(int(pid))
-    return found
+            pids.append(int(pid))
+    return pids
 
 
 async def wait_for_condition(

@@ -71,8 +71,8 @@ class HazardWorld(SimulatedWorld):
     def task(self) -> Task:
         """The task of this world."""
         sizes = {"train": self.train, "test": self.test}
-        places = [(split, place) for split, size in sizes.items() for place in range(size)]
-        cases = [Case(f"{split}{place}", place, split=split) for split, place in places]
+        numbered = [(split, number) for split, size in sizes.items() for number in range(size)]
+        cases = [Case(f"{split}{number}", number, split=split) for split, number in numbered]
         objective = Objective(
             direction="max" if self.sign > 0 else "min",
             bounds=(0.0, 1.0) if self.coin else (self.floor, None),
@@ -98,14 +98,14 @@ class HazardWorld(SimulatedWorld):
         if not isinstance(effect.request, EvaluateRequest) or not isinstance(result, Observation):
             return seconds, result
         if self._is_away(effect.request):
-            told = {"status": Status.ERROR, "reason": "exception", "feedback": LOST}
-            return seconds, replaced(result, score=None, **told)
+            failure = {"status": Status.ERROR, "reason": "exception", "feedback": LOST}
+            return seconds, replaced(result, score=None, **failure)
         if result.ok:
             return seconds, result
-        reason, told = "exception", "IndexError: list index out of range"
+        reason, feedback = "exception", "IndexError: list index out of range"
         if self.status is Status.TIMEOUT:
-            reason, told = "timeout", "the time limit passed"
-        return seconds, replaced(result, status=self.status, reason=reason, feedback=told)
+            reason, feedback = "timeout", "the time limit passed"
+        return seconds, replaced(result, status=self.status, reason=reason, feedback=feedback)
 
     def _is_away(self, request: EvaluateRequest) -> bool:
         """True if the scorer fails, for any candidate."""
@@ -162,8 +162,8 @@ def _floored_mean(mean: float, sd: float, lowest: float) -> float:
     """The mean of a normal value, with values below `lowest` replaced by `lowest`."""
     if not sd:
         return max(mean, lowest)
-    place, normal = (mean - lowest) / sd, NormalDist()
-    return lowest + (mean - lowest) * normal.cdf(place) + sd * normal.pdf(place)
+    z, normal = (mean - lowest) / sd, NormalDist()
+    return lowest + (mean - lowest) * normal.cdf(z) + sd * normal.pdf(z)
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
 def hazard_world(name: str, seed: int, evaluations: int = 0) -> HazardWorld | TwoObjectives:
     """The world of this name for one run; `evaluations` 0: the world's own number."""
     world = HAZARDS[name]
-    many = evaluations or world.evaluations
+    count = evaluations or world.evaluations
     if isinstance(world, TwoObjectives):
-        return replace(world, evaluations=many)
-    return replace(world, number=seed, evaluations=many)
+        return replace(world, evaluations=count)
+    return replace(world, number=seed, evaluations=count)

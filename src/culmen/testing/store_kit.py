@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,18 +31,28 @@ It has two lone surrogates, NUL and escapes.
 def specimen_entries() -> list[Entry]:
     """One entry of every kind and with every result; texts are short, long, very long and odd."""
     parts = {"main.py": "x = 1\n" * 20_000, "odd.txt": ODD}
-    one = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
-    two = Candidate.of({"main.py": ""})
+    first = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
+    second = Candidate.of({"main.py": ""})
     usage = Usage(calls=1, input_tokens=10, output_tokens=20, dollars=0.125)
-    seen = Observation(
-        one.id, Status.OK, -0.5, "case", metrics={"a": 1.5}, feedback="f" * 9000 + ODD, seconds=0.25
+    scored = Observation(
+        first.id,
+        Status.OK,
+        -0.5,
+        "case",
+        metrics={"a": 1.5},
+        feedback="f" * 9000 + ODD,
+        seconds=0.25,
     )
     failed = Observation(
-        two.id, Status.TIMEOUT, reason="cpu", artifacts={"log": "l" * 70_000, ODD: ODD}, seed=2**62
+        second.id,
+        Status.TIMEOUT,
+        reason="cpu",
+        artifacts={"log": "l" * 70_000, ODD: ODD},
+        seed=2**62,
     )
-    reply = Proposal((one, two), "why", "", "a-model", usage, "p" * 70_000, ODD)
+    reply = Proposal((first, second), "why", "", "a-model", usage, "p" * 70_000, ODD)
     return [
-        Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((two,))),
+        Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((second,))),
         Entry("state", body={"state": "running"}),
         Entry("started", 1, "0f", "propose", elapsed=0.5),
         Entry("done", 1, "0f", "propose", {"role": "proposer"}, reply, 1.5),
@@ -60,7 +69,7 @@ def specimen_entries() -> list[Entry]:
             "done", 4, "0f", "edit", {}, Edits((parts, {}), (ODD,), {"deep": [1, {"x": None}]}, "")
         ),
         Entry("done", 5, "0f", "session", {}, Custom({"list": ["a", 1, 2.5, True, None]}, usage)),
-        Entry("done", 6, "0f", "evaluate", {"phase": "search"}, seen, 2.0),
+        Entry("done", 6, "0f", "evaluate", {"phase": "search"}, scored, 2.0),
         Entry("done", 7, "0f", "evaluate", {}, failed),
         Entry("torn", 8, "0f", "propose", {"usage": {"calls": 1, "dollars": 0.5}}),
         Entry("tell", body={"text": ODD, "big": 2**70}),
@@ -167,7 +176,8 @@ class JournalContract:
                 )
             ]
         )
-        result: Any = next(iter(self.reopen(journal, tmp_path).read())).entry.result
+        result = next(iter(self.reopen(journal, tmp_path).read())).entry.result
+        assert isinstance(result, Observation)
         assert str(result.metrics) == str(metrics)
 
     def test_a_closed_journal_takes_nothing(self, tmp_path: Path) -> None:
@@ -189,7 +199,7 @@ class JournalContract:
         raise AssertionError(f"{observation} must be refused with ValueError")
 
 
-def _with_texts(entry: Entry, whole: Any) -> Entry:
+def _with_texts(entry: Entry, whole: Callable[[str], str]) -> Entry:
     import msgspec
 
     if not isinstance(entry.result, Proposal | Text):
@@ -216,30 +226,30 @@ class ObservationStoreContract:
 
     def test_gives_back_what_was_evaluated(self, tmp_path: Path) -> None:
         store, deliver = self.make(tmp_path)
-        many = [
+        candidates = [
             Candidate.of({"main.py": f"x = {n}\n", "odd": ODD}, origin=Origin("rewrite"))
             for n in range(60)
         ]
-        seen: list[tuple[str, Candidate, Observation]] = []
-        for place, each in enumerate(many):
-            feedback = "f" * 9000 if place == 7 else ODD
-            seen.append(
+        stored: list[tuple[str, Candidate, Observation]] = []
+        for number, candidate in enumerate(candidates):
+            feedback = "f" * 9000 if number == 7 else ODD
+            stored.append(
                 (
-                    f"{place:016x}",
-                    each,
-                    Observation(each.id, Status.OK, float(place), feedback=feedback),
+                    f"{number:016x}",
+                    candidate,
+                    Observation(candidate.id, Status.OK, float(number), feedback=feedback),
                 )
             )
-        for one in seen:
-            deliver(*one)
-            store.keep(*one)
-        for mark, candidate, observation in seen:
+        for evaluation in stored:
+            deliver(*evaluation)
+            store.keep(*evaluation)
+        for mark, candidate, observation in stored:
             assert store.candidate(candidate.id).parts == candidate.parts
             assert store.observation(candidate.id, mark) == observation
 
     def test_the_first_observation_under_a_mark_stays(self, tmp_path: Path) -> None:
         store, deliver = self.make(tmp_path)
-        one = Candidate.of({"main.py": "x = 1\n"})
+        candidate = Candidate.of({"main.py": "x = 1\n"})
         cases = [
             ("0a", "first", 1.0),
             ("0b", "second", 2.0),
@@ -248,16 +258,19 @@ class ObservationStoreContract:
         ]
         for mark, case, score in cases:
             status = Status.LOST if score is None else Status.OK
-            made = (mark, one, Observation(one.id, status, score, case))
-            deliver(*made)
-            store.keep(*made)
-        assert store.observation(one.id, "0a").score == 1.0
-        assert store.observation(one.id, "0b").case == "second"
-        assert store.observation(one.id, "0c").status is Status.LOST
+            evaluation = (mark, candidate, Observation(candidate.id, status, score, case))
+            deliver(*evaluation)
+            store.keep(*evaluation)
+        assert store.observation(candidate.id, "0a").score == 1.0
+        assert store.observation(candidate.id, "0b").case == "second"
+        assert store.observation(candidate.id, "0c").status is Status.LOST
 
     def test_what_was_never_there_is_an_error(self, tmp_path: Path) -> None:
         store, _ = self.make(tmp_path)
-        one = Candidate.of({"main.py": "x = 1\n"})
-        for asking in (lambda: store.candidate(one.id), lambda: store.observation(one.id, "0a")):
+        candidate = Candidate.of({"main.py": "x = 1\n"})
+        for read in (
+            lambda: store.candidate(candidate.id),
+            lambda: store.observation(candidate.id, "0a"),
+        ):
             with pytest.raises(KeyError):
-                asking()
+                read()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -180,7 +180,8 @@ from culmen.core.task import digest_pieces
 from culmen.strategies import catalog
 from culmen.testing.landscape import task
 from culmen.testing.strategy_kit import BUDGET, ROUGH, outcome, simulate
-run = simulate(catalog.revive_object(**json.loads(sys.argv[1])), task(), ROUGH, BUDGET, seed=7, workers=3)
+strategy = catalog.revive_object(**json.loads(sys.argv[1]))
+run = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)
 print(digest_pieces(*outcome(run.journal)))
 """
 
@@ -246,10 +247,10 @@ def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
     return []
 
 
-def _is_set(node: Any) -> bool:
-    made = (
+def _is_set(node: ast.AST) -> bool:
+    is_call = (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("set", "frozenset")
     )
-    return made or isinstance(node, ast.Set | ast.SetComp)
+    return is_call or isinstance(node, ast.Set | ast.SetComp)

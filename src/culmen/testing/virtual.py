@@ -75,7 +75,7 @@ def simulate(
 ) -> Simulation:
     """Run until the search is done or for `kill_after` completions.
 
-    If `journal` holds a beginning, resume that run. `told` holds a person's entries (`tell`,
+    If `journal` holds a beginning, resume that run. `told` are a person's entries (`tell`,
     `stop`), each with the number of completions of the whole run after which it is sent; entries
     already in the journal are not sent again. Without `trial` the engine evaluates no initial
     program by itself.

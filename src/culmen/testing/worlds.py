@@ -134,10 +134,10 @@ def _gene_tables(world: int) -> list[list[float]]:
 def _gene_fitness(genes: int, world: int) -> float:
     total = 0.0
     for i, table in enumerate(_gene_tables(world)):
-        place = 0
+        index = 0
         for j in range(LINKS + 1):
-            place = 2 * place + (genes >> ((i + j) % GENES) & 1)
-        total += table[place]
+            index = 2 * index + (genes >> ((i + j) % GENES) & 1)
+        total += table[index]
     return total / GENES
 
 
@@ -202,10 +202,10 @@ class SimulatedWorld(Landscape):
 
     def truth(self, candidate: Candidate) -> float:
         """The expected score of a candidate over evaluations and cases, failures at 0."""
-        found = candidate_genome(candidate)
-        if found.broken:
+        genome = candidate_genome(candidate)
+        if genome.broken:
             return 0.0
-        value = self.unit * self.reward(found.quality)
+        value = self.unit * self.reward(genome.quality)
         if self.answers:
             return (
                 sum(self._case_answer(candidate, f"case-{k}") for k in range(self.cases))
@@ -222,12 +222,12 @@ class SimulatedWorld(Landscape):
         if isinstance(request, EvaluateRequest):
             case = request.case.id if request.case else ""
             draws = Random(f"{request.seed}/{request.candidate.digest}/{case}")
-            found = self._draw_score(request.candidate, case, draws)
-            status = Status.ERROR if found is None else Status.OK
-            told = Observation(
-                request.candidate.id, status, found, case, seed=request.seed, trust="verified"
+            score = self._draw_score(request.candidate, case, draws)
+            status = Status.ERROR if score is None else Status.OK
+            observation = Observation(
+                request.candidate.id, status, score, case, seed=request.seed, trust="verified"
             )
-            return rng.expovariate(1.0) * self.evaluate_seconds, told
+            return rng.expovariate(1.0) * self.evaluate_seconds, observation
         if isinstance(request, ProposeRequest):
             return rng.expovariate(1.0) * self.propose_seconds, self.propose(
                 request.brief, Random(request.seed)
@@ -261,16 +261,16 @@ class SimulatedWorld(Landscape):
         return Candidate.of(child.genome_parts(serial), parents, Origin("world", rank=rank))
 
     def _draw_score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
-        found = candidate_genome(candidate)
-        if found.broken:
+        genome = candidate_genome(candidate)
+        if genome.broken:
             return self.absurd
         if self.flaky and draws.random() < self.flaky:
             return None
         if self.answers:
             return self._case_answer(candidate, case)
         if self.coin:
-            return float(draws.random() < found.quality)
-        value = self.reward(found.quality) + (self._case_shift(candidate, case) if case else 0.0)
+            return float(draws.random() < genome.quality)
+        value = self.reward(genome.quality) + (self._case_shift(candidate, case) if case else 0.0)
         return self.unit * (value + self._draw_noise(candidate, draws))
 
     def _case_answer(self, candidate: Candidate, case: str) -> float:
@@ -283,17 +283,17 @@ class SimulatedWorld(Landscape):
     def _draw_noise(self, candidate: Candidate, draws: Random) -> float:
         if not self.noise:
             return 0.0
-        own = (
+        spread = (
             math.exp(self.unequal * Random(f"noise/{candidate.digest}").gauss(0, 1))
             if self.unequal
             else 1.0
         )
-        wide = (
+        tail = (
             math.sqrt(self.tails / (2 * draws.gammavariate(self.tails / 2, 1.0)))
             if self.tails
             else 1.0
         )
-        return self.noise * own * wide * draws.gauss(0, 1)
+        return self.noise * spread * tail * draws.gauss(0, 1)
 
     def _case_shift(self, candidate: Candidate, case: str) -> float:
         """Effect of the case, and of this case on this candidate."""

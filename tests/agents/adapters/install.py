@@ -25,8 +25,12 @@ def pinned(*names: str) -> list[str]:
 
 def present(folder: Path, names: list[str]) -> list[str]:
     """Those that are there in the right version."""
-    return [name for name in names if (folder / name).exists()
-            and programs.program_version(programs.find_program(str(folder / name))) == TESTED[name].versions[-1]]  # fmt: skip
+    return [
+        name
+        for name in names
+        if (folder / name).exists()
+        and programs.program_version(programs.find_program(str(folder / name))) == TESTED[name].versions[-1]
+    ]
 
 
 def main(place: str, *names: str) -> int:

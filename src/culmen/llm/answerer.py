@@ -31,19 +31,19 @@ Hold = Callable[[Usage], Awaitable[str]]
 Returns the name of the budget if it never may, else "".
 """
 
-# faults of the question, which the evaluator may rephrase
+# faults of the question: the evaluator may rephrase it
 _REFUSED = ("bad_request", "too_long", "refused")
 _FINISH = {"tools": "tool_calls", "refused": "content_filter"}
-_OURS = ("model", "messages", "n", "stream", "stream_options")
-_SAID = 18_000  # characters of a conversation that are kept
-_SAID_TURN = 4_000  # of one message
+_OWN_OPTIONS = ("model", "messages", "n", "stream", "stream_options")
+_TRANSCRIPT_CHARACTERS = 18_000  # characters of a conversation that are kept
+_MESSAGE_CHARACTERS = 4_000  # of one message
 
 
 async def _hold_nothing(_: Usage) -> str:
     return ""
 
 
-class ModelDesk:
+class QuestionAnswerer:
     """Answers evaluators' questions to models, by role.
 
     `begin` gives it a run's budgets; without one everything is permitted.
@@ -74,21 +74,21 @@ class EvaluatorTalk:
     that was cut off and is repeated pays only for new questions.
     """
 
-    def __init__(self, desk: ModelDesk, seed: int) -> None:
-        self._desk, self._seed = desk, seed
+    def __init__(self, answerer: QuestionAnswerer, seed: int) -> None:
+        self._answerer, self._seed = answerer, seed
         self._spent: dict[tuple[str, str], RoleUsage] = {}
         self._needs: dict[object, Usage] = {}  # of the questions in flight
-        self._said: list[str] = []
+        self._transcript: list[str] = []
         # messages of each role that the conversation already has
-        self._before: dict[str, list[Any]] = {}
+        self._messages_by_role: dict[str, list[JsonObject]] = {}
 
     async def ask(self, question: Mapping[str, Any]) -> JsonObject:
         """See `core.asking.Asker`."""
         role, number = str(question["role"]), int(question["number"])
         if number == 1:  # the first question of an attempt
-            self._said, self._before = [], {}
+            self._transcript, self._messages_by_role = [], {}
         seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{number}".encode()).digest()[:4])
-        model = self._desk.roles.pick_model(role, seed)
+        model = self._answerer.roles.pick_model(role, seed)
         if model is None:
             raise no_model(role)
         try:
@@ -102,12 +102,12 @@ class EvaluatorTalk:
         fault = max(
             sorted(answers.faults), key=lambda kind: answers.faults[kind], default="no_reply"
         )
-        said = "\n".join(answers.raws)[-2_000:]
+        text = "\n".join(answers.raws)[-2_000:]
         if fault in _REFUSED:
-            return {"error": {"kind": fault, "message": said}}
+            return {"error": {"kind": fault, "message": text}}
         raise AskingFailed(
             "provider_away",
-            f"the model of the role '{role}' did not answer ({fault})\n{said}".strip(),
+            f"the model of the role '{role}' did not answer ({fault})\n{text}".strip(),
         )
 
     async def _request_answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
@@ -116,29 +116,31 @@ class EvaluatorTalk:
 
         def permit(usage: Usage) -> bool:
             before, self._needs[token] = self._needs[token], usage
-            allowed = self._desk.permit(self.largest_cost)
+            allowed = self._answerer.permit(self.largest_cost)
             if not allowed:
                 self._needs[token] = before
             return allowed
 
-        sampler = ReplySampler(self._desk.providers, self._desk.cache, permit)
+        sampler = ReplySampler(self._answerer.providers, self._answerer.cache, permit)
         known = sampler.is_cached(model, call)
         try:
             if not known:
                 self._needs[token] = sampler.largest_cost(model, call)
-                refused = await self._desk.hold(self.largest_cost)
+                refused = await self._answerer.hold(self.largest_cost)
                 if refused:
-                    what = f"the budget has no room for what asking '{role}' may cost: {refused}"
-                    raise AskingFailed(no_budget(refused), what)
+                    message = (
+                        f"the budget does not cover the largest cost of asking '{role}': {refused}"
+                    )
+                    raise AskingFailed(no_budget(refused), message)
             answers = await sampler.ask_samples(model, call, lambda _: False)
             self._count_question(role, model, answers.usage)
             return answers
-        except asyncio.CancelledError:  # the evaluation is gone: the cost will remain unknown
-            most = self._needs.get(token, Usage())
+        except asyncio.CancelledError:  # the evaluation was cancelled: the cost remains unknown
+            largest = self._needs.get(token, Usage())
             cost = Usage(
-                calls=most.calls,
-                uncertain_tokens=most.tokens,
-                uncertain_dollars=most.at_most("dollars"),
+                calls=largest.calls,
+                uncertain_tokens=largest.tokens,
+                uncertain_dollars=largest.at_most("dollars"),
             )
             self._count_question(role, model, cost)
             raise
@@ -155,7 +157,7 @@ class EvaluatorTalk:
     @property
     def usage(self) -> Usage:
         """Cost of all questions so far."""
-        return total_usage(each.usage for each in self._spent.values())
+        return total_usage(role_usage.usage for role_usage in self._spent.values())
 
     @property
     def largest_cost(self) -> Usage:
@@ -166,26 +168,30 @@ class EvaluatorTalk:
         """The observation with the record of its questions."""
         if not self._spent:
             return observation
-        told = {CONVERSATION: _cut_middle("\n\n".join(self._said), _SAID)} if self._said else {}
+        artifacts = (
+            {CONVERSATION: _cut_middle("\n\n".join(self._transcript), _TRANSCRIPT_CHARACTERS)}
+            if self._transcript
+            else {}
+        )
         return msgspec.structs.replace(
             observation,
             usage=observation.usage + self.usage,
             asked=tuple(self._spent[key] for key in sorted(self._spent)),
-            artifacts={**told, **observation.artifacts},
+            artifacts={**artifacts, **observation.artifacts},
         )
 
-    def _record_exchange(self, role: str, messages: list[Any], answers: Answers) -> None:
+    def _record_exchange(self, role: str, messages: list[JsonObject], answers: Answers) -> None:
         """Record the messages that are new since the role's last question, and the reply."""
-        before = self._before.get(role, [])
-        fresh = messages[len(before) :] if messages[: len(before)] == before else messages
-        replied = [_assistant_message(answers.choices[0])] if answers.choices else []
-        self._said += [
-            _transcript_line(role, m)
-            for m in fresh
-            if not (m in before and m.get("role") == "assistant")
+        before = self._messages_by_role.get(role, [])
+        new_messages = messages[len(before) :] if messages[: len(before)] == before else messages
+        reply = [_assistant_message(answers.choices[0])] if answers.choices else []
+        self._transcript += [
+            _transcript_line(role, message)
+            for message in new_messages
+            if not (message in before and message.get("role") == "assistant")
         ]
-        self._said += [_transcript_line(role, m) for m in replied]
-        self._before[role] = [*messages, *replied]
+        self._transcript += [_transcript_line(role, message) for message in reply]
+        self._messages_by_role[role] = [*messages, *reply]
 
 
 def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
@@ -194,10 +200,10 @@ def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
     Raises `ValueError` for malformed messages, and for options that only culmen sets.
     """
     options = dict(question.get("options") or {})
-    wrong = [name for name in _OURS if name in options]
-    if wrong:
+    forbidden = [name for name in _OWN_OPTIONS if name in options]
+    if forbidden:
         raise ValueError(
-            f"ask() does not take {wrong[0]}: the model is the role's, and each question has "
+            f"ask() does not take {forbidden[0]}: the model is the role's, and each question has "
             "one reply"
         )
     limit = (
@@ -213,16 +219,16 @@ def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
     return Call(model.model, messages, 1, int(limit), temperature, False, seed, extra)
 
 
-def _to_chat_message(given: Any) -> ChatMessage:
-    if not isinstance(given, Mapping) or not isinstance(given.get("role"), str):
+def _to_chat_message(message: object) -> ChatMessage:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise ValueError('each message is {"role": ..., "content": ...}')
     content, more = (
-        given.get("content"),
-        {k: v for k, v in given.items() if k not in ("role", "content")},
+        message.get("content"),
+        {k: v for k, v in message.items() if k not in ("role", "content")},
     )
     if isinstance(content, str):
-        return ChatMessage(given["role"], content, (), more)
-    return ChatMessage(given["role"], "", (), {**more, "content": content})
+        return ChatMessage(message["role"], content, (), more)
+    return ChatMessage(message["role"], "", (), {**more, "content": content})
 
 
 def completion_of(model: ModelSpec, answers: Answers) -> JsonObject:
@@ -251,7 +257,7 @@ def _assistant_message(choice: Completion) -> JsonObject:
     return {"role": "assistant", "content": choice.text or (None if tools else ""), **tools}
 
 
-def _transcript_line(role: str, message: Mapping[str, Any]) -> str:
+def _transcript_line(role: str, message: JsonObject) -> str:
     content = message.get("content")
     text = (
         content
@@ -263,31 +269,31 @@ def _transcript_line(role: str, message: Mapping[str, Any]) -> str:
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     called = [f"calls {call.get('name')}({call.get('arguments', '')})" for call in calls]
     who = role if message.get("role") == "assistant" else f"{message.get('role')} to {role}"
-    return _cut_middle(f"[{who}] " + "\n".join(filter(None, [text, *called])), _SAID_TURN)
+    return _cut_middle(f"[{who}] " + "\n".join(filter(None, [text, *called])), _MESSAGE_CHARACTERS)
 
 
-def _cut_middle(text: str, most: int) -> str:
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]}\n[... left out ...]\n{text[-half:]}"
+def _cut_middle(text: str, limit: int) -> str:
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n[... left out ...]\n{text[-half:]}"
 
 
 class AskingBackend:
     """A backend whose evaluators may ask models; observations include the cost."""
 
-    def __init__(self, backend: Backend, desk: ModelDesk) -> None:
-        self._backend, self._desk = backend, desk
+    def __init__(self, backend: Backend, answerer: QuestionAnswerer) -> None:
+        self._backend, self._answerer = backend, answerer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
     async def evaluate(
-        self, candidate: Candidate, case: Case | None, seed: int, **more: Any
+        self, candidate: Candidate, case: Case | None, seed: int, **more: bool
     ) -> Observation:
         """See `core.ports.Backend`.
 
         Raises the errors of `core.asking.Asker`, except `AskingFailed`.
         """
-        talk = self._desk.open_talk(seed)
+        talk = self._answerer.open_talk(seed)
         token = ASKER.set(talk)
         try:
             return talk.with_questions(await self._backend.evaluate(candidate, case, seed, **more))
@@ -297,4 +303,4 @@ class AskingBackend:
     async def close(self) -> None:
         """Close the backend and all connections."""
         await self._backend.close()
-        await self._desk.close()
+        await self._answerer.close()
