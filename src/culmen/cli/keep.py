@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -21,6 +21,7 @@ from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event
+    from culmen.engine.search import Search
     from culmen.run.pools import Pool
     from culmen.store.archive import Archived
 
@@ -177,13 +178,13 @@ def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event
         yield event
 
 
-def _replay_differences(search: Any, end: JsonObject) -> list[str]:
+def _replay_differences(search: Search, end: JsonObject) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
     found: list[str] = []
-    verdict, reason = search.verdict, str(end.get("reason", ""))
+    verdict, reason = search.result_so_far, str(end.get("reason", ""))
     # as the journal has it
     winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
-    if not search.done:
+    if not search.is_done:
         found.append("the journal says the run finished, the replay does not come to an end")
     if winner != end.get("winner"):
         found.append(f"the final choice differs: journal {end.get('winner')}, replay {winner}")

@@ -15,9 +15,9 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,6 +30,7 @@ from culmen.store import views
 from culmen.store.address import has_run
 from culmen.strategies.catalog import CATALOG, WITH_AGENTS
 
+_Tool = Callable[..., Awaitable[JsonObject]]
 _PATIENCE = 60.0  # seconds a run may take to write its first event
 _STEP = 0.1  # seconds between two looks for it
 _LONG = 40_000  # characters of a text that one answer carries
@@ -106,12 +107,12 @@ def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
     server = MCPServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
     tools = Tools(folders, most)
 
-    def told(tool: Callable[..., Any]) -> Callable[..., Any]:
+    def report_mistakes(tool: _Tool) -> _Tool:
         """The tool with `UserError` as `ToolError`, which is returned and not logged as a crash."""
         import functools
 
         @functools.wraps(tool)
-        async def call(**arguments: Any) -> JsonObject:
+        async def call(**arguments: object) -> JsonObject:
             try:
                 return await tool(**arguments)
             except UserError as error:
@@ -131,7 +132,7 @@ def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
         "tell",
         "stop",
     ):
-        server.add_tool(told(getattr(tools, name)), name=name)
+        server.add_tool(report_mistakes(getattr(tools, name)), name=name)
     server.run("stdio")
 
 
@@ -440,10 +441,10 @@ def _parse_verb_output(out: bytes, verb: str) -> JsonObject:
     if "error" in found:
         error = found["error"]
         raise UserError(error["what"], where=error["where"], fix=error["next"])
-    return _cut_long_texts(found)
+    return {name: _cut_long_texts(value) for name, value in found.items()}
 
 
-def _cut_long_texts(value: Any) -> Any:
+def _cut_long_texts(value: object) -> object:
     if isinstance(value, str) and len(value) > _LONG:
         return f"{value[:_LONG]}\n[{len(value) - _LONG} characters left out]"
     if isinstance(value, dict):
@@ -566,7 +567,7 @@ def _read_toml(path: Path) -> JsonObject:
         return {}  # the verb reports the error better, and reads nothing else
 
 
-def _settings_texts(value: Any) -> Iterator[str]:
+def _settings_texts(value: object) -> Iterator[str]:
     """All texts of a parsed file except those of the command, which runs in the jail."""
     if isinstance(value, str):
         yield value

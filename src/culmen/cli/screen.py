@@ -19,6 +19,8 @@ from culmen.observe.figures import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _PIPED = 160  # columns without a terminal
 
@@ -26,7 +28,7 @@ _PIPED = 160  # columns without a terminal
 class Answer(msgspec.Struct):
     """Result of a verb.
 
-    `data` is plain data for `--json`, `show` prints the same in words, `code` is the exit code.
+    `data` is a document for `--json` (None: nothing to print), `show` prints the same in words, `code` is the exit code.
     """
 
     data: Any
@@ -247,12 +249,12 @@ class Screen:
             answer.show(self)
         return answer.code
 
-    def print_document(self, data: Any) -> None:
+    def print_document(self, data: object) -> None:
         """Print the one JSON document."""
         sys.stdout.write(json.dumps(plain_data(msgspec.to_builtins(data)), indent=2) + "\n")
 
     def print_error(
-        self, kind: str, what: str, where: str = "", fix: str = "", **more: Any
+        self, kind: str, what: str, where: str = "", fix: str = "", **more: object
     ) -> None:
         """Print the error, its place, and the next command."""
         if self.as_json:
@@ -313,7 +315,7 @@ def _fitting_columns(
     return groups
 
 
-def _print_trimmed(console: Console, table: Any) -> None:
+def _print_trimmed(console: Console, table: Table) -> None:
     """Print a table; without a terminal, strip the spaces that fill its cells."""
     if console.is_terminal:
         console.print(table)
@@ -323,7 +325,7 @@ def _print_trimmed(console: Console, table: Any) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
 
 
-def _rich_text(value: str) -> Any:
+def _rich_text(value: str) -> Text:
     from rich.text import Text
 
     return Text(escape_controls(value))
@@ -344,7 +346,7 @@ def _make_console(stderr: bool) -> Console:
     return console
 
 
-def plain_data(value: Any) -> Any:
+def plain_data(value: object) -> object:
     """Data for JSON, which has no NaN and no infinity: they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None

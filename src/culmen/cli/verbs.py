@@ -85,8 +85,8 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
         p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)
     }
 
-    def command(**arguments: Any) -> int:
-        screen = Screen(arguments.pop("json"))
+    def command(**arguments: object) -> int:
+        screen = Screen(arguments.pop("json") is True)
         for group, kind in groups.items():
             arguments[group] = kind(
                 **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}

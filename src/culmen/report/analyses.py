@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, quantiles
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -417,10 +417,10 @@ def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]])
     return (note + (f"; {short} of them brought fewer" if short else ""),)
 
 
-def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[Any, list[CandidateRequest]]:
+def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[int | str, list[CandidateRequest]]:
     """All requests, and those with inspirations by tier."""
     shown = [ask for ask in asks if ask.inspiration is not None]
-    tiers: dict[Any, list[CandidateRequest]] = {EVERY: list(asks)}
+    tiers: dict[int | str, list[CandidateRequest]] = {EVERY: list(asks)}
     for ask, tier in zip(shown, quantile_bins([ask.inspiration or 0.0 for ask in shown], TIERS)):
         tiers.setdefault(tier, []).append(ask)
     return tiers

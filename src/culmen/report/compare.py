@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +29,9 @@ from culmen.report.stats import (
     pairs_needed,
 )
 from culmen.report.worth import NOTHING, Worth, worth_of_runs
+
+if TYPE_CHECKING:
+    from culmen.report.stats import Floats
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _ROUNDING = 1e-12  # tolerance for a value that should lie on a threshold of the profile
@@ -301,7 +304,7 @@ def _worth_at(found: Worth, places: Sequence[int]) -> Worth:
 
 
 def _on_scale(
-    rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any
+    rewards: MeasuredValues, scale: Scale, objective: Objective, start: Floats | None
 ) -> MeasuredValues:
     """Values on the common scale, with their draws.
 

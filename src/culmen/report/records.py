@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -311,7 +311,7 @@ def _request_from_note(
     )
 
 
-def _parse_vector(values: Any) -> Vector | None:
+def _parse_vector(values: Iterable[float] | None) -> Vector | None:
     return None if values is None else tuple(float(value) for value in values)
 
 
@@ -332,7 +332,7 @@ def _feature_ranges(bodies: Iterable[JsonObject]) -> list[tuple[float, float]]:
 
 def _mean_distance(
     parent: JsonObject, shown: list[JsonObject], scale: list[tuple[float, float]]
-) -> Any:
+) -> float | None:
     places = [_scaled_features(each["features"], scale) for each in shown if each.get("features")]
     if not places or not parent.get("features"):
         return None
@@ -567,7 +567,7 @@ class Barrier(msgspec.Struct, frozen=True):
     failures: dict[str, int]
 
 
-def barrier_from_note(body: Mapping[str, Any], evaluations: int) -> Barrier:
+def barrier_from_note(body: JsonObject, evaluations: int) -> Barrier:
     """A note `barrier` as a row; missing figures are left out."""
     rewards, advantages = (
         _parse_numbers(body.get("rewards")),
@@ -609,16 +609,16 @@ def barrier_from_note(body: Mapping[str, Any], evaluations: int) -> Barrier:
     )
 
 
-def _choice_kind(experiment: Any) -> str:
+def _choice_kind(experiment: object) -> str:
     """A choice without the number of its draw from the menu."""
     return str(experiment).partition(" (draw ")[0]
 
 
-def _parse_numbers(values: Any) -> list[float]:
+def _parse_numbers(values: Iterable[float] | None) -> list[float]:
     return [float(value) for value in values or ()]
 
 
-def share_of(times: float, among: Sequence[Any]) -> float:
+def share_of(times: float, among: Sequence[object]) -> float:
     return times / len(among)
 
 

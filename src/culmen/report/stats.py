@@ -15,11 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, comb, inf, log2, nextafter, sqrt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from culmen.core.errors import missing_extra
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    # values, and draws of them: shapes (n,) and (RESAMPLES, n)
+    _Arrays = tuple[Floats, Floats]
+    _Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 CONFIDENCE = 0.95
 NORMAL = 1.959963984540054  # quantile of the normal law that leaves 2.5 % above it
@@ -45,20 +57,25 @@ class MeasuredValues(NamedTuple):
     """
 
     values: Sample
-    draws: Any
-    ruled: Any = None
-    raw: Any = None
+    draws: Floats
+    ruled: Floats | None = None
+    raw: Floats | None = None
 
-    def take_positions(self, places: Sequence[int]) -> MeasuredValues:
+    def take_positions(self, positions: Sequence[int]) -> MeasuredValues:
         """Some of the values, by position."""
-        chosen = list(places)
-        parts = (None if each is None else each[:, chosen] for each in self[1:])
-        return MeasuredValues([self.values[place] for place in places], *parts)
+        chosen = list(positions)
+        return MeasuredValues(
+            [self.values[position] for position in chosen],
+            self.draws[:, chosen],
+            None if self.ruled is None else self.ruled[:, chosen],
+            None if self.raw is None else self.raw[:, chosen],
+        )
 
     @property
     def ruled_and_raw(self) -> tuple[MeasuredValues, MeasuredValues]:
         """The values with the draws for comparisons: ruled, and raw."""
-        ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
+        ruled = self.draws if self.ruled is None else self.ruled
+        raw = self.draws if self.raw is None else self.raw
         return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
 
 
@@ -253,7 +270,7 @@ def check_installed() -> None:
     _scipy_stats()
 
 
-def _scipy_stats() -> Any:
+def _scipy_stats() -> ModuleType:
     try:
         import scipy.stats
     except ImportError:
@@ -261,13 +278,10 @@ def _scipy_stats() -> Any:
     return scipy.stats
 
 
-def _random_generator() -> Any:
+def _random_generator() -> Generator:
     import numpy as np
 
     return np.random.default_rng(_SEED)
-
-
-_Arrays = tuple[Any, Any]  # values, and draws of them: shapes (n,) and (RESAMPLES, n)
 
 
 def _sample_arrays(given: Given) -> _Arrays:
@@ -293,7 +307,9 @@ def _sorted_samples(*samples: _Arrays) -> list[_Arrays]:
     return [(values[order], draws[:, order]) for values, draws in samples]
 
 
-def _bootstrap_estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimate:
+def _bootstrap_estimate(
+    strata: Sequence[Given], statistic: Callable[..., Floats | float]
+) -> Estimate:
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
@@ -313,28 +329,25 @@ def _bootstrap_estimate(strata: Sequence[Given], statistic: Callable[..., Any]) 
     return _interval_estimate(statistic(*drawn), value)
 
 
-def _resampled_positions(random: Any, size: int) -> Any:
+def _resampled_positions(random: Generator, size: int) -> NDArray[np.int64]:
     return random.integers(0, size, (RESAMPLES, size))
 
 
-def _interval_estimate(drawn: Any, value: float) -> Estimate:
+def _interval_estimate(drawn: Floats | float, value: float) -> Estimate:
     low, high = _draws_quantile(drawn, 1 - CONFIDENCE), _draws_quantile(drawn, 1 + CONFIDENCE)
     return Estimate(value, min(low, value), max(high, value))
 
 
-def _draws_quantile(drawn: Any, of_two: float) -> float:
+def _draws_quantile(drawn: Floats | float, of_two: float) -> float:
     """The quantile at half of `of_two` (0..2)."""
     import numpy as np
 
     return float(np.percentile(drawn, 50 * of_two))
 
 
-def _win_share(one: Any, other: Any) -> Any:
+def _win_share(one: Floats, other: Floats) -> Floats:
     """1 if `one` is larger, 0.5 for a tie, else 0."""
     return (one > other) + (one == other) / 2
-
-
-_Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 
 def _soft_wins(couples: _Couples) -> list[list[float]]:
@@ -342,31 +355,31 @@ def _soft_wins(couples: _Couples) -> list[list[float]]:
     return [list(_win_share(one[1], other[1]).mean(axis=0)) for one, other in couples]
 
 
-def _paired_shares(couples: _Couples, random: Any) -> Any:
+def _paired_shares(couples: _Couples, random: Generator | None) -> Floats:
     """Share of pairs that the first wins in every draw, of shape (RESAMPLES,).
 
     With `random`, pairs are resampled.
     """
     import numpy as np
 
-    found: list[Any] = []
+    shares: list[Floats] = []
     for couple in couples:
         one, other = _sorted_samples(*couple)
         wins = _win_share(one[1], other[1])
         if random is not None:
             wins = np.take_along_axis(wins, _resampled_positions(random, one[0].size), axis=1)
-        found.append(wins.mean(axis=1))
-    return sum(found) / len(found)
+        shares.append(wins.mean(axis=1))
+    return sum(shares[1:], shares[0]) / len(shares)
 
 
-def _all_shares(couples: _Couples, random: Any) -> Any:
+def _all_shares(couples: _Couples, random: Generator | None) -> Floats:
     """Share of all combinations of two values that the first wins, of shape (RESAMPLES,).
 
     With `random`, values are resampled.
     """
     import numpy as np
 
-    found: list[Any] = []
+    shares: list[Floats] = []
     for couple in couples:
         sides = [_sorted_samples(side)[0] for side in couple]
         drawn = [
@@ -382,11 +395,11 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
             )
             for at in range(0, RESAMPLES, step)
         ]
-        found.append(np.concatenate(parts))
-    return sum(found) / len(found)
+        shares.append(np.concatenate(parts))
+    return sum(shares[1:], shares[0]) / len(shares)
 
 
-def _joint_ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
+def _joint_ranks(sample: Sample, pair: tuple[Floats, Floats]) -> list[float]:
     """Ranks among both samples: they determine the test, and are finite."""
     order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
@@ -414,7 +427,7 @@ def _sign_flip_p_value(wins: Sequence[Sample]) -> float | None:
     )
 
 
-def _stratified_p_value(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
+def _stratified_p_value(strata: Sequence[tuple[Floats, Floats]]) -> float | None:
     """Rank-sum test by permutation within each stratum.
 
     One-sided p-values are combined by Fisher's method, and the smaller one is doubled.
@@ -430,12 +443,11 @@ def _stratified_p_value(strata: Sequence[tuple[Sample, Sample]]) -> float | None
             found.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []
     for found in sides.values():
-        whole: Any = _scipy_stats().combine_pvalues(found)
-        joined.append(float(whole.pvalue))
+        joined.append(float(_scipy_stats().combine_pvalues(found).pvalue))
     return min(1.0, 2 * min(joined))
 
 
-def _rank_sum_p_value(one: Any, other: Any, side: str) -> float:
+def _rank_sum_p_value(one: Floats, other: Floats, side: str) -> float:
     import numpy as np
 
     return float(

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from string import Template
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -434,24 +433,25 @@ def _single_run_list(run: Digest) -> JsonObject:
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
-def _bound_document(document: JsonObject, most: int) -> tuple[JsonObject, int]:
-    """The document with its longest texts cut until it has at most `most` bytes.
+def _bound_document(document: JsonObject, max_bytes: int) -> tuple[JsonObject, int]:
+    """The document with its longest texts cut until it has at most `max_bytes` bytes.
 
     The second value is the length of cut texts in characters, 0 if none was cut.
     """
-    if len(encode_document(document)) <= most:
+    if len(encode_document(document)) <= max_bytes:
         return document, 0
     shorter: JsonObject = document
     for kept in _TEXTS:
-        shorter = _map_texts(
-            msgspec.to_builtins(document), lambda text, kept=kept: _shorten_text(text, kept)
-        )
-        if len(encode_document(shorter)) <= most:
+        shorter = {
+            name: _map_texts(value, lambda text, kept=kept: _shorten_text(text, kept))
+            for name, value in msgspec.to_builtins(document).items()
+        }
+        if len(encode_document(shorter)) <= max_bytes:
             return shorter, kept
     return shorter, _TEXTS[-1]
 
 
-def _map_texts(value: Any, cut: Callable[[str], str]) -> Any:
+def _map_texts(value: object, cut: Callable[[str], str]) -> object:
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, dict):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, read_pointer
@@ -58,7 +57,7 @@ class Digest:
         self._notes: list[StrategyNote] = []
         self._open: dict[int, int] = {}
         self._read_to: dict[str, int] = {}  # last event read for each part
-        self.kept: JsonObject = {}  # data that pages have read so far
+        self._kept: dict[str, object] = {}  # data that pages have read so far
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
         self._lock = threading.Lock()
@@ -148,6 +147,13 @@ class Digest:
         if kept is None or kept[0] != state:
             kept = self._memos[name] = (state, make())
         return kept[1]
+
+    def kept_part(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
+        """Data that a page keeps and extends, made with `make` at first."""
+        part = self._kept.get(name)
+        if not isinstance(part, kind):
+            part = self._kept[name] = make()
+        return part
 
     def _read_new_events(self, part: str, read: Callable[[int, int], None]) -> None:
         """Read the new events of a part, up to `last`."""

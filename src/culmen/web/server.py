@@ -8,9 +8,8 @@ import json
 import math
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +19,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
@@ -65,7 +65,7 @@ class Dashboard:
         ]
         self.app = Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, token=self.token)],  # pyright: ignore[reportArgumentType]
+            middleware=[Middleware(Guard, token=self.token)],
             exception_handlers={CulmenError: _error_response},  # pyright: ignore[reportArgumentType]
         )
 
@@ -149,7 +149,7 @@ class Dashboard:
             lambda: perform_action(self.runs.find_path(name), what, message)
         )
 
-    async def _answer_json(self, make: Callable[[], Any]) -> Response:
+    async def _answer_json(self, make: Callable[[], object]) -> Response:
         return _json_response(await run_in_threadpool(make))
 
 
@@ -158,7 +158,7 @@ def _waiting_prompts(run: Path) -> list[str]:
     return [question.number for question in sidecar.waiting_questions(run)]
 
 
-async def _read_message(request: Request) -> Any:
+async def _read_message(request: Request) -> object:
     """The JSON of a request's body, which is never stored beyond the limit.
 
     A little more is read and dropped, so that the sender gets an answer; a larger body is not read
@@ -178,11 +178,11 @@ async def _read_message(request: Request) -> Any:
         raise UserError("the message is no JSON, or nested too deeply") from None
 
 
-def _json_response(document: Any, status: int = 200) -> Response:
+def _json_response(document: object, status: int = 200) -> Response:
     return Response(encode_document(document), status, media_type="application/json")
 
 
-def encode_document(document: Any) -> bytes:
+def encode_document(document: object) -> bytes:
     """A document as JSON; NaN and infinities become null, lone surrogates stay as escapes."""
     try:
         return msgspec.json.encode(document)
@@ -190,7 +190,7 @@ def encode_document(document: Any) -> bytes:
         return json.dumps(_finite_numbers(msgspec.to_builtins(document))).encode()
 
 
-def _finite_numbers(value: Any) -> Any:
+def _finite_numbers(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -311,7 +311,7 @@ class ChangeStream:
 # deletion.
 
 
-def perform_action(run: Path, what: str, message: Any) -> JsonObject:
+def perform_action(run: Path, what: str, message: object) -> JsonObject:
     """Perform an action on a run and return its result; raises `UserError`.
 
     stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: these
@@ -345,7 +345,7 @@ def perform_action(run: Path, what: str, message: Any) -> JsonObject:
     return {"id": sent.message.id, "taken": sent.live}
 
 
-def _write_labels(run: Path, tags: Any, remark: Any) -> JsonObject:
+def _write_labels(run: Path, tags: object, remark: object) -> JsonObject:
     if (
         not isinstance(tags, list)
         or not all(isinstance(tag, str) for tag in tags)
@@ -361,10 +361,10 @@ def _read_labels(run: Path) -> JsonObject:
     return {"tags": found.tags, "remark": found.remark}
 
 
-def _checked_parts(given: Any) -> dict[str, str]:
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
-        raise UserError("the candidate is no object of texts")
-    return {str(name): text for name, text in given.items()}
+def _checked_parts(parts: object) -> dict[str, str]:
+    if not isinstance(parts, Mapping) or not all(isinstance(text, str) for text in parts.values()):
+        raise UserError("the candidate is not an object of texts")
+    return {str(name): text for name, text in parts.items()}
 
 
 # Access control: only browsers of this machine, from the dashboard's own pages; writing also needs
@@ -372,10 +372,6 @@ def _checked_parts(given: Any) -> dict[str, str]:
 #
 # A web page elsewhere can make a browser send requests to 127.0.0.1. Such requests carry a foreign
 # `Origin`, or, after DNS rebinding, a foreign `Host`; both are refused, for all paths.
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Callable[[], Awaitable[Any]], Send], Awaitable[None]]
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 TOKEN = "x-culmen-token"
@@ -406,12 +402,10 @@ class Guard:
     Status 421 for a foreign host, 403 for a foreign origin, 401 for writing without the token.
     """
 
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
 
-    async def __call__(
-        self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Send
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -424,12 +418,12 @@ class Guard:
             await _send_refusal(send, status, why)
             return
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_raw_headers(HEADERS)]
             await send(message)
 
-        await self._app(scope, receive, guarded)
+        await self._app(scope, receive, send_guarded)
 
     def _check_request(self, method: str, headers: dict[str, str]) -> tuple[int, str]:
         host = headers.get("host", "")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import LEVELS
+from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.store import views
@@ -204,7 +203,7 @@ def _ancestor_row(step: views.Step) -> JsonObject:
 
 def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
     """Scores by case over the observations shown, in the order of first occurrence."""
-    seen: dict[str, list[Any]] = {}
+    seen: dict[str, list[Observation]] = {}
     for each in detail.observations:
         seen.setdefault(each.case, []).append(each)
     rows: list[JsonObject] = []

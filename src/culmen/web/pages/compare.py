@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import median, quantiles
-from typing import Any
 
 import msgspec
 
@@ -84,12 +83,12 @@ def _run_points(run: Digest, axis: str) -> list[JsonObject]:
     points = thin_points(progress_series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
         return points
-    reader = run.kept.setdefault("steps", RunReader(run.meta)).follow(run.run)
+    reader = run.kept_part("steps", RunReader, lambda: RunReader(run.meta)).read_new_events(run.run)
     counts = [getattr(moment, axis) for moment in reader.moments]
     return [point | {axis: counts[min(point["evaluations"], len(counts)) - 1]} for point in points]
 
 
-def _strategy_labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, str]:
     """Strategy names as labels of groups.
 
     If several groups share a name, also the settings and models that differ.
@@ -115,12 +114,12 @@ def _strategy_labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[
     return labels
 
 
-def _short_text(value: Any) -> str:
+def _short_text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> JsonObject:
+def _group_row(label: str, rows: Sequence[JsonObject], axis: str) -> JsonObject:
     scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
@@ -133,7 +132,7 @@ def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> Json
 
 
 def _quartile_bands(
-    rows: Sequence[Mapping[str, Any]], axis: str
+    rows: Sequence[JsonObject], axis: str
 ) -> list[tuple[float, float, float, float]]:
     """x, median and quartiles over the runs at equal shares of the largest spending.
 

@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
 from culmen.web.runs import Digest, TimelineSpan, thin_points
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 # A run too long to be read for a page: estimates from pieces of its journal, evenly spread over it.
 
@@ -468,7 +474,7 @@ def _binned_load(
     return {"edges": [round(float(edge), 4) for edge in edges], "kinds": series}
 
 
-def _area_before(points: Any, edges: Any) -> Any:
+def _area_before(points: Floats, edges: Floats) -> Floats:
     """For every edge, the sum of (edge - point) over the sorted points before it."""
     import numpy as np
 

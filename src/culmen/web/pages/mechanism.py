@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.observe import statements
@@ -166,7 +166,7 @@ def _field_plot(
     }
 
 
-def _text_list(value: Any) -> list[str]:
+def _text_list(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
@@ -175,14 +175,14 @@ def _natural_order(name: str) -> tuple[str, int]:
     return (head, int(number)) if number.isdigit() else (name, -1)
 
 
-def _group_name(body: Mapping[str, Any]) -> str:
+def _group_name(body: JsonObject) -> str:
     for name in _GROUPS:
         if name in body and isinstance(body[name], int | str):
             return f"{name} {body[name]}"
     return ""
 
 
-def _iter_numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_numbers(body: JsonObject) -> Iterator[tuple[str, str, float, bool]]:
     """Numbers in a note: field, name in a table of numbers, value, and True for a list.
 
     Covers numbers, lists of numbers, and those of objects one level down, except tables by
@@ -215,7 +215,7 @@ def _iter_table_numbers(name: str, value: JsonObject) -> Iterator[tuple[str, str
         )
 
 
-def _iter_list_numbers(name: str, value: list[Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_list_numbers(name: str, value: list[object]) -> Iterator[tuple[str, str, float, bool]]:
     for each in value:
         if _is_number(each):
             yield name, "", float(each), True
@@ -225,7 +225,7 @@ def _iter_list_numbers(name: str, value: list[Any]) -> Iterator[tuple[str, str, 
                     yield f"{name}[].{key}", "", float(inner), True
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.observe.figures import number_text
 from culmen.store import views
 from culmen.web.pages.mechanism import KNOWN, TELL, condition_findings
 from culmen.web.runs import Digest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _FRONT = 30
 _FITTED = 4000  # rows from which the principal components are computed
@@ -82,16 +87,24 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
     ]
 
 
+@dataclass
+class _Vectors:
+    """Embeddings of candidates by id, read up to the event `last`."""
+
+    last: int = 0
+    rows: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
 def _embedding_positions(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
     """Ids, positions, and the shares of the variance that the two components explain."""
     import numpy as np
 
-    seq, rows = run.kept.get("vectors", (0, {}))
-    for each in views.candidate_embeddings(run.run, seq):
+    vectors = run.kept_part("vectors", _Vectors, _Vectors)
+    rows = vectors.rows
+    for each in views.candidate_embeddings(run.run, vectors.last):
         table = np.frombuffer(each.data, "<f4").reshape(len(each.candidates), each.width)
         rows.update(zip(each.candidates, table, strict=True))
-        seq = each.seq
-    run.kept["vectors"] = (seq, rows)
+        vectors.last = each.seq
     if len(rows) < 3 or len({len(row) for row in rows.values()}) > 1:
         return [], [], []
     matrix = np.stack(list(rows.values())).astype(np.float64)
@@ -165,9 +178,9 @@ def _most_used_panels(run: Digest) -> list[JsonObject]:
 
 def _idea_panels(run: Digest) -> list[JsonObject]:
     """PACEvolve's pools: the ideas of every island in its newest note."""
-    newest: dict[int, list[Any]] = {}
+    newest: dict[int, list[JsonObject]] = {}
     for note in run.notes:
-        ideas: list[Any] = note.body.get("ideas") or []
+        ideas = note.body.get("ideas")
         if _is_table(ideas):
             newest[int(note.body.get("island", 0))] = ideas
     rows = [
@@ -202,7 +215,7 @@ def _other_note_panels(run: Digest) -> list[JsonObject]:
     return panels
 
 
-def _flat_fields(body: Mapping[str, Any]) -> JsonObject:
+def _flat_fields(body: JsonObject) -> JsonObject:
     """Fields with a single value, and those of objects one level down."""
     found: JsonObject = {}
     for name, value in body.items():
@@ -221,20 +234,16 @@ def _flat_fields(body: Mapping[str, Any]) -> JsonObject:
     return found
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     return number_text(value) if isinstance(value, float) else str(value)
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> TypeGuard[list[JsonObject]]:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(each, dict) for each in _first_items(value))
+        and all(isinstance(each, dict) for each in value[:5])
     )
-
-
-def _first_items(value: Sequence[Any]) -> Sequence[Any]:
-    return value[:5]
 
 
 # Grids of MAP-Elites and islands, from strategies' notes on every candidate they placed.

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -70,7 +69,7 @@ def _agent_events(run: Digest) -> list[Event]:
     )
 
 
-def _experiment_row(body: Mapping[str, Any]) -> JsonObject:
+def _experiment_row(body: JsonObject) -> JsonObject:
     names = ("n", "candidate", "path", "score", "certified", "status", "reason")
     return {name: body.get(name) for name in names}
 
@@ -96,7 +95,7 @@ def _empty_agent(agent: int) -> JsonObject:
     }
 
 
-def _add_event(run: Digest, agent: JsonObject, event: Event, data: Mapping[str, Any]) -> None:
+def _add_event(run: Digest, agent: JsonObject, event: Event, data: JsonObject) -> None:
     entry = event.entry
     step = entry.effect.partition(".")[2] or "said"
     usage = getattr(entry.result, "usage", None)
@@ -135,14 +134,14 @@ def _add_event(run: Digest, agent: JsonObject, event: Event, data: Mapping[str, 
         )
 
 
-def _step_description(body: Mapping[str, Any]) -> str:
+def _step_description(body: JsonObject) -> str:
     closing = f"while closing: {body['closing']}" if body.get("closing") else ""
     return " ".join(
         filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing))
     )
 
 
-def _step_results(result: Any, data: Mapping[str, Any]) -> JsonObject:
+def _step_results(result: object, data: JsonObject) -> JsonObject:
     """The results of a step as texts for display."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}

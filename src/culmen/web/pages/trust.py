@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -91,7 +90,7 @@ def _winner_verdict(now: RunStatus) -> JsonObject | None:
     return views.final_choice(now.path)
 
 
-def _optimism_gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
+def _optimism_gap(winner: JsonObject | None, direction: str) -> float | None:
     """Fresh score minus the search's estimate, as rewards; None without a fresh score."""
     if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
         return None
