@@ -123,8 +123,8 @@ def bench(
             where="culmen bench",
             fix=f"use one of {', '.join(SUITES)}",
         )
-    given = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **given)
+    settings = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
+    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **settings)
     check_suite(chosen)
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(baseline_levels(chosen, folder))
@@ -179,7 +179,7 @@ def suite_settings(
     """The fields of a `Suite` that the command line names; UserError for illegal values."""
     from culmen.core.usage import Budget
 
-    given = {
+    settings = {
         "tasks": _parse_names(tasks),
         "strategies": _parse_names(strategies),
         "seeds": None if seeds is None else tuple(range(seeds)),
@@ -190,7 +190,7 @@ def suite_settings(
     return {
         "model": model,
         "timed": not untimed,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in settings.items() if value is not None},
     }
 
 
@@ -200,10 +200,10 @@ def _parse_names(text: str | None) -> tuple[str, ...] | None:
         return None
     from culmen.strategies.catalog import split_top_level
 
-    found = tuple(dict.fromkeys(split_top_level(text)))
-    if not found:
+    names = tuple(dict.fromkeys(split_top_level(text)))
+    if not names:
         raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
-    return found
+    return names
 
 
 def check_suite(suite: Suite) -> None:
@@ -258,31 +258,31 @@ def score_together(
     """
     from culmen.run.score import plan_runs_by_task, score_runs
 
-    found: list[JsonObject] = []
-    for made in plan_runs_by_task(runs, repeats=repeats, budget=budget):
-        plan = made.plan
+    documents: list[JsonObject] = []
+    for planned in plan_runs_by_task(runs, repeats=repeats, budget=budget):
+        plan = planned.plan
         where = f"{count_text(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
         times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"
         what = (
             f"{plan.task.name}: {count_text(len(plan.candidates), 'program')} on {where}, {times}"
         )
         _print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
-        done = score_runs(made, budget, told=_progress_printer(screen))
+        done = score_runs(planned, budget, told=_progress_printer(screen))
         if done.left:
             again = f"{count_text(done.left, 'evaluation')} left; the same command goes on"
             _print_progress(screen, f"{plan.task.name}: {again}")
-        if done.isolation not in ("", made.meta.isolation):
+        if done.isolation not in ("", planned.meta.isolation):
             _print_progress(
                 screen,
                 f"{plan.task.name}: scored at isolation {done.isolation}, its runs at "
-                f"{made.meta.isolation}",
+                f"{planned.meta.isolation}",
             )
         split = {
             "split": plan.split,
             "cases": len(plan.cases) if plan.split else 0,
             "repeats": plan.repeats,
         }
-        found.append(
+        documents.append(
             {
                 "task": plan.task.name,
                 "programs": len(plan.candidates),
@@ -290,7 +290,7 @@ def score_together(
                 **msgspec.to_builtins(done),
             }
         )
-    return found
+    return documents
 
 
 def _score_by_itself(
@@ -323,11 +323,11 @@ def _print_progress(screen: Screen, text: str) -> None:
 def _progress_printer(screen: Screen) -> Callable[[int, int], None]:
     """A callback that prints progress at every tenth."""
 
-    def told(done: int, of: int) -> None:
+    def print_tenth(done: int, of: int) -> None:
         if done == of or done * 10 // of > (done - 1) * 10 // of:
             _print_progress(screen, f"[{done}/{of}]")
 
-    return told
+    return print_tenth
 
 
 def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:

@@ -48,10 +48,10 @@ def track(
     """Copy an existing run to trackers; a run that still goes on is followed to its end."""
     from culmen.observe.tracker_backends import parse_trackers
 
-    path, told = find_run(run), dict[str, int]()
+    path, counts = find_run(run), dict[str, int]()
     for tracking in parse_trackers(to):
         try:
-            told[tracking.name] = tracking.send_journal(path)
+            counts[tracking.name] = tracking.send_journal(path)
         except CulmenError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
@@ -59,10 +59,10 @@ def track(
             raise UserError(
                 what, where=str(path), fix="see docs/tracking: culmen docs tracking"
             ) from None
-    data = {"run": path.name, "evaluations": told}
+    data = {"run": path.name, "evaluations": counts}
 
     def show(screen: Screen) -> None:
-        for name, many in told.items():
+        for name, many in counts.items():
             screen.print_line(f"{name}: {count_text(many, 'evaluation')}")
 
     return Answer(data, show)
@@ -180,17 +180,21 @@ def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event
 
 def _replay_differences(search: Search, end: JsonObject) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
-    found: list[str] = []
+    differences: list[str] = []
     verdict, reason = search.result_so_far, str(end.get("reason", ""))
     # as the journal has it
     winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
     if not search.is_done:
-        found.append("the journal says the run finished, the replay does not come to an end")
+        differences.append("the journal says the run finished, the replay does not come to an end")
     if winner != end.get("winner"):
-        found.append(f"the final choice differs: journal {end.get('winner')}, replay {winner}")
+        differences.append(
+            f"the final choice differs: journal {end.get('winner')}, replay {winner}"
+        )
     if search.reason != reason:
-        found.append(f"the reason it ended differs: journal '{reason}', replay '{search.reason}'")
-    return found
+        differences.append(
+            f"the reason it ended differs: journal '{reason}', replay '{search.reason}'"
+        )
+    return differences
 
 
 def _show_replay(screen: Screen, data: JsonObject) -> None:
@@ -271,23 +275,23 @@ def archive(
             where="culmen archive",
             fix="leave --remove and --unfinished",
         )
-    made: list[Archived] = []
+    archives: list[Archived] = []
     for name in run:
-        made.append(
+        archives.append(
             _unpack_run(name, out, len(run) > 1)
             if restore
             else _pack_run(name, out, run, remove, unfinished)
         )
 
     def show(screen: Screen) -> None:
-        for one in made:
-            gone = "; the run was deleted" if one.removed else ""
+        for archived in archives:
+            gone = "; the run was deleted" if archived.removed else ""
             screen.print_line(
-                f"{one.file}: {one.events:,} events, {_size_text(one.before)} -> "
-                f"{_size_text(one.after)}{gone}"
+                f"{archived.file}: {archived.events:,} events, {_size_text(archived.before)} -> "
+                f"{_size_text(archived.after)}{gone}"
             )
 
-    return Answer({"archives": made}, show)
+    return Answer({"archives": archives}, show)
 
 
 def _pack_run(
@@ -423,19 +427,19 @@ def pool_merge(
     )
 
 
-def _save_pool(made: Pool, out: Path) -> Answer:
+def _save_pool(pool: Pool, out: Path) -> Answer:
     from culmen.run import pools
 
-    pools.save_pool(made, out)
+    pools.save_pool(pool, out)
     data = {
         "out": str(out),
-        "task": made.task,
-        "candidates": len(made.members),
-        "licence": made.licence,
+        "task": pool.task,
+        "candidates": len(pool.members),
+        "licence": pool.licence,
     }
 
     def show(screen: Screen) -> None:
-        screen.print_line(f"wrote {count_text(len(made.members), 'candidate')} to {out}")
+        screen.print_line(f"wrote {count_text(len(pool.members), 'candidate')} to {out}")
         screen.print_next_steps((f"culmen pool show {out}", "look at it"))
 
     return Answer(data, show)
@@ -559,21 +563,23 @@ def db_copy(
     from culmen.store import transfer
 
     chosen = transfer.runs_to_copy(source, find_run)
-    places = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
-    made = [transfer.copy_run(run, to) for run, to in zip(chosen, places)]
+    targets = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
+    copies = [transfer.copy_run(run, to) for run, to in zip(chosen, targets)]
     data = {
-        "copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]
+        "copied": [
+            {"from": copy.source, "to": copy.target, "tables": copy.tables} for copy in copies
+        ]
     }
 
     def show(screen: Screen) -> None:
-        for one in made:
-            rows = sum(table.rows for table in one.tables.values())
-            events = count_text(one.tables["event"].rows, "event")
+        for copy in copies:
+            rows = sum(table.rows for table in copy.tables.values())
+            events = count_text(copy.tables["event"].rows, "event")
             screen.print_line(
-                f"{one.source} -> {one.target}: {events}, {count_text(rows, 'row')}; counts and "
+                f"{copy.source} -> {copy.target}: {events}, {count_text(rows, 'row')}; counts and "
                 "hashes are the same"
             )
-        if not made:
+        if not copies:
             screen.print_line("no runs there")
 
     return Answer(msgspec.to_builtins(data), show)

@@ -165,14 +165,14 @@ def _cost_text(seconds: float, price: float) -> str:
 
 def _equals_verdict(equals: EqualsReport) -> tuple[str, str]:
     """The outcome of comparisons of equals, and its style."""
-    made = (
+    comparisons = (
         f"{equals.claims} of {count_text(equals.comparisons, 'comparison')} of the initial program"
     )
     margin = "" if equals.margin is None else f"; median margin {number_text(equals.margin)}"
     if equals.is_suspect:
         return (
-            f"{made} with itself found a difference, one in twenty is luck: evaluations are not "
-            f"independent of one another{margin}",
+            f"{comparisons} with itself found a difference, one in twenty is luck: "
+            f"evaluations are not independent of one another{margin}",
             "bold red",
         )
-    return f"{made} with itself found a difference: as few as luck explains{margin}", "green"
+    return f"{comparisons} with itself found a difference: as few as luck explains{margin}", "green"

@@ -54,7 +54,7 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
     series = [_best_series(record, axis) for record in records]
     rows: Rows = []
     for x in _axis_marks(
-        [each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")
+        [each[-1][0] for each in series if each], steps, integers=axis not in ("dollars", "seconds")
     ):
         seen = [_value_at(each, x) for each in series]
         rows.append(
@@ -78,7 +78,7 @@ def coverage_table(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> 
     if not having:
         return Table(name, title, skipped="this strategy keeps no grid of cells")
     rows: Rows = []
-    for mark in _axis_marks([record.evaluations for record in having], snapshots, whole=True):
+    for mark in _axis_marks([record.evaluations for record in having], snapshots, integers=True):
         states = [_island_states(record.filled, mark) for record in having]
         known = [state for state in states if state]
         cells = [float(sum(each.cells for each in state)) for state in known]
@@ -101,7 +101,7 @@ def width_table(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
     if not having:
         return Table(name, title, skipped=_NO_WIDTH)
     rows: Rows = []
-    for mark in _axis_marks([record.evaluations for record in having], steps, whole=True):
+    for mark in _axis_marks([record.evaluations for record in having], steps, integers=True):
         means = [mean_of_known(_widths_in_force(record, mark).values()) for record in having]
         known = sum(value is not None for value in means)
         rows.append({"evaluations": mark, **quartile_columns("k", means), "runs": known})
@@ -152,20 +152,20 @@ def _best_series(record: Moving, axis: Axis) -> Series:
     ]
 
 
-def _axis_marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
+def _axis_marks(ends: Sequence[float], count: int, integers: bool) -> list[float]:
     """`count` equal shares of the largest end.
 
-    With `whole`, they are positive whole numbers without repeats.
+    With `integers`, they are positive whole numbers without repeats.
     """
     end = max(ends, default=0)
     marks = [end * step / count for step in range(1, count + 1)]
-    return sorted({max(1, round(mark)) for mark in marks}) if whole else marks
+    return sorted({max(1, round(mark)) for mark in marks}) if integers else marks
 
 
 def _value_at(series: Series, x: float) -> float | None:
     """The last value at or before x; None before the first."""
-    place = bisect_right(series, x, key=lambda pair: pair[0])
-    return series[place - 1][1] if place else None
+    count = bisect_right(series, x, key=lambda pair: pair[0])
+    return series[count - 1][1] if count else None
 
 
 def _island_states(filled: Sequence[Filled], mark: float) -> list[Filled]:
@@ -283,10 +283,10 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     `all`.
     """
     name, title = "top_m", "had only the first m candidates of a request been kept"
-    found, why = _requests_of_width(records, k)
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     tiered = [_requests_by_tier(asks) for asks in runs]
     rows: Rows = []
     for tier in (EVERY, *range(1, TIERS + 1)):
@@ -307,10 +307,10 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
     distance from the parent's cell, in cells.
     """
     name, title = "rank_profile", "candidates by their place in the reply"
-    found, why = _requests_of_width(records, k)
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
     return Table(
         name,
@@ -329,10 +329,10 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
         "rank_groups",
         "candidates at the head, in the middle and at the tail of the reply",
     )
-    found, why = _requests_of_width(records, k)
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     edge = max(1, round(2 * width / 7))
     parts = (
         range(1, edge + 1),
@@ -400,14 +400,14 @@ def _requests_of_width(
     """
     usable = [[ask for ask in record.asks if ask.parent is not None] for record in records]
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
-    found = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
+    requests = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
     if not any(record.asks for record in records):
         return (0, []), "the journal holds no requests for candidates that tell what came of them"
     if width < 2 and k is None:
         return (0, []), "every request asked for one candidate; this needs several in one reply"
-    if not found:
+    if not requests:
         return (0, []), f"no request asked for {width} candidates with a parent that had a score"
-    return (width, found), ""
+    return (width, requests), ""
 
 
 def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
@@ -456,16 +456,20 @@ def _profile_rows(
 ) -> Rows:
     rows: Rows = []
     for name, ranks in groups:
-        told = [
+        statistics = [
             _candidate_statistics(pairs)
             for asks in runs
             if (pairs := list(_pairs_at_ranks(asks, ranks)))
         ]
         row: JsonObject = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
-            row |= quartile_columns(column, (each[column] for each in told))
+            row |= quartile_columns(column, (each[column] for each in statistics))
         rows.append(
-            {**row, "candidates": sum(int(each["count"] or 0) for each in told), "runs": len(told)}
+            {
+                **row,
+                "candidates": sum(int(each["count"] or 0) for each in statistics),
+                "runs": len(statistics),
+            }
         )
     return rows
 
@@ -504,7 +508,7 @@ def _cell_distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None
 
 def _novelty_notes(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     """Rank correlation of distance and gain over valid candidates (Figure 5, last panel)."""
-    told: list[float | None] = []
+    correlations: list[float | None] = []
     for asks in runs:
         pairs = [
             (far, gain)
@@ -513,8 +517,10 @@ def _novelty_notes(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...
             if (far := _cell_distance(ask, child)) is not None
             and (gain := ask.gain(child)) is not None
         ]
-        told.append(rank_correlation([far for far, _ in pairs], [gain for _, gain in pairs]))
-    figures = quartile_columns("r", told)
+        correlations.append(
+            rank_correlation([far for far, _ in pairs], [gain for _, gain in pairs])
+        )
+    figures = quartile_columns("r", correlations)
     if figures["r"] is None:
         return ()
     return (
@@ -534,14 +540,14 @@ def training_table(runs: Sequence[Sequence[Barrier]]) -> Table:
         dict.fromkeys(key for barriers in having for each in barriers for key in each.measures)
     )
     rows: Rows = []
-    for place in range(max(map(len, having))):
-        there = [barriers[place] for barriers in having if len(barriers) > place]
-        row: JsonObject = {"barrier": place + 1, "runs": len(there)}
-        row |= quartile_columns("evaluations", [each.evaluations for each in there])
-        row["skipped"] = share_of(sum(bool(each.skip) for each in there), there)
-        row["alarmed"] = share_of(sum(bool(each.alarms) for each in there), there)
+    for number in range(max(map(len, having))):
+        reached = [barriers[number] for barriers in having if len(barriers) > number]
+        row: JsonObject = {"barrier": number + 1, "runs": len(reached)}
+        row |= quartile_columns("evaluations", [each.evaluations for each in reached])
+        row["skipped"] = share_of(sum(bool(each.skip) for each in reached), reached)
+        row["alarmed"] = share_of(sum(bool(each.alarms) for each in reached), reached)
         for measure in measures:
-            row |= quartile_columns(measure, [each.measures.get(measure) for each in there])
+            row |= quartile_columns(measure, [each.measures.get(measure) for each in reached])
         rows.append(row)
     return Table("training", "training of the advisor against barriers", rows)
 

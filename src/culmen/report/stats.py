@@ -114,7 +114,7 @@ class Improvement(msgspec.Struct, frozen=True):
 def mean_estimate(strata: Sequence[Given]) -> Estimate:
     """Mean over strata of the means within them."""
     return _bootstrap_estimate(
-        strata, lambda *given: sum(each.mean(axis=-1) for each in given) / len(given)
+        strata, lambda *values: sum(each.mean(axis=-1) for each in values) / len(values)
     )
 
 
@@ -123,7 +123,7 @@ def median_estimate(strata: Sequence[Given]) -> Estimate:
     import numpy as np
 
     return _bootstrap_estimate(
-        strata, lambda *given: np.median(np.concatenate(given, axis=-1), axis=-1)
+        strata, lambda *values: np.median(np.concatenate(values, axis=-1), axis=-1)
     )
 
 
@@ -136,7 +136,7 @@ def iqm_estimate(strata: Sequence[Given]) -> Estimate:
 
     return _bootstrap_estimate(
         strata,
-        lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1),
+        lambda *values: _scipy_stats().trim_mean(np.concatenate(values, axis=-1), _CUT, axis=-1),
     )
 
 
@@ -172,9 +172,9 @@ def estimate_improvement(strata: Sequence[tuple[Given, Given]], paired: bool) ->
     )
     low, high = wilson_interval(value, pairs)
     for each in (couples, raw):
-        whole = shares(each, None)
-        if p is not None and whole.min() < whole.max():
-            p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
+        share = shares(each, None)
+        if p is not None and share.min() < share.max():
+            p = max(p, min(1.0, 2 * float(min((share <= 0.5).mean(), (share >= 0.5).mean()))))
         drawn = shares(each, _random_generator())
         low, high = (
             min(low, _draws_quantile(drawn, 1 - CONFIDENCE)),
@@ -183,8 +183,8 @@ def estimate_improvement(strata: Sequence[tuple[Given, Given]], paired: bool) ->
     return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
 
 
-def _comparison_draws(given: Given, number: int) -> Given:
-    return given.ruled_and_raw[number] if isinstance(given, MeasuredValues) else given
+def _comparison_draws(sample: Given, number: int) -> Given:
+    return sample.ruled_and_raw[number] if isinstance(sample, MeasuredValues) else sample
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
@@ -199,13 +199,13 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 def holm_correction(p: Sequence[float | None]) -> list[float | None]:
     """Holm's correction of p-values for their number; None stays and is not counted."""
-    known = sorted((value, place) for place, value in enumerate(p) if value is not None)
-    found: list[float | None] = [None] * len(p)
+    known = sorted((value, index) for index, value in enumerate(p) if value is not None)
+    corrected: list[float | None] = [None] * len(p)
     highest = 0.0
-    for step, (value, place) in enumerate(known):
+    for step, (value, index) in enumerate(known):
         highest = max(highest, min(1.0, value * (len(known) - step)))
-        found[place] = highest
-    return found
+        corrected[index] = highest
+    return corrected
 
 
 def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
@@ -284,19 +284,19 @@ def _random_generator() -> Generator:
     return np.random.default_rng(_SEED)
 
 
-def _sample_arrays(given: Given) -> _Arrays:
+def _sample_arrays(sample: Given) -> _Arrays:
     """Values and their draws as arrays; without errors all draws are equal.
 
     Raises `ValueError` for an empty sample.
     """
     import numpy as np
 
-    values = np.asarray(given.values if isinstance(given, MeasuredValues) else given, float)
+    values = np.asarray(sample.values if isinstance(sample, MeasuredValues) else sample, float)
     if not values.size:
         raise ValueError("an empty sample")
-    if not isinstance(given, MeasuredValues):
+    if not isinstance(sample, MeasuredValues):
         return values, np.broadcast_to(values, (RESAMPLES, values.size))
-    return values, given.draws
+    return values, sample.draws
 
 
 def _sorted_samples(*samples: _Arrays) -> list[_Arrays]:
@@ -317,14 +317,14 @@ def _bootstrap_estimate(
         len(each.values if isinstance(each, MeasuredValues) else each) for each in strata
     ):
         return Estimate()
-    given = [_sorted_samples(_sample_arrays(each))[0] for each in strata]
-    value = float(statistic(*(values for values, _ in given)))
-    if min(values.size for values, _ in given) < 2:
+    samples = [_sorted_samples(_sample_arrays(each))[0] for each in strata]
+    value = float(statistic(*(values for values, _ in samples)))
+    if min(values.size for values, _ in samples) < 2:
         return Estimate(value)
     random = _random_generator()
     drawn = [
         np.take_along_axis(draws, _resampled_positions(random, values.size), axis=1)
-        for values, draws in given
+        for values, draws in samples
     ]
     return _interval_estimate(statistic(*drawn), value)
 
@@ -401,7 +401,7 @@ def _all_shares(couples: _Couples, random: Generator | None) -> Floats:
 
 def _joint_ranks(sample: Sample, pair: tuple[Floats, Floats]) -> list[float]:
     """Ranks among both samples: they determine the test, and are finite."""
-    order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
+    order = {value: float(rank) for rank, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
 
 
@@ -416,7 +416,7 @@ def _sign_flip_p_value(wins: Sequence[Sample]) -> float | None:
         _scipy_stats()
         .permutation_test(
             (signs,),
-            lambda given, axis: given.sum(axis=axis),
+            lambda values, axis: values.sum(axis=axis),
             permutation_type="samples",
             vectorized=True,
             n_resamples=PERMUTATIONS,
@@ -439,11 +439,11 @@ def _stratified_p_value(strata: Sequence[tuple[Floats, Floats]]) -> float | None
         ranks = _scipy_stats().rankdata(
             [*_joint_ranks(sorted(one), (one, other)), *_joint_ranks(sorted(other), (one, other))]
         )
-        for side, found in sides.items():
-            found.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
+        for side, p_values in sides.items():
+            p_values.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []
-    for found in sides.values():
-        joined.append(float(_scipy_stats().combine_pvalues(found).pvalue))
+    for p_values in sides.values():
+        joined.append(float(_scipy_stats().combine_pvalues(p_values).pvalue))
     return min(1.0, 2 * min(joined))
 
 

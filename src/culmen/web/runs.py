@@ -128,8 +128,8 @@ class Digest:
     def spent_at(self, seq: int) -> Usage:
         """Cost of model calls and other effects up to event `seq`."""
         costs = self.costs
-        place = bisect_right(costs, seq, key=lambda cost: cost[0])
-        return costs[place - 1][1] if place else Usage()
+        count = bisect_right(costs, seq, key=lambda cost: cost[0])
+        return costs[count - 1][1] if count else Usage()
 
     def evaluations_at(self, seq: int) -> int:
         """Number of evaluations up to event `seq`."""
@@ -199,9 +199,9 @@ class Digest:
                 self._end_span(key, mark.elapsed, "abandoned")
 
     def _end_span(self, key: int, elapsed: float, outcome: str) -> None:
-        place = self._open.pop(key, None)
-        if place is not None:
-            self._spans[place] = self._spans[place]._replace(end=elapsed, outcome=outcome)
+        index = self._open.pop(key, None)
+        if index is not None:
+            self._spans[index] = self._spans[index]._replace(end=elapsed, outcome=outcome)
 
 
 # The runs that a dashboard shows: one, or those of a folder.
@@ -291,10 +291,10 @@ class RunCatalog:
         deeper = (
             self.folder.is_dir() and read_pointer(self.folder) is None
         )  # a database lists its runs
-        found = {*run_folders(self.folder), *_runs_below(self.folder, _BELOW if deeper else 0)}
+        runs = {*run_folders(self.folder), *_runs_below(self.folder, _BELOW if deeper else 0)}
         inside = {
             path: path.relative_to(self.folder) if self.folder in path.parents else path
-            for path in found
+            for path in runs
         }
         named = {
             _JOIN.join(short.parts) if path != short else path.name: path
@@ -336,14 +336,14 @@ def _runs_below(folder: Path, deep: int) -> Iterator[Path]:
         inside: list[Path] = []
         for each in level:
             with os.scandir(each) as entries:
-                found = [
+                folders = [
                     Path(e.path)
                     for e in entries
                     if e.is_dir(follow_symlinks=False) and e.name[0] != "."
                 ]
-            seen += len(found)
-            yield from (path for path in found if has_run(path))
-            inside += [path for path in found if not has_run(path)]
+            seen += len(folders)
+            yield from (path for path in folders if has_run(path))
+            inside += [path for path in folders if not has_run(path)]
             if seen > _SEEN:
                 return
         level = inside
@@ -363,24 +363,24 @@ def change_signature(run: Path) -> object:
 # Series short enough to draw.
 
 
-def thin_points(points: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the points, evenly spread, the first and the last among them."""
-    if len(points) <= most:
+def thin_points(points: Sequence[T], max_points: int) -> list[T]:
+    """At most `max_points` of the points, evenly spread, the first and the last among them."""
+    if len(points) <= max_points:
         return list(points)
-    step = (len(points) - 1) / (most - 1)
-    return [points[round(place * step)] for place in range(most)]
+    step = (len(points) - 1) / (max_points - 1)
+    return [points[round(number * step)] for number in range(max_points)]
 
 
 def thin_with_extremes(
-    points: Sequence[tuple[float, float]], most: int
+    points: Sequence[tuple[float, float]], max_points: int
 ) -> list[tuple[float, float]]:
-    """At most `most` points of a series in order of x, keeping its lows and highs.
+    """At most `max_points` points of a series in order of x, keeping its lows and highs.
 
     Two points for each bucket.
     """
-    if len(points) <= most:
+    if len(points) <= max_points:
         return list(points)
-    size = -(-len(points) // (most // 2))
+    size = -(-len(points) // (max_points // 2))
     kept: list[tuple[float, float]] = []
     for start in range(0, len(points), size):
         inside = points[start : start + size]

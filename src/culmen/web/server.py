@@ -199,10 +199,10 @@ def _finite_numbers(value: object) -> object:
 
 
 def _error_response(request: Request, error: CulmenError) -> Response:
-    told = {"what": str(error), "where": "", "next": ""}
+    document = {"what": str(error), "where": "", "next": ""}
     if isinstance(error, UserError):
-        told = {"what": error.what, "where": error.where, "next": error.fix}
-    return _json_response({"error": told}, 404 if "there is no" in told["what"] else 400)
+        document = {"what": error.what, "where": error.where, "next": error.fix}
+    return _json_response({"error": document}, 404 if "there is no" in document["what"] else 400)
 
 
 def bind_port(port: int) -> socket.socket:
@@ -210,18 +210,18 @@ def bind_port(port: int) -> socket.socket:
 
     Raises `UserError` if the port cannot be used.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(("127.0.0.1", port))
+        listening.bind(("127.0.0.1", port))
     except OSError as error:
-        found.close()
+        listening.close()
         raise UserError(
             f"port {port} cannot be used: {error.strerror}",
             where="--port",
             fix="another port, or 0 for any",
         ) from None
-    return found
+    return listening
 
 
 def serve_dashboard(
@@ -258,13 +258,15 @@ _BEAT = 15.0  # seconds of silence after which a comment shows that the connecti
 class ChangeStream:
     """Watcher that sends changes to its listeners.
 
-    It runs while there are listeners: `look` returns a value that changes with the watched object,
-    `tell` the data to send after a change. Both are called on a thread, so that a slow disk does
-    not block the server.
+    It runs while there are listeners: `read_state` returns a value that changes with the watched
+    object, `read_data` the data to send after a change. Both are called on a thread, so that a slow
+    disk does not block the server.
     """
 
-    def __init__(self, look: Callable[[], object], tell: Callable[[], JsonObject]) -> None:
-        self._look, self._tell = look, tell
+    def __init__(
+        self, read_state: Callable[[], object], read_data: Callable[[], JsonObject]
+    ) -> None:
+        self._read_state, self._read_data = read_state, read_data
         self._listeners: set[asyncio.Queue[str]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -290,10 +292,10 @@ class ChangeStream:
             self._listeners.discard(queue)
 
     async def _watch_changes(self) -> None:
-        seen = await asyncio.to_thread(self._look)
+        seen = await asyncio.to_thread(self._read_state)
         while self._listeners:
             await asyncio.sleep(INTERVAL)
-            now = await asyncio.to_thread(self._look)
+            now = await asyncio.to_thread(self._read_state)
             if now == seen:
                 continue
             seen = now
@@ -304,7 +306,7 @@ class ChangeStream:
                 queue.put_nowait(event)
 
     async def _format_event(self) -> str:
-        return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
+        return f"data: {json.dumps(await asyncio.to_thread(self._read_data))}\n\n"
 
 
 # Actions from the dashboard: the messages of `culmen stop` and `culmen tell`, labels, archiving,
@@ -357,8 +359,8 @@ def _write_labels(run: Path, tags: object, remark: object) -> JsonObject:
 
 
 def _read_labels(run: Path) -> JsonObject:
-    found = sidecar.read_labels(run)
-    return {"tags": found.tags, "remark": found.remark}
+    labels = sidecar.read_labels(run)
+    return {"tags": labels.tags, "remark": labels.remark}
 
 
 def _checked_parts(parts: object) -> dict[str, str]:

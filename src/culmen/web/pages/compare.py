@@ -30,7 +30,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
     the document of `culmen compare` over the finished runs; None for fewer than two.
     """
-    axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
+    axis = next((axis_rows for axis_rows in AXES if axis_rows == params.get("x")), _AXES[0])
     rows = [_run_row(run.refresh(), axis) for run in runs]
     groups: dict[str, list[JsonObject]] = {}
     for row in rows:
@@ -41,7 +41,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
     return {
         "axis": axis,
         "runs": rows,
-        "groups": [_group_row(labels[key], each, axis) for key, each in groups.items()],
+        "groups": [_group_row(labels[key], axis_rows, axis) for key, axis_rows in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
         **_statistics_fields(runs),
@@ -107,10 +107,10 @@ def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, st
             for n in facts
             if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
         ]
-        told = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
+        difference = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
         tasks = {r["task"] for r in firsts.values()}
         name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
-        labels[key] = f"{name} ({told})" if told else name
+        labels[key] = f"{name} ({difference})" if difference else name
     return labels
 
 
@@ -146,9 +146,9 @@ def _quartile_bands(
     end = max((curve[-1][0] for curve in curves), default=0)
     if not end or len(curves) < 2:
         return []
-    found: list[tuple[float, float, float, float]] = []
-    for place in range(1, _POINTS + 1):
-        x = end * place / _POINTS
+    bands: list[tuple[float, float, float, float]] = []
+    for step in range(1, _POINTS + 1):
+        x = end * step / _POINTS
         values = [
             curve[at - 1][1]
             for curve in curves
@@ -156,10 +156,10 @@ def _quartile_bands(
         ]
         if len(values) == len(curves):
             low, middle, high = quantiles(values, n=4, method="inclusive")
-            found.append(
+            bands.append(
                 (x, middle, low, high) if len(curves) >= _BAND else (x, middle, middle, middle)
             )
-    return found
+    return bands
 
 
 # Statistics of the strategies on the Compare page: the document of `culmen compare`.

@@ -61,10 +61,10 @@ def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 
 def _agent_events(run: Digest) -> list[Event]:
     """Events of agents and of their models, in order."""
-    found = views.effect_results(run.run, "session.")
-    said = views.effect_results(run.run, "write") if found else []
+    session_events = views.effect_results(run.run, "session.")
+    replies = views.effect_results(run.run, "write") if session_events else []
     return sorted(
-        [*found, *(event for event in said if event.entry.body.get("role") == "agent")],
+        [*session_events, *(event for event in replies if event.entry.body.get("role") == "agent")],
         key=lambda each: each.seq,
     )
 
@@ -158,8 +158,8 @@ def _step_results(result: object, data: JsonObject) -> JsonObject:
     }
 
 
-def _cut_text(text: str, most: int = _TEXT) -> str:
-    return text if len(text) <= most else text[:most] + "\n..."
+def _cut_text(text: str, max_characters: int = _TEXT) -> str:
+    return text if len(text) <= max_characters else text[:max_characters] + "\n..."
 
 
 def _commit_diff(run: Path, commit: str) -> str:
@@ -187,7 +187,7 @@ def _commit_diff(run: Path, commit: str) -> str:
         "LC_ALL": "C",
     }
     try:
-        made = subprocess.run(
+        shown = subprocess.run(
             [*command, "--no-ext-diff", "--no-textconv", commit, "--"],
             env=environment,
             check=False,
@@ -197,8 +197,8 @@ def _commit_diff(run: Path, commit: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (
-        _cut_text(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
-        if made.returncode == 0
+        _cut_text(shown.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
+        if shown.returncode == 0
         else ""
     )
 
