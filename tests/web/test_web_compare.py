@@ -118,4 +118,4 @@ def test_runs_that_cannot_be_read_are_named_with_why(tmp_path: Path, tab: Tab):
     assert page.locator("main td a").count() == 0
     page = tab.open(own, "/compare")
     text = page.locator("main").inner_text()
-    assert "Left out, for it cannot be read: junk (the journal is damaged" in text and "no runs to compare" in text
+    assert "Left out, because it cannot be read: junk (the journal is damaged" in text and "no runs to compare" in text

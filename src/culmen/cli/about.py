@@ -70,7 +70,10 @@ def templates(
     screen: Screen,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them."),
+        typer.Argument(
+            metavar="DIR",
+            help="Write the templates into this folder, to be edited. Default: list them.",
+        ),
     ] = None,
 ) -> Answer:
     """List the prompt templates and their slots, or write them to a folder.
@@ -118,7 +121,8 @@ def doctor(
     attack: Annotated[
         bool,
         typer.Option(
-            "--attack", help="Run hostile programs at the level in force: who wins, who is held."
+            "--attack",
+            help="Run hostile programs at the isolation level in force; list which ones win.",
         ),
     ] = False,
     image: Annotated[
@@ -128,7 +132,7 @@ def doctor(
         ),
     ] = None,
 ) -> Answer:
-    """Show isolation (found by trying), API keys by name, extras and coding agents here."""
+    """Show this machine's isolation (tested), API keys by name, extras and coding agents."""
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:

@@ -23,9 +23,9 @@ PORT = 8640
 
 
 def watch(screen: Screen, run: Run = None) -> Answer:
-    """Follow a run that another process makes, as its own terminal shows it.
+    """Follow a run of another process, as in its own terminal.
 
-    Ends with the run. Ctrl-C ends the watching and leaves the run alone.
+    Ends with the run. Ctrl-C ends the display; the run goes on.
     """
     from culmen.cli import pages
     from culmen.cli.search import make_display
@@ -66,7 +66,7 @@ def ui(
 ) -> Answer:
     """Show runs in a browser, live: scores, candidates, lineage, memory, calls, trust.
 
-    Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a
+    Serves on 127.0.0.1 until Ctrl-C. The printed address contains the token needed to stop a
     run or to send it messages.
     """
     from culmen.strategies.catalog import NAMES
@@ -124,7 +124,8 @@ def stop(
     screen: Screen,
     run: Run = None,
     pause: Annotated[
-        bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")
+        bool,
+        typer.Option("--pause", help="End the process as Ctrl-C does; the run can be resumed."),
     ] = False,
 ) -> Answer:
     """End a running search now and make the final choice from its candidates."""

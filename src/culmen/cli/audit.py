@@ -274,7 +274,7 @@ def _audit_summary(report: AuditReport) -> str:
         if doubts:
             return (
                 f"Inconclusive: {'; '.join(doubts)}. None of {tried} attacks paid{more}, which "
-                "says little."
+                "proves little."
             )
         return f"None of {tried} attacks paid{more}."
     certified = f", {false} of them certified" if report.honest.certified is not None else ""
@@ -341,7 +341,7 @@ def find_signs(path: Path) -> list[AuditedSign]:
         )
     meta = views.run_meta(path)
     for each in views.score_changes(path) if meta.task.deterministic else ():
-        text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
+        text = f"{each.count} identical evaluations scored {each.low!r} to {each.high!r}"
         _add_sign(by_place, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
     admissions = _admission_signs(path)
     for each in admissions:
@@ -431,7 +431,7 @@ def _lucky_winner_signs(path: Path) -> Iterable[AuditedSign]:
         return
     fresh, search = float(winner["score"]), float(winner["search_score"])
     if objective.reward(search) - objective.reward(fresh) > 3 * float(winner["se"]):
-        text = f"the search saw {search:.6g}, {winner['count']} fresh evaluations {fresh:.6g}"
+        text = f"search {search:.6g}, {winner['count']} fresh evaluations {fresh:.6g}"
         yield AuditedSign("lucky", "", False, str(winner["id"]), text, score=search)
 
 
@@ -473,7 +473,7 @@ def _show_run(screen: Screen, now: RunStatus, signs: Sequence[AuditedSign], path
     screen.print_line()
     if not grave:
         screen.print_line(
-            "No grave signs. That is no proof of honest scores: culmen docs security.",
+            "No grave signs. This does not prove that scores are honest: culmen docs security.",
             style="green",
         )
     run = run_name(path)

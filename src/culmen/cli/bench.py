@@ -40,14 +40,14 @@ RunModel = Annotated[str, typer.Option(help="Model of each run.")]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
 RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
 Untimed = Annotated[
-    bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")
+    bool, typer.Option("--untimed", help="Leave out the timed loops that the offline model writes.")
 ]
 Picks = Annotated[
     int,
     typer.Option(
         min=0,
         metavar="N",
-        help="Evaluate N times what other rules would report of each run; 0: do not.",
+        help="Evaluate N times the programs that other rules would report; 0: none.",
     ),
 ]
 
@@ -101,8 +101,8 @@ def bench(
 ) -> Answer:
     """Run each strategy on each task with several random seeds, under the same budget.
 
-    The same command goes on where it was cut off: finished runs are reused. The suite scale is
-    another measurement: how many evaluations at once one driver serves, on a virtual clock.
+    After an interruption, the same command continues: finished runs are reused. The suite scale
+    measures something else: how many evaluations one driver serves at once, on a virtual clock.
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
@@ -157,10 +157,8 @@ def bench(
         if why_not:
             screen.print_note(why_not)
         screen.print_line()
-        screen.print_line(
-            f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs "
-            f"are in {folder}."
-        )
+        outcome = "Complete" if done else "Interrupted: run the same command again to continue"
+        screen.print_line(f"{outcome}. Tables and runs are in {folder}.")
         screen.print_next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
@@ -269,8 +267,8 @@ def score_together(
         _print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
         done = score_runs(planned, budget, told=_progress_printer(screen))
         if done.left:
-            again = f"{count_text(done.left, 'evaluation')} left; the same command goes on"
-            _print_progress(screen, f"{plan.task.name}: {again}")
+            left = f"{plan.task.name}: {count_text(done.left, 'evaluation')} left"
+            _print_progress(screen, f"{left}; run the same command again to continue")
         if done.isolation not in ("", planned.meta.isolation):
             _print_progress(
                 screen,
@@ -338,7 +336,7 @@ def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
         screen.print_line()
         screen.print_heading(
             "Over tasks",
-            "share solved, and right and more than p times as fast; 95% intervals over random "
+            "share solved; share correct and more than p times as fast; 95% intervals over random "
             "seeds",
         )
         heads, cells = shares.wide_table(rows)
@@ -354,7 +352,7 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
     for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
         screen.print_line()
         screen.print_heading(
-            task, f"what each rule would report of {strategy}'s runs, evaluated afresh"
+            task, f"programs that each rule would report of {strategy}'s runs, evaluated afresh"
         )
         cells = [
             [
@@ -368,7 +366,7 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
             if (row["task"], row["strategy"]) == (task, strategy)
         ]
         screen.print_table(
-            ["observations", "rule", "runs", "score", "less the empirical mean's"], cells
+            ["observations", "rule", "runs", "score", "minus the empirical mean's"], cells
         )
 
 
@@ -517,7 +515,7 @@ def _show_scale(
         )
         return
     screen.print_line()
-    screen.print_line("BackendFigure here, programs that take no time:")
+    screen.print_line("Backends of this machine, with programs that take no time:")
     heads = [
         "backend",
         "at once",

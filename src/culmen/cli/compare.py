@@ -53,7 +53,7 @@ Width = Annotated[
     typer.Option(
         "--k",
         min=2,
-        help="Requests for so many candidates.",
+        help="Use only requests for this number of candidates.",
         show_default="the most frequent number",
     ),
 ]
@@ -257,7 +257,7 @@ def compare(
     untimed: Untimed = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder for the runs made.", show_default="runs/compare"),
+        typer.Option(metavar="DIR", help="Folder for the new runs.", show_default="runs/compare"),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -278,8 +278,8 @@ def compare(
         typer.Option(
             "--score",
             help=(
-                "Evaluate what the runs returned together, afresh, on the same whole split; it is "
-                "kept."
+                "Evaluate the returned programs afresh, all on the same full split; the scores "
+                "are kept."
             ),
         ),
     ] = False,
@@ -295,14 +295,14 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME=N,...",
-            help="With --score: at most so many evaluations, dollars or seconds.",
+            help="With --score: limits, as evaluations=N, dollars=N or seconds=N.",
         ),
     ] = None,
 ) -> Answer:
-    """Say which strategy is better, how surely, and whether the data can tell.
+    """Compare strategies: which is better, how surely, and whether the data suffice.
 
-    Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same
-    command goes on.
+    Takes existing runs, or makes new ones with --tasks and --strategies. After an interruption,
+    the same command continues.
     """
     from culmen.report import compare as comparing
     from culmen.report.records import read_all
@@ -346,7 +346,9 @@ def compare(
     def show(screen: Screen) -> None:
         _show_comparison(screen, comparison, done, data["files"])
         if any(part.worth_scoring for part in comparison.tasks):
-            screen.print_next_steps((again, "what the runs returned, scored together afresh"))
+            screen.print_next_steps(
+                (again, "the returned programs, scored afresh on the same cases")
+            )
 
     return Answer(data, show, 0 if done else INTERRUPTED)
 
@@ -377,7 +379,7 @@ def _check_asked(both: bool, plot: Path | None) -> None:
 
     if both:
         raise UserError(
-            "runs are given, and others are to be made",
+            "runs are given, and options to make new ones",
             where="culmen compare",
             fix="give one or the other",
         )
@@ -433,7 +435,7 @@ def _show_comparison(
     for remark in comparison.remarks:
         screen.print_note(remark)
     if not done:
-        screen.print_note("Cut off: the same command goes on.")
+        screen.print_note("Interrupted: run the same command again to continue.")
 
 
 def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
@@ -513,7 +515,7 @@ def _show_scaled(
         for row in rows
     ]
     screen.print_table(heads, cells)
-    screen.print_line("Share of runs at or above a level of it:")
+    screen.print_line("Share of runs at or above a level of this scale:")
     heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
     screen.print_table(
         heads,

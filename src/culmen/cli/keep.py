@@ -45,7 +45,7 @@ def track(
         ),
     ],
 ) -> Answer:
-    """Copy an existing run to trackers; a run that still goes on is followed to its end."""
+    """Copy an existing run to trackers; a run in progress is followed to its end."""
     from culmen.observe.tracker_backends import parse_trackers
 
     path, counts = find_run(run), dict[str, int]()
@@ -79,7 +79,7 @@ def export(
         typer.Option(metavar="PATH", help="Default: standard output; RUN-best for files."),
     ] = None,
     best: Annotated[
-        int, typer.Option("--best", min=1, help="How many candidates, for files.")
+        int, typer.Option("--best", min=1, help="Number of candidates, for --format files.")
     ] = 10,
 ) -> Answer:
     """Copy a run for other programs.
@@ -125,7 +125,7 @@ def replay(
     run: Run = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs."),
+        typer.Option("--verify/--no-verify", help="Exit with code 4 if anything differs."),
     ] = True,
 ) -> Answer:
     """Derive the whole run again from its journal and compare it; nothing is evaluated."""
@@ -185,7 +185,9 @@ def _replay_differences(search: Search, end: JsonObject) -> list[str]:
     # as the journal has it
     winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
     if not search.is_done:
-        differences.append("the journal says the run finished, the replay does not come to an end")
+        differences.append(
+            "the run has finished according to its journal, but the replay does not finish"
+        )
     if winner != end.get("winner"):
         differences.append(
             f"the final choice differs: journal {end.get('winner')}, replay {winner}"
@@ -229,7 +231,7 @@ def recover(
         screen.print_line(f"saved {count_text(saved.events, 'event')} into {saved.path}")
         if saved.beyond:
             screen.print_line(
-                f"{count_text(saved.beyond, 'event')} behind the first unreadable one lie in "
+                f"{count_text(saved.beyond, 'event')} after the first unreadable one are in "
                 f"{saved.path}/{BEYOND}"
             )
         screen.print_next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
@@ -273,7 +275,7 @@ def archive(
         raise UserError(
             "--restore cannot be combined with --remove or --unfinished",
             where="culmen archive",
-            fix="leave --remove and --unfinished",
+            fix="leave out --remove and --unfinished",
         )
     archives: list[Archived] = []
     for name in run:
@@ -362,7 +364,9 @@ def pool_build(
         list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs.")
     ],
     out: PoolOut,
-    best: Annotated[int, typer.Option(min=1, help="Candidates of each run, at most.")] = 50,
+    best: Annotated[
+        int, typer.Option(min=1, help="Largest number of candidates from each run.")
+    ] = 50,
     licence: Licence = "",
 ) -> Answer:
     """Collect the best candidates of runs of one task into a file."""
@@ -412,11 +416,14 @@ def pool_merge(
     without_best: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="Leave out this share of the best, as claimed."
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+            help="Leave out this share of the best candidates, by claimed score.",
         ),
     ] = 0.0,
 ) -> Answer:
-    """Merge pools into one; equal candidates once."""
+    """Merge pools into one; equal candidates are kept once."""
     from culmen.run import pools
 
     return _save_pool(
@@ -630,7 +637,7 @@ def db_drop(
     address = parse_address(run)
     if not address.name:
         raise UserError(
-            "the address names no run", where=run, fix=f"culmen db list '{address.url}'"
+            "the address does not name a run", where=run, fix=f"culmen db list '{address.url}'"
         )
     if not yes:
         raise UserError(

@@ -63,19 +63,20 @@ def best(
         str,
         typer.Option(
             metavar="NAME=W,...",
-            help="Several objectives: what each counts, e.g. accuracy=3,latency=1.",
+            help="With several objectives: their weights, e.g. accuracy=3,latency=1.",
         ),
     ] = "",
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LIMIT", help='The same: only members that hold it, e.g. "latency<=20".'
+            metavar="LIMIT",
+            help='With several objectives: a limit that the member must meet, e.g. "latency<=20".',
         ),
     ] = None,
 ) -> Answer:
     """Print the best candidate, or the front and one of its members.
 
-    Scores go to standard error: > FILE gets the text alone.
+    Scores go to standard error, so that > FILE receives the text alone.
     """
     from culmen.cli import pages
     from culmen.observe.summary import summarize_run
@@ -253,7 +254,7 @@ def log(
     screen: Screen,
     run: Run = None,
     last: Annotated[
-        int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")
+        int, typer.Option("--last", "-n", min=1, help="Number of events, counted from the end.")
     ] = 50,
     every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
     starts: Annotated[
@@ -270,7 +271,9 @@ def log(
     path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
     if follow and screen.as_json:
         raise UserError(
-            "--follow goes on, so it cannot give one document", where="--json", fix="leave one out"
+            "--follow does not end, so it cannot print one JSON document",
+            where="--json",
+            fix="leave one out",
         )
     events = _last_events(path, kinds, None if every else last)
     if screen.as_json:
@@ -367,13 +370,15 @@ def report(
     full: Annotated[
         str,
         typer.Option(
-            "--full", metavar="N", help="How many of the best candidates with their texts, or all."
+            "--full",
+            metavar="N",
+            help="Number of best candidates to include with their texts, or all.",
         ),
     ] = "60",
 ) -> Answer:
     """Write the dashboard's pages as one HTML file that needs no server and no network.
 
-    It holds the run's texts, prompts and replies: look before you pass it on.
+    It holds the run's texts, prompts and replies: check it before you share it.
     """
     from culmen.strategies.catalog import NAMES
     from culmen.web import report as html
@@ -389,7 +394,9 @@ def report(
         paper.find_browser()  # raises if there is none, before any work
     if not full.isdecimal() and full != "all":
         raise UserError(
-            f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"
+            f"'{full}' is not a number of candidates",
+            where="--full",
+            fix="--full 60, or --full all",
         )
     gathered = gather_report(Digest(path, NAMES), None if full == "all" else int(full))
     data: JsonObject = {

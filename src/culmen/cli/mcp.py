@@ -139,7 +139,7 @@ def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
 class Tools:
     """The tools: each returns the output of its verb with --json.
 
-    `most` holds the largest budget of one run.
+    `limits` holds the largest budget of one run.
     """
 
     def __init__(self, folders: AllowedFolders, limits: dict[str, float]) -> None:
@@ -252,7 +252,7 @@ class Tools:
             raise UserError(
                 f"the run is {what}",
                 where=path.name,
-                fix="only an interrupted run is resumed as it is",
+                fix="without more budget, only an interrupted run is resumed",
             )
         return await self._start_run(
             ["resume", str(path)], path, lambda: views.run_status(path).state == "running"
@@ -311,7 +311,7 @@ class Tools:
         for name, value in wanted.items():
             if value < 0:
                 raise UserError(
-                    f"{name} = {value:g} is less than nothing",
+                    f"{name} = {value:g} is negative",
                     where="resume",
                     fix="give how much more",
                 )
@@ -437,7 +437,7 @@ def _parse_verb_output(out: bytes, verb: str) -> JsonObject:
         document: JsonObject = json.loads(out)
     except ValueError:
         raise UserError(
-            f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing"
+            f"culmen {verb} ended without an answer", fix="culmen doctor shows what is missing"
         ) from None
     if "error" in document:
         error = document["error"]
@@ -456,7 +456,7 @@ def _cut_long_texts(value: object) -> object:
 def _checked_id(text: str) -> str:
     if text in ("best", "seed") or (text.isalnum() and len(text) <= 64):
         return text
-    raise UserError(f"'{text}' is no candidate", fix="give an id, best or seed")
+    raise UserError(f"'{text}' is not a candidate", fix="give an id, best or seed")
 
 
 class AllowedFolders:
@@ -522,7 +522,7 @@ class AllowedFolders:
     def new_run(self, name: str) -> Path:
         """The folder of a run that is to begin; `name` is a plain word."""
         if not _NAME.fullmatch(name):
-            raise UserError(f"'{name}' is no name for a run", fix="use letters, digits, - and _")
+            raise UserError(f"'{name}' is not a name for a run", fix="use letters, digits, - and _")
         return self.resolve_path(str(self.runs / name))
 
     def _refuse_outside(self, folder: Path, text: str) -> None:

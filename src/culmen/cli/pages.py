@@ -275,7 +275,10 @@ def uncertain_text(now: RunStatus) -> str:
     ):
         calls = count_text(now.usage.calls, "call")
         return f"the model reports no usage: tokens of {calls} are not known"
-    return f"may have cost up to {_usage_text(uncertain)} more: replies broke off, or did not report their cost"
+    return (
+        f"may have cost up to {_usage_text(uncertain)} more: replies broke off, or did not report "
+        "their usage"
+    )
 
 
 def _usage_text(usage: Usage) -> str:

@@ -76,7 +76,7 @@ def coverage_table(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> 
     name, title = "coverage", "cells taken and their mean reward against evaluations"
     having = [record for record in records if record.filled]
     if not having:
-        return Table(name, title, skipped="this strategy keeps no grid of cells")
+        return Table(name, title, skipped="this strategy does not keep a grid of cells")
     rows: Rows = []
     for mark in _axis_marks([record.evaluations for record in having], snapshots, integers=True):
         states = [_island_states(record.filled, mark) for record in having]
@@ -126,7 +126,7 @@ def width_by_island(records: Sequence[RunRecord]) -> Table:
     return Table(name, title, rows, skipped="" if rows else _NO_WIDTH)
 
 
-_NO_WIDTH = "this strategy does not tell how many candidates it asks for at once"
+_NO_WIDTH = "this strategy does not record how many candidates it requests at once"
 
 
 def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
@@ -135,13 +135,13 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
     if axis == "dollars":
         unpriced = sum(record.unpriced for record in records)
         if unpriced:
-            return f"the price of {unpriced} calls is unknown, so dollars cannot be told"
+            return f"the price of {unpriced} calls is unknown, so dollars are not known"
         if not any(record.moments and record.moments[-1].dollars for record in records):
             return "nothing was paid for: the model is offline or free"
     if axis.startswith("proposal") and not any(
         record.moments and record.moments[-1].proposals for record in records
     ):
-        return "no candidate was asked for"
+        return "no candidate was requested"
     return ""
 
 
@@ -282,7 +282,7 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     a fifth of the run's requests by the highest reward shown as inspiration, 1 the lowest, or
     `all`.
     """
-    name, title = "top_m", "had only the first m candidates of a request been kept"
+    name, title = "top_m", "results if only the first m candidates of a request had been kept"
     requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
@@ -376,7 +376,9 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
             )
     if not cells:
         return Table(
-            name, title, skipped="no request tells how far its inspirations were from its parent"
+            name,
+            title,
+            skipped="no request records the distance of its inspirations from its parent",
         )
     rows: Rows = []
     for (k, decile), seen in sorted(cells.items()):
@@ -402,7 +404,7 @@ def _requests_of_width(
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
     requests = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
     if not any(record.asks for record in records):
-        return (0, []), "the journal holds no requests for candidates that tell what came of them"
+        return (0, []), "the journal does not record the results of requests for candidates"
     if width < 2 and k is None:
         return (0, []), "every request asked for one candidate; this needs several in one reply"
     if not requests:
@@ -414,7 +416,7 @@ def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]])
     asks = [ask for each in runs for ask in each]
     short = sum(len(ask.children) < width for ask in asks)
     note = f"requests for K = {width} candidates: {len(asks)} in {len(runs)} runs"
-    return (note + (f"; {short} of them brought fewer" if short else ""),)
+    return (note + (f"; {short} of them returned fewer" if short else ""),)
 
 
 def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[int | str, list[CandidateRequest]]:

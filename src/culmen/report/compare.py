@@ -577,7 +577,9 @@ def choose_target(objective: Objective, values: Sequence[float]) -> Target:
         return Target(objective.known, "the best known value")
     if not values:
         return Target(None, "nothing has a value")
-    return Target(float(median(values)), "the median of all runs, for the task declares none")
+    return Target(
+        float(median(values)), "the median of all runs, because the task declares no target"
+    )
 
 
 def effort_to_target(
@@ -653,8 +655,8 @@ def pair_sentence(
     """A sentence on the difference of two strategies, with its figures."""
     if estimate.value is None or estimate.low is None or estimate.high is None or p is None:
         return (
-            f"The data cannot tell {one} and {other} apart: a single run on a task says nothing "
-            "about chance."
+            f"The data cannot tell {one} and {other} apart: a single run on a task does not "
+            "show the effect of chance."
         )
     figures = (
         f"probability of improvement {estimate.value:.2f}, "
@@ -665,7 +667,7 @@ def pair_sentence(
         return f"{one} is better than {other}: {figures}."
     needed = pairs_needed(comparisons)
     few = (
-        f" With {pairs} paired runs no result could; it takes at least {needed}."
+        f" With {pairs} paired runs no result could be clear; at least {needed} are needed."
         if 0 < pairs < needed
         else ""
     )
@@ -692,10 +694,12 @@ def comparison_remarks(
     everyone = set[str]().union(*names.values())
     partial = [title for title, each in names.items() if each != everyone]
     if several and single:
-        remarks.append("Nothing is said over tasks: fewer than two have runs of every strategy.")
+        remarks.append(
+            "There is no comparison over tasks: fewer than two have runs of every strategy."
+        )
     elif several and partial:
         remarks.append(
-            f"Left out over tasks, for not every strategy has runs there: {', '.join(partial)}."
+            f"Left out over tasks, because not every strategy has runs there: {', '.join(partial)}."
         )
     return tuple(filter(None, remarks))
 
@@ -703,7 +707,8 @@ def comparison_remarks(
 def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     """Sentences naming the runs that could not be read, each with the reason."""
     remarks = [
-        f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]
+        f"Left out, because it cannot be read: {each.run} ({each.why})."
+        for each in left_out[:_MOST]
     ]
     more = len(left_out) - _MOST
     return (*remarks, f"Left out in the same way: {more} more.") if more > 0 else tuple(remarks)
@@ -711,7 +716,7 @@ def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
 
 def _unfinished_remark(runs: Sequence[ComparedRun]) -> str:
     left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
-    return f"Left out, for they have not finished: {_shortened_list(left)}." if left else ""
+    return f"Left out, because they have not finished: {_shortened_list(left)}." if left else ""
 
 
 def _budgets_remark(title: str, runs: Sequence[ComparedRun]) -> str:
@@ -747,8 +752,8 @@ def _unconfirmed_remark(title: str, runs: Sequence[ComparedRun]) -> str:
     ):
         return ""
     return (
-        f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: it "
-        "may be luck."
+        f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: "
+        "their scores may be lucky."
     )
 
 
@@ -760,8 +765,8 @@ def _seeds_remark(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, 
     if len({tuple(sorted(each)) for each in seeds.values()}) < 2:
         return ""
     return (
-        f"Strategies have different seeds on {title}: pairs are made of those in common, where "
-        "each occurs once."
+        f"Strategies have different seeds on {title}: pairs are made of the seeds in common "
+        "that occur once."
     )
 
 

@@ -390,7 +390,7 @@ def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> Js
         size += len(encode_document(document))
         if size > _ALL:
             left_out.append(
-                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling "
+                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less informative "
                 "ones first."
             )
             break

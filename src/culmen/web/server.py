@@ -175,7 +175,7 @@ async def _read_message(request: Request) -> object:
     try:
         return json.loads(raw or b"{}")
     except (ValueError, RecursionError):
-        raise UserError("the message is no JSON, or nested too deeply") from None
+        raise UserError("the message is not JSON, or nested too deeply") from None
 
 
 def _json_response(document: object, status: int = 200) -> Response:
@@ -322,7 +322,7 @@ def perform_action(run: Path, what: str, message: object) -> JsonObject:
     "remark": "..."}`. archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
-        raise UserError("the message is no JSON object")
+        raise UserError("the message is not a JSON object")
     if what == "labels":
         return _write_labels(run, message.get("tags"), message.get("remark"))
     if what == "answer":
@@ -433,9 +433,9 @@ class Guard:
             return 421, "this server answers to 127.0.0.1 and localhost only"
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return 403, "a page from elsewhere asked"
+            return 403, "the request comes from a page of another site"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return 403, "a page from elsewhere asked"
+            return 403, "the request comes from a page of another site"
         if method in ("GET", "HEAD"):
             return 0, ""
         if not headers.get("content-type", "").startswith("application/json"):
@@ -443,7 +443,8 @@ class Guard:
         if not hmac.compare_digest(headers.get(TOKEN, "").encode(), self._token.encode()):
             return (
                 401,
-                "open the address that culmen ui printed: it carries the token that writing takes",
+                "open the address that culmen ui printed: it contains the token required for "
+                "writing",
             )
         return 0, ""
 

@@ -44,7 +44,7 @@ KNOWN: dict[tuple[str, str], str] = {
     ("event", "cells"): "Cells taken",
     ("event", "quality"): "Mean reward of the occupants",
     ("event", "best"): "Best reward of the island",
-    ("event", "candidates[].reward"): "Rewards of what each request brought",
+    ("event", "candidates[].reward"): "Rewards of the candidates of each request",
     ("event", "parent.reward"): "Rewards of the parents",
     ("event", "inspirations[].reward"): "Rewards of the programs shown beside the parent",
     ("event", "migrated"): "Migrants that took a cell",
@@ -58,12 +58,12 @@ KNOWN: dict[tuple[str, str], str] = {
     ("memory", "refused"): "Proposals refused as too similar",
     ("memory", "admitted"): "Programs admitted per round",
     ("memory", "quantiles"): "Distances at which proposals arrived, by quantile",
-    ("filter_crowded", "refused"): "Refused so far, where the filter was found too wide",
+    ("filter_crowded", "refused"): "Refused so far, when the filter was found too wide",
     ("grid", "cells"): "Cells taken",
     ("grid", "quality"): "Mean reward of the occupants",
     ("grid", "entered"): "Programs of a request that took a cell",
     ("grid", "best"): "Best reward",
-    ("grid", "placed[].reward"): "Rewards of what each request brought",
+    ("grid", "placed[].reward"): "Rewards of the candidates of each request",
     ("experiment", "momentum"): "Momentum",
     ("experiment", "idea"): "Number of the idea that was tried",
     ("experiment", "ideas[].tries"): "Tries of the ideas kept",
@@ -280,11 +280,11 @@ def _pedigree_finding(notes: Bodies) -> Finding:
     share = last / first if first else 1.0
     if share < _FADED:
         return (
-            f"{counts}. Steps promise {share:.1%} of what they did at first: more budget will "
-            "change little.",
+            f"{counts}. The expected gain of a step is {share:.1%} of that at the start: "
+            "more budget will change little.",
             False,
         )
-    return f"{counts}. Steps promise {share:.0%} of what they did at first.", True
+    return f"{counts}. The expected gain of a step is {share:.0%} of that at the start.", True
 
 
 def _memory_finding(notes: Bodies) -> Finding:
@@ -337,7 +337,7 @@ def _experiment_finding(notes: Bodies) -> Finding:
         f"The agents made {count_text(len(notes), 'experiment')}, of which {scored} gave a score"
     )
     if not scored:
-        return f"{counts}: what went wrong stands under Sessions.", False
+        return f"{counts}: the page Sessions shows what went wrong.", False
     best_text = number_text(best) if isinstance(best, float | int) else "is not known"
     return f"{counts}; the best {best_text}.", True
 
@@ -349,19 +349,18 @@ def _barrier_finding(notes: Bodies) -> Finding:
     )
     alarmed = sum(bool(note.get("alarms")) for note in late)
     alpha = f"alpha is {float(notes[-1].get('alpha') or 0.0):.2f}"
-    counts = f"{count_text(len(notes), 'barrier')}, of which {skipped} taught nothing; {alpha}"
+    counts = f"{count_text(len(notes), 'barrier')}, of which {skipped} made no update; {alpha}"
     if alarmed:
         return (
-            f"{counts}. Something looked wrong at {alarmed} of the last {len(late)}: "
-            "see the alarms.",
+            f"{counts}. {alarmed} of the last {len(late)} raised alarms, listed below.",
             False,
         )
     if skipped > _SIMILAR * len(notes):
         return (
-            f"{counts}: nothing is learnt where all rewards are alike. More islands would help.",
+            f"{counts}: equal rewards teach nothing. More islands would help.",
             False,
         )
-    return f"{counts}. Nothing looked wrong at the last {len(late)}.", True
+    return f"{counts}. The last {len(late)} raised no alarms.", True
 
 
 def _warning_text(note: JsonObject) -> str:

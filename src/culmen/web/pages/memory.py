@@ -169,7 +169,7 @@ def _most_used_panels(run: Digest) -> list[JsonObject]:
     return [
         {
             "kind": "list",
-            "title": "Candidates it turned to most",
+            "title": "Candidates used most",
             "rows": rows[:_FRONT],
             "count": len(rows),
         }

@@ -29,7 +29,7 @@ ISOLATION = {
     ),
     "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
     "limits": "Time, memory and counts only: files and network are open to candidates.",
-    "seatbelt": "macOS's sandbox-exec and limits; nobody has tried yet whether it holds.",
+    "seatbelt": "macOS's sandbox-exec and limits; not tested against attacks yet.",
     "portable": (
         "Time and memory only, on systems other than Linux: everything else is open to candidates."
     ),
