@@ -131,7 +131,7 @@ def write_report(gathered: Gathered, path: Path) -> int:
         with suppress(OSError):
             part.unlink()
         raise UserError(
-            f"cannot write {path}: {error.strerror}", where="--out", fix="another place"
+            f"cannot write {path}: {error.strerror}", where="--out", fix="name another file"
         ) from None
     return len(text)
 
@@ -244,7 +244,7 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
             shutil.copyfile(pdf, path)
         except OSError as error:
             raise UserError(
-                f"cannot write {path}: {error.strerror}", where="--pdf", fix="another place"
+                f"cannot write {path}: {error.strerror}", where="--pdf", fix="name another file"
             ) from None
         return path.stat().st_size
 

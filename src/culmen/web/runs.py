@@ -216,24 +216,24 @@ _JOIN = "~"  # in the name of a run in a deeper folder: a name must be a single 
 class RunCatalog:
     """Runs by the names of their folders.
 
-    `place` is a run, or a folder of runs, which may appear and disappear. Runs in deeper folders
+    `path` is a run, or a folder of runs, which may appear and disappear. Runs in deeper folders
     (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps the path of a
     strategy's class to its display name.
     """
 
-    def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, names: Mapping[str, str] | None = None) -> None:
         self._names = names or {}
-        self.single = has_run(place)
-        self.folder = place.resolve().parent if self.single else place.resolve()
-        self._only = place.resolve() if self.single else None
+        self.single = has_run(path)
+        self.folder = path.resolve().parent if self.single else path.resolve()
+        self._only = path.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
         self._lines: dict[Path, tuple[object, RunLine]] = {}
         self._curves: dict[Path, tuple[object, list[tuple[int, float]]]] = {}
-        self._found: dict[str, Path] = {}
+        self._paths: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     @property
-    def display_place(self) -> str:
+    def display_location(self) -> str:
         """The folder or database of the runs, for display."""
         return str(read_pointer(self.folder) or self.folder)
 
@@ -300,12 +300,12 @@ class RunCatalog:
             _JOIN.join(short.parts) if path != short else path.name: path
             for path, short in inside.items()
         }
-        self._found = dict(sorted(named.items()))
-        return self._found
+        self._paths = dict(sorted(named.items()))
+        return self._paths
 
     def find_path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for an unknown name."""
-        path = self._found.get(name)
+        path = self._paths.get(name)
         if path is None or not has_run(path):
             path = self.paths().get(name)
         if path is None:

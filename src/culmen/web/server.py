@@ -48,9 +48,9 @@ class Dashboard:
     """
 
     def __init__(
-        self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None
+        self, path: Path, token: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
+        self.runs, self.token = RunCatalog(path, names), token or secrets.token_urlsafe(24)
         self._streams: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._serve_file),
@@ -84,7 +84,7 @@ class Dashboard:
                 | _read_labels(Path(line.path))
                 for n, (name, line) in enumerate(self.runs.list_lines())
             ]
-            return {"runs": lines, "single": self.runs.single, "folder": self.runs.display_place}
+            return {"runs": lines, "single": self.runs.single, "folder": self.runs.display_location}
 
         return await self._answer_json(make)
 
