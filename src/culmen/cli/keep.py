@@ -113,7 +113,7 @@ def export(
         if target is None:
             raise
         raise UserError(
-            f"cannot write: {error.strerror}", where=str(target), fix="name another folder"
+            f"cannot write: {error.strerror}", where=str(target), fix="name another path"
         ) from None
     data = {"run": path.name, "format": form, "out": str(target), "written": written}
     text = "" if target is None else f"wrote {count_text(written, _UNITS[form])} to {target}"
