@@ -80,7 +80,7 @@ def test_a_program_other_than_the_seed(place: Place) -> None:
     (folder / "pack.py").write_text(OLD_PACK.replace("run_packing", "run").replace(", float(radii.sum())", " * 0.5"))
     done = place.here("audit", "pack", "--only", "tolerance")
     assert done.code == 6 and "Inconclusive: pushed into the tolerance" in done.out and "--program FILE" in done.out
-    assert "evaluator.py:3" in done.out and "None of 1 attacks paid, which says little" in done.out
+    assert "evaluator.py:3" in done.out and "None of 1 attacks paid, which proves little" in done.out
     edge = place.root / "edge.py"
     edge.write_text(OLD_PACK.replace("run_packing", "run").replace(", float(radii.sum())", ""))
     assert place.here("audit", "pack", "--program", "edge.py", "--only", "tolerance").code == 1

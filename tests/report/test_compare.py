@@ -139,7 +139,7 @@ def test_tasks_without_runs_of_all_are_left_out_of_what_is_said_over_tasks():
     assert made.overall is not None and made.overall.tasks == ("hill", "peak")
     assert any("lone" in remark for remark in made.remarks)
     none = comparing.compare_runs(runs({"a": [1.0]}) + runs({"b": [1.0]}, task="peak"))
-    assert none.overall is None and any("Nothing is said over tasks" in remark for remark in none.remarks)
+    assert none.overall is None and any("There is no comparison over tasks" in remark for remark in none.remarks)
 
 
 def test_the_same_name_with_another_digest_is_another_task():

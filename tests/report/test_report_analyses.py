@@ -218,7 +218,7 @@ def test_what_a_strategy_cannot_tell_is_skipped_with_a_sentence(tmp_path: Path):
     assert set(skipped) == {"coverage", "top_m", "rank_profile", "rank_groups", "distance_by_k", "width"} | {
         "width_by_island"
     }
-    assert "keeps no grid" in skipped["coverage"]
+    assert "does not keep a grid" in skipped["coverage"]
     assert "asked for one candidate" in skipped["top_m"]
     assert all(not table.rows for table in group.tables if table.skipped)
 

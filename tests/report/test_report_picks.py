@@ -130,6 +130,6 @@ def test_a_bench_with_picks(tmp_path: Path):
     assert len(find_runs(place.root / "out")) == 2  # the evaluations of picks are no runs to compare
     assert (place.root / "out/picks.csv").read_text().count("\n") == len(rows) + 1
     assert (
-        "what each rule would report of polca's runs"
+        "programs that each rule would report of polca's runs"
         in place.here(*command, "--picks", "1", "--budget", "evaluations=12", "--out", "out").out
     )

@@ -11,6 +11,8 @@ import pytest
 from culmen.report.compare import compare_runs
 from culmen.report.records import read_compared
 from culmen.store import views
+from culmen.web.pages import compare_page
+from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, Tab, served
 from tests.web.test_web_pages import rows, series
@@ -50,6 +52,14 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     profile = series(page, 1)
     assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge
     assert [each["points"][-1][1] for each in profile] == [row[-1][1] for row in steps]
+
+
+def test_steps_are_counted_from_the_journal(site: Site):
+    digest = Digest(site.run("turboevolve-1"))
+    moments = read_compared(digest.run).moments
+    for _ in range(2):  # the second time nothing is read again
+        (row,) = compare_page([digest], {"x": "evaluation_steps"})["runs"]
+        assert row["points"][-1]["evaluation_steps"] == moments[-1].evaluation_steps
 
 
 @pytest.mark.browser
@@ -108,4 +118,4 @@ def test_runs_that_cannot_be_read_are_named_with_why(tmp_path: Path, tab: Tab):
     assert page.locator("main td a").count() == 0
     page = tab.open(own, "/compare")
     text = page.locator("main").inner_text()
-    assert "Left out, for it cannot be read: junk (the journal is damaged" in text and "no runs to compare" in text
+    assert "Left out, because it cannot be read: junk (the journal is damaged" in text and "no runs to compare" in text

@@ -70,7 +70,10 @@ def templates(
     screen: Screen,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them."),
+        typer.Argument(
+            metavar="DIR",
+            help="Write the templates into this folder, to be edited. Default: list them.",
+        ),
     ] = None,
 ) -> Answer:
     """List the prompt templates and their slots, or write them to a folder.
@@ -118,7 +121,8 @@ def doctor(
     attack: Annotated[
         bool,
         typer.Option(
-            "--attack", help="Run hostile programs at the level in force: who wins, who is held."
+            "--attack",
+            help="Run hostile programs at the isolation level in force; list which ones win.",
         ),
     ] = False,
     image: Annotated[
@@ -128,7 +132,7 @@ def doctor(
         ),
     ] = None,
 ) -> Answer:
-    """Show isolation (found by trying), API keys by name, extras and coding agents here."""
+    """Show this machine's isolation (tested), API keys by name, extras and coding agents."""
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:
@@ -241,9 +245,9 @@ def _show_machine(screen: Screen, report: JsonObject) -> None:
     _show_agents(screen, report["agents"])
 
 
-def _mechanisms_text(found: JsonObject) -> str:
+def _mechanisms_text(mechanisms: JsonObject) -> str:
     texts = []
-    for name, value in found.items():
+    for name, value in mechanisms.items():
         detail = (
             f" {value}"
             if isinstance(value, str | int) and not isinstance(value, bool) and value
@@ -369,22 +373,23 @@ def docs(
     ] = None,
 ) -> Answer:
     """Show a page of the documentation, or list them."""
-    found = _doc_pages()
+    doc_pages = _doc_pages()
     if page is None:
-        titles = [(name, _page_title(path)) for name, path in found.items()]
+        titles = [(name, _page_title(path)) for name, path in doc_pages.items()]
         data = {
             "pages": [
-                {"name": name, "title": title, "path": str(found[name])} for name, title in titles
+                {"name": name, "title": title, "path": str(doc_pages[name])}
+                for name, title in titles
             ]
         }
         return Answer(data, lambda screen: screen.print_table(["page", "title"], titles))
     name = page.removeprefix("docs/").removesuffix(".md")
-    if name not in found:
-        near = join_nonempty(difflib.get_close_matches(name, found, n=3)) or "culmen docs"
+    if name not in doc_pages:
+        near = join_nonempty(difflib.get_close_matches(name, doc_pages, n=3)) or "culmen docs"
         raise UserError(f"there is no page '{page}'", where="culmen docs", fix=near)
-    text = found[name].read_text(encoding="utf-8")
+    text = doc_pages[name].read_text(encoding="utf-8")
     return Answer(
-        {"page": name, "path": str(found[name]), "text": text},
+        {"page": name, "path": str(doc_pages[name]), "text": text},
         lambda screen: screen.print_markdown(text),
     )
 
@@ -393,12 +398,12 @@ def _doc_pages() -> dict[str, Path]:
     """All pages by name: in an installed package beside the code, in a checkout beside `src`."""
     package = Path(__file__).resolve().parents[1]
     folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
-    found = {
+    doc_pages = {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.md"))
     }
     skill = package.parents[1] / "skills/culmen/SKILL.md"
-    return found | ({"skill": skill} if skill.is_file() else {})
+    return doc_pages | ({"skill": skill} if skill.is_file() else {})
 
 
 def _page_title(page: Path) -> str:

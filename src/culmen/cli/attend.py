@@ -23,9 +23,9 @@ PORT = 8640
 
 
 def watch(screen: Screen, run: Run = None) -> Answer:
-    """Follow a run that another process makes, as its own terminal shows it.
+    """Follow a run of another process, as in its own terminal.
 
-    Ends with the run. Ctrl-C ends the watching and leaves the run alone.
+    Ends with the run. Ctrl-C ends the display; the run goes on.
     """
     from culmen.cli import pages
     from culmen.cli.search import make_display
@@ -66,7 +66,7 @@ def ui(
 ) -> Answer:
     """Show runs in a browser, live: scores, candidates, lineage, memory, calls, trust.
 
-    Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a
+    Serves on 127.0.0.1 until Ctrl-C. The printed address contains the token needed to stop a
     run or to send it messages.
     """
     from culmen.strategies.catalog import NAMES
@@ -100,31 +100,32 @@ def ui(
     return Answer(None)
 
 
-def _runs_to_show(given: str | None) -> Path:
+def _runs_to_show(text: str | None) -> Path:
     """A run, a folder of runs, a run's name, or all runs of a database."""
     from culmen.store.address import FILE, is_address, local_folder, parse_address
 
-    if given is None:
+    if text is None:
         if not RUNS.is_dir():
             raise UserError(
                 "there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK"
             )
         return RUNS
-    if is_address(given) and not parse_address(given).name:
-        return local_folder(parse_address(given))
-    place = Path(given)
-    if place.is_dir():
-        return place
-    if place.name == FILE and place.is_file():
-        return place.parent
-    return find_run(given)
+    if is_address(text) and not parse_address(text).name:
+        return local_folder(parse_address(text))
+    path = Path(text)
+    if path.is_dir():
+        return path
+    if path.name == FILE and path.is_file():
+        return path.parent
+    return find_run(text)
 
 
 def stop(
     screen: Screen,
     run: Run = None,
     pause: Annotated[
-        bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")
+        bool,
+        typer.Option("--pause", help="End the process as Ctrl-C does; the run can be resumed."),
     ] = False,
 ) -> Answer:
     """End a running search now and make the final choice from its candidates."""
@@ -178,15 +179,15 @@ def tell(
 
 def _read_parts(files: Sequence[Path]) -> dict[str, str]:
     """Texts of files by name; UserError for a file that cannot be read or has no text."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for file in files:
         try:
-            found[file.name] = file.read_text(encoding="utf-8")
+            parts[file.name] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"cannot read {file}: {error}", where="--candidate", fix="name a text file"
             ) from None
-    return found
+    return parts
 
 
 def _report_sent(path: Path, sent: Sent, effect: str) -> Answer:

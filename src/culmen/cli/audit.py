@@ -114,12 +114,14 @@ def _audit_task(
 
     task, parts = _with_program(path, program)
 
-    def tell(text: str) -> None:
+    def print_progress(text: str) -> None:
         if screen.is_live:
             screen.err.print(f"trying: {text}", style="dim")
 
     try:
-        report = asyncio.run(attack(task, make, parts=parts, only=only, seconds=seconds, tell=tell))
+        report = asyncio.run(
+            attack(task, make, parts=parts, only=only, seconds=seconds, tell=print_progress)
+        )
     except UserError as error:
         error.fix = error.fix.replace("TASK", str(path))
         raise
@@ -170,12 +172,12 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     )
     for note in report.notes:
         screen.print_note(note)
-    found = report.of("gamed", "effect", "look", "inconclusive")
-    if found:
+    findings = report.of("gamed", "effect", "look", "inconclusive")
+    if findings:
         screen.print_line()
-        _show_table(screen, found)
+        _show_table(screen, findings)
     alike: dict[tuple[str, ...], list[AttackOutcome]] = {}
-    for outcome in found:
+    for outcome in findings:
         key = (
             outcome.result,
             outcome.fix,
@@ -200,7 +202,7 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
         screen.print_next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
 
-def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
+def _show_table(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
     """Print honest and false scores side by side, and where to look."""
     rows = [
         (
@@ -209,7 +211,7 @@ def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
             *("" if v is None else f"{v:.10g}" for v in _outcome_scores(outcome)),
             ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
         )
-        for outcome in found
+        for outcome in outcomes
     ]
     screen.print_table(
         ["result", "attack", "honest", "scored", "certified", "line"],
@@ -272,7 +274,7 @@ def _audit_summary(report: AuditReport) -> str:
         if doubts:
             return (
                 f"Inconclusive: {'; '.join(doubts)}. None of {tried} attacks paid{more}, which "
-                "says little."
+                "proves little."
             )
         return f"None of {tried} attacks paid{more}."
     certified = f", {false} of them certified" if report.honest.certified is not None else ""
@@ -281,8 +283,8 @@ def _audit_summary(report: AuditReport) -> str:
         f"{count_text(effects, 'side effect')}" if effects else "",
     ]
     return (
-        f"{join_nonempty(texts)}. Change the lines above, or raise the level of the score: culmen docs "
-        "audit."
+        f"{join_nonempty(texts)}. Change the lines above, or raise the level of the score: "
+        "culmen docs audit."
     )
 
 
@@ -307,19 +309,19 @@ def _audit_run(name: str | None) -> Answer:
     from culmen.store import views
 
     path = find_run(name)
-    now, found = views.run_status(path), find_signs(path)
+    now, signs = views.run_status(path), find_signs(path)
     data = {
         "kind": "run",
         "run": now.run,
         "path": now.path,
         "integrity": now.integrity,
-        "findings": found,
+        "findings": signs,
         "best": now.best,
         "best_before_first_finding": now.best_before_first_finding,
     }
-    grave = any(each.grave for each in found)
+    grave = any(each.grave for each in signs)
     return Answer(
-        data, lambda screen: _show_run(screen, now, found, path), FINDINGS if grave else 0
+        data, lambda screen: _show_run(screen, now, signs, path), FINDINGS if grave else 0
     )
 
 
@@ -328,25 +330,25 @@ def find_signs(path: Path) -> list[AuditedSign]:
     from culmen.evaluate.integrity import signs
     from culmen.store import views
 
-    found: dict[tuple[str, str, str], AuditedSign] = {}
+    by_place: dict[tuple[str, str, str], AuditedSign] = {}
     for each in reversed(views.run_integrity(path, limit=1_000_000).findings):
         where = (each.part, each.line, each.seq)
         _add_sign(
-            found,
+            by_place,
             AuditedSign(
                 each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score
             ),
         )
     meta = views.run_meta(path)
     for each in views.score_changes(path) if meta.task.deterministic else ():
-        text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
-        _add_sign(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
-    said = _admission_signs(path)
-    for each in said:
-        _add_sign(found, each)
+        text = f"{each.count} identical evaluations scored {each.low!r} to {each.high!r}"
+        _add_sign(by_place, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
+    admissions = _admission_signs(path)
+    for each in admissions:
+        _add_sign(by_place, each)
     admitted = {
         signs.make_sign("admits", line).evidence
-        for each in said
+        for each in admissions
         for line in each.evidence.splitlines()[:-1]
     }
     for each in views.stream_prose(path):
@@ -354,7 +356,7 @@ def find_signs(path: Path) -> list[AuditedSign]:
             if sign.evidence in admitted and not each.candidate:
                 continue
             _add_sign(
-                found,
+                by_place,
                 AuditedSign(
                     sign.name,
                     "",
@@ -367,8 +369,8 @@ def find_signs(path: Path) -> list[AuditedSign]:
                 ),
             )
     for each in _lucky_winner_signs(path):
-        _add_sign(found, each)
-    known = [_sign_with_meaning(path, each) for each in found.values()]
+        _add_sign(by_place, each)
+    known = [_sign_with_meaning(path, each) for each in by_place.values()]
     return sorted(known, key=lambda each: (not each.grave, each.seq))
 
 
@@ -376,7 +378,7 @@ def _admission_signs(path: Path) -> list[AuditedSign]:
     """Admissions of gaming by agents: each once, with the best of the agent's candidates."""
     from culmen.store import views
 
-    found: list[AuditedSign] = []
+    signs: list[AuditedSign] = []
     for event in views.note_events(path, ADMISSION):
         body = event.entry.body
         others = len(body["candidates"]) - 1
@@ -384,16 +386,16 @@ def _admission_signs(path: Path) -> list[AuditedSign]:
             f", and {others} more" if others else ""
         )
         text = "\n".join([*body["evidence"], whose])
-        found.append(
+        signs.append(
             AuditedSign("admits", "", True, str(body["candidates"][0]), text, seq=event.seq)
         )
-    return found
+    return signs
 
 
-def _add_sign(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> None:
-    key = (each.candidate, each.sign, each.evidence)
-    before = found.get(key)
-    found[key] = each if before is None else msgspec.structs.replace(before, times=before.times + 1)
+def _add_sign(signs: dict[tuple[str, str, str], AuditedSign], sign: AuditedSign) -> None:
+    key = (sign.candidate, sign.sign, sign.evidence)
+    before = signs.get(key)
+    signs[key] = sign if before is None else msgspec.structs.replace(before, times=before.times + 1)
 
 
 def _sign_with_meaning(path: Path, each: AuditedSign) -> AuditedSign:
@@ -429,16 +431,16 @@ def _lucky_winner_signs(path: Path) -> Iterable[AuditedSign]:
         return
     fresh, search = float(winner["score"]), float(winner["search_score"])
     if objective.reward(search) - objective.reward(fresh) > 3 * float(winner["se"]):
-        text = f"the search saw {search:.6g}, {winner['count']} fresh evaluations {fresh:.6g}"
+        text = f"search {search:.6g}, {winner['count']} fresh evaluations {fresh:.6g}"
         yield AuditedSign("lucky", "", False, str(winner["id"]), text, score=search)
 
 
-def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
+def _show_run(screen: Screen, now: RunStatus, signs: Sequence[AuditedSign], path: Path) -> None:
     from culmen.cli.pages import best_line, certified_line, findings_text, tolerance_line
 
     grave, notes = (
-        [each for each in found if each.grave],
-        [each for each in found if not each.grave],
+        [each for each in signs if each.grave],
+        [each for each in signs if not each.grave],
     )
     screen.print_heading(
         now.run, f"{count_text(len(grave), 'grave sign')}, {count_text(len(notes), 'note')}"
@@ -455,14 +457,14 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
         screen.print_finding(
             "grave", f"{each.candidate or each.part}  {each.sign}: {each.meaning}", "", "bold red"
         )
-        place = f"{each.part}:{each.line}  " if each.line else ""
+        position = f"{each.part}:{each.line}  " if each.line else ""
         worth = [
             (name, value)
             for name, value in (("scored", each.score), ("certified", each.certified))
             if value is not None and repr(value) not in each.evidence
         ]
         screen.print_pairs(
-            ("  evidence", escape_controls(place + each.evidence)),
+            ("  evidence", escape_controls(position + each.evidence)),
             *((f"  {name}", _exact_number(value)) for name, value in worth),
         )
     if len(grave) > _SHOWN:
@@ -471,7 +473,7 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
     screen.print_line()
     if not grave:
         screen.print_line(
-            "No grave signs. That is no proof of honest scores: culmen docs security.",
+            "No grave signs. This does not prove that scores are honest: culmen docs security.",
             style="green",
         )
     run = run_name(path)
@@ -506,9 +508,10 @@ def _show_notes(screen: Screen, notes: Sequence[AuditedSign]) -> None:
         example = (
             f"{first.candidate}{f' line {first.line}' if first.line else ''}: {first.evidence}"
         )
+        candidates = len({sign.candidate for sign in several})
         screen.print_finding(
             "note",
-            f"{name}: {first.meaning}; {count_text(len({s.candidate for s in several}), 'candidate')}",
+            f"{name}: {first.meaning}; {count_text(candidates, 'candidate')}",
             escape_controls(example),
             "dim",
         )

@@ -40,14 +40,14 @@ RunModel = Annotated[str, typer.Option(help="Model of each run.")]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
 RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
 Untimed = Annotated[
-    bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")
+    bool, typer.Option("--untimed", help="Leave out the timed loops that the offline model writes.")
 ]
 Picks = Annotated[
     int,
     typer.Option(
         min=0,
         metavar="N",
-        help="Evaluate N times what other rules would report of each run; 0: do not.",
+        help="Evaluate N times the programs that other rules would report; 0: none.",
     ),
 ]
 
@@ -101,8 +101,8 @@ def bench(
 ) -> Answer:
     """Run each strategy on each task with several random seeds, under the same budget.
 
-    The same command goes on where it was cut off: finished runs are reused. The suite scale is
-    another measurement: how many evaluations at once one driver serves, on a virtual clock.
+    After an interruption, the same command continues: finished runs are reused. The suite scale
+    measures something else: how many evaluations one driver serves at once, on a virtual clock.
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
@@ -123,8 +123,8 @@ def bench(
             where="culmen bench",
             fix=f"use one of {', '.join(SUITES)}",
         )
-    given = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **given)
+    settings = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
+    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **settings)
     check_suite(chosen)
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(baseline_levels(chosen, folder))
@@ -157,10 +157,8 @@ def bench(
         if why_not:
             screen.print_note(why_not)
         screen.print_line()
-        screen.print_line(
-            f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs "
-            f"are in {folder}."
-        )
+        outcome = "Complete" if done else "Interrupted: run the same command again to continue"
+        screen.print_line(f"{outcome}. Tables and runs are in {folder}.")
         screen.print_next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
@@ -179,7 +177,7 @@ def suite_settings(
     """The fields of a `Suite` that the command line names; UserError for illegal values."""
     from culmen.core.usage import Budget
 
-    given = {
+    settings = {
         "tasks": _parse_names(tasks),
         "strategies": _parse_names(strategies),
         "seeds": None if seeds is None else tuple(range(seeds)),
@@ -190,7 +188,7 @@ def suite_settings(
     return {
         "model": model,
         "timed": not untimed,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in settings.items() if value is not None},
     }
 
 
@@ -200,10 +198,10 @@ def _parse_names(text: str | None) -> tuple[str, ...] | None:
         return None
     from culmen.strategies.catalog import split_top_level
 
-    found = tuple(dict.fromkeys(split_top_level(text)))
-    if not found:
+    names = tuple(dict.fromkeys(split_top_level(text)))
+    if not names:
         raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
-    return found
+    return names
 
 
 def check_suite(suite: Suite) -> None:
@@ -258,31 +256,31 @@ def score_together(
     """
     from culmen.run.score import plan_runs_by_task, score_runs
 
-    found: list[JsonObject] = []
-    for made in plan_runs_by_task(runs, repeats=repeats, budget=budget):
-        plan = made.plan
+    documents: list[JsonObject] = []
+    for planned in plan_runs_by_task(runs, repeats=repeats, budget=budget):
+        plan = planned.plan
         where = f"{count_text(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
         times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"
         what = (
             f"{plan.task.name}: {count_text(len(plan.candidates), 'program')} on {where}, {times}"
         )
         _print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
-        done = score_runs(made, budget, told=_progress_printer(screen))
+        done = score_runs(planned, budget, told=_progress_printer(screen))
         if done.left:
-            again = f"{count_text(done.left, 'evaluation')} left; the same command goes on"
-            _print_progress(screen, f"{plan.task.name}: {again}")
-        if done.isolation not in ("", made.meta.isolation):
+            left = f"{plan.task.name}: {count_text(done.left, 'evaluation')} left"
+            _print_progress(screen, f"{left}; run the same command again to continue")
+        if done.isolation not in ("", planned.meta.isolation):
             _print_progress(
                 screen,
                 f"{plan.task.name}: scored at isolation {done.isolation}, its runs at "
-                f"{made.meta.isolation}",
+                f"{planned.meta.isolation}",
             )
         split = {
             "split": plan.split,
             "cases": len(plan.cases) if plan.split else 0,
             "repeats": plan.repeats,
         }
-        found.append(
+        documents.append(
             {
                 "task": plan.task.name,
                 "programs": len(plan.candidates),
@@ -290,7 +288,7 @@ def score_together(
                 **msgspec.to_builtins(done),
             }
         )
-    return found
+    return documents
 
 
 def _score_by_itself(
@@ -323,11 +321,11 @@ def _print_progress(screen: Screen, text: str) -> None:
 def _progress_printer(screen: Screen) -> Callable[[int, int], None]:
     """A callback that prints progress at every tenth."""
 
-    def told(done: int, of: int) -> None:
+    def print_tenth(done: int, of: int) -> None:
         if done == of or done * 10 // of > (done - 1) * 10 // of:
             _print_progress(screen, f"[{done}/{of}]")
 
-    return told
+    return print_tenth
 
 
 def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
@@ -338,7 +336,7 @@ def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
         screen.print_line()
         screen.print_heading(
             "Over tasks",
-            "share solved, and right and more than p times as fast; 95% intervals over random "
+            "share solved; share correct and more than p times as fast; 95% intervals over random "
             "seeds",
         )
         heads, cells = shares.wide_table(rows)
@@ -354,7 +352,7 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
     for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
         screen.print_line()
         screen.print_heading(
-            task, f"what each rule would report of {strategy}'s runs, evaluated afresh"
+            task, f"programs that each rule would report of {strategy}'s runs, evaluated afresh"
         )
         cells = [
             [
@@ -368,7 +366,7 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
             if (row["task"], row["strategy"]) == (task, strategy)
         ]
         screen.print_table(
-            ["observations", "rule", "runs", "score", "less the empirical mean's"], cells
+            ["observations", "rule", "runs", "score", "minus the empirical mean's"], cells
         )
 
 
@@ -517,7 +515,7 @@ def _show_scale(
         )
         return
     screen.print_line()
-    screen.print_line("BackendFigure here, programs that take no time:")
+    screen.print_line("Backends of this machine, with programs that take no time:")
     heads = [
         "backend",
         "at once",

@@ -53,7 +53,7 @@ Width = Annotated[
     typer.Option(
         "--k",
         min=2,
-        help="Requests for so many candidates.",
+        help="Use only requests for this number of candidates.",
         show_default="the most frequent number",
     ),
 ]
@@ -183,7 +183,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
     from culmen.report.analyses import mean_of_known
 
     thirds = {"near (1-3)": range(1, 4), "middle (4-7)": range(4, 8), "far (8-10)": range(8, 11)}
-    found: Rows = []
+    thirds_by_k: Rows = []
     for k in sorted({row["k"] for row in rows}):
         for name, deciles in thirds.items():
             chosen = [row for row in rows if row["k"] == k and row["decile"] in deciles]
@@ -192,7 +192,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
                     column: mean_of_known(row[column] for row in chosen)
                     for column in ("improve", "best_gain")
                 }
-                found.append(
+                thirds_by_k.append(
                     {
                         "k": k,
                         "deciles": name,
@@ -200,7 +200,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
                         "requests": sum(row["requests"] for row in chosen),
                     }
                 )
-    return found
+    return thirds_by_k
 
 
 def _table_cell(row: JsonObject, name: str, several: bool) -> str:
@@ -257,7 +257,7 @@ def compare(
     untimed: Untimed = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder for the runs made.", show_default="runs/compare"),
+        typer.Option(metavar="DIR", help="Folder for the new runs.", show_default="runs/compare"),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -278,8 +278,8 @@ def compare(
         typer.Option(
             "--score",
             help=(
-                "Evaluate what the runs returned together, afresh, on the same whole split; it is "
-                "kept."
+                "Evaluate the returned programs afresh, all on the same full split; the scores "
+                "are kept."
             ),
         ),
     ] = False,
@@ -295,14 +295,14 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME=N,...",
-            help="With --score: at most so many evaluations, dollars or seconds.",
+            help="With --score: limits, as evaluations=N, dollars=N or seconds=N.",
         ),
     ] = None,
 ) -> Answer:
-    """Say which strategy is better, how surely, and whether the data can tell.
+    """Compare strategies: which is better, how surely, and whether the data suffice.
 
-    Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same
-    command goes on.
+    Takes existing runs, or makes new ones with --tasks and --strategies. After an interruption,
+    the same command continues.
     """
     from culmen.report import compare as comparing
     from culmen.report.records import read_all
@@ -323,28 +323,32 @@ def compare(
         written = {Path(each.run): each.strategy for each in outcomes}
         paths = list(written)
     scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
-    found, left_out = read_all(paths, written)
+    runs_read, left_out = read_all(paths, written)
     names = NAMES
-    made = comparing.compare_runs(found, names, left_out, along)
+    comparison = comparing.compare_runs(runs_read, names, left_out, along)
     data: JsonObject = {
         "complete": done,
         "runs": [str(path) for path in paths],
         "left_out": left_out,
     }
-    data |= msgspec.to_builtins(made) | {"files": [], "scored": scored}
+    data |= msgspec.to_builtins(comparison) | {"files": [], "scored": scored}
     if plot is not None:
         from culmen.report.plots import draw_comparison
 
         data["files"] = [
             str(file)
-            for file in draw_comparison(made, comparing.finished_contenders(found, names), plot)
+            for file in draw_comparison(
+                comparison, comparing.finished_contenders(runs_read, names), plot
+            )
         ]
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
-        _show_comparison(screen, made, done, data["files"])
-        if any(part.worth_scoring for part in made.tasks):
-            screen.print_next_steps((again, "what the runs returned, scored together afresh"))
+        _show_comparison(screen, comparison, done, data["files"])
+        if any(part.worth_scoring for part in comparison.tasks):
+            screen.print_next_steps(
+                (again, "the returned programs, scored afresh on the same cases")
+            )
 
     return Answer(data, show, 0 if done else INTERRUPTED)
 
@@ -375,7 +379,7 @@ def _check_asked(both: bool, plot: Path | None) -> None:
 
     if both:
         raise UserError(
-            "runs are given, and others are to be made",
+            "runs are given, and options to make new ones",
             where="culmen compare",
             fix="give one or the other",
         )
@@ -396,15 +400,15 @@ def _find_runs(names: list[str]) -> list[Path]:
     return list({path.resolve(): path for path in paths}.values())
 
 
-def _comparison_suite(given: JsonObject) -> Suite:
+def _comparison_suite(settings: JsonObject) -> Suite:
     from culmen.bench.suite import Suite
     from culmen.core.usage import Budget
 
-    if "tasks" not in given or "strategies" not in given:
+    if "tasks" not in settings or "strategies" not in settings:
         fix = "culmen compare RUN RUN, or culmen compare --tasks A,B --strategies X,Y"
         raise UserError("there is nothing to compare", where="culmen compare", fix=fix)
     defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET), "plain": 0.0}
-    suite = Suite("compare", **{**defaults, **given})
+    suite = Suite("compare", **{**defaults, **settings})
     check_suite(suite)
     return suite
 
@@ -413,23 +417,25 @@ _BEST_OF = (0, 1, 2, 4, 9)  # best of 1, 2, 3, 5, 10
 _HEADS = ["mean", "median", "IQM"]
 
 
-def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequence[str]) -> None:
+def _show_comparison(
+    screen: Screen, comparison: Comparison, done: bool, files: Sequence[str]
+) -> None:
     """Print a comparison: task by task, then over tasks, then in sentences."""
     screen.print_line(
-        f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim"
+        f"Figures with {comparison.confidence:.0%} bootstrap intervals over runs.", style="dim"
     )
-    for part in made.tasks:
-        _show_task(screen, part, made.axis)
-        _show_scaled(screen, part.rows, made.thresholds)
+    for part in comparison.tasks:
+        _show_task(screen, part, comparison.axis)
+        _show_scaled(screen, part.rows, comparison.thresholds)
         _show_pairs(screen, part.pairs)
-    if made.overall is not None:
-        _show_overall(screen, made.overall, made.thresholds)
+    if comparison.overall is not None:
+        _show_overall(screen, comparison.overall, comparison.thresholds)
     for file in files:
         screen.print_line(f"Drew {file}")
-    for remark in made.remarks:
+    for remark in comparison.remarks:
         screen.print_note(remark)
     if not done:
-        screen.print_note("Cut off: the same command goes on.")
+        screen.print_note("Interrupted: run the same command again to continue.")
 
 
 def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
@@ -473,9 +479,8 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
 
 
 def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
-    screen.print_rule(
-        f"over {count_text(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}"
-    )
+    tasks = count_text(len(overall.tasks), "task")
+    screen.print_rule(f"over {tasks} on the common scale: {', '.join(overall.tasks)}")
     cells = [
         [
             row.strategy,
@@ -494,23 +499,23 @@ def _show_scaled(
     screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]
 ) -> None:
     """Expected best of n runs, and performance profiles, on the common scale."""
-    most = max(len(row.best_of) for row in rows)
-    marks = sorted({place for place in (*_BEST_OF, most - 1) if place < most})
+    longest = max(len(row.best_of) for row in rows)
+    marks = sorted({index for index in (*_BEST_OF, longest - 1) if index < longest})
     screen.print_line("On the common scale: IQM, and expected best of n runs:")
-    heads = ["strategy", "IQM", *(f"best of {place + 1}" for place in marks)]
+    heads = ["strategy", "IQM", *(f"best of {index + 1}" for index in marks)]
     cells = [
         [
             row.strategy,
             _estimate_text(row.normalised),
             *(
-                _short_number(row.best_of[place]) if place < len(row.best_of) else "-"
-                for place in marks
+                _short_number(row.best_of[index]) if index < len(row.best_of) else "-"
+                for index in marks
             ),
         ]
         for row in rows
     ]
     screen.print_table(heads, cells)
-    screen.print_line("Share of runs at or above a level of it:")
+    screen.print_line("Share of runs at or above a level of this scale:")
     heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
     screen.print_table(
         heads,
@@ -543,7 +548,8 @@ def _reach_row(row: StrategyFigures, further: bool) -> list[str]:
     return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money, *steps]
 
 
-def _estimate_text(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return _short_number(found.value)
-    return f"{_short_number(found.value)} [{_short_number(found.low)}, {_short_number(found.high)}]"
+def _estimate_text(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return _short_number(estimate.value)
+    low, high = _short_number(estimate.low), _short_number(estimate.high)
+    return f"{_short_number(estimate.value)} [{low}, {high}]"

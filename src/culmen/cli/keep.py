@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -21,6 +21,7 @@ from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event
+    from culmen.engine.search import Search
     from culmen.run.pools import Pool
     from culmen.store.archive import Archived
 
@@ -44,13 +45,13 @@ def track(
         ),
     ],
 ) -> Answer:
-    """Copy an existing run to trackers; a run that still goes on is followed to its end."""
+    """Copy an existing run to trackers; a run in progress is followed to its end."""
     from culmen.observe.tracker_backends import parse_trackers
 
-    path, told = find_run(run), dict[str, int]()
+    path, counts = find_run(run), dict[str, int]()
     for tracking in parse_trackers(to):
         try:
-            told[tracking.name] = tracking.send_journal(path)
+            counts[tracking.name] = tracking.send_journal(path)
         except CulmenError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
@@ -58,10 +59,10 @@ def track(
             raise UserError(
                 what, where=str(path), fix="see docs/tracking: culmen docs tracking"
             ) from None
-    data = {"run": path.name, "evaluations": told}
+    data = {"run": path.name, "evaluations": counts}
 
     def show(screen: Screen) -> None:
-        for name, many in told.items():
+        for name, many in counts.items():
             screen.print_line(f"{name}: {count_text(many, 'evaluation')}")
 
     return Answer(data, show)
@@ -78,7 +79,7 @@ def export(
         typer.Option(metavar="PATH", help="Default: standard output; RUN-best for files."),
     ] = None,
     best: Annotated[
-        int, typer.Option("--best", min=1, help="How many candidates, for files.")
+        int, typer.Option("--best", min=1, help="Number of candidates, for --format files.")
     ] = 10,
 ) -> Answer:
     """Copy a run for other programs.
@@ -112,7 +113,7 @@ def export(
         if target is None:
             raise
         raise UserError(
-            f"cannot write: {error.strerror}", where=str(target), fix="name another place"
+            f"cannot write: {error.strerror}", where=str(target), fix="name another path"
         ) from None
     data = {"run": path.name, "format": form, "out": str(target), "written": written}
     text = "" if target is None else f"wrote {count_text(written, _UNITS[form])} to {target}"
@@ -124,7 +125,7 @@ def replay(
     run: Run = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs."),
+        typer.Option("--verify/--no-verify", help="Exit with code 4 if anything differs."),
     ] = True,
 ) -> Answer:
     """Derive the whole run again from its journal and compare it; nothing is evaluated."""
@@ -177,19 +178,25 @@ def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event
         yield event
 
 
-def _replay_differences(search: Any, end: JsonObject) -> list[str]:
+def _replay_differences(search: Search, end: JsonObject) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
-    found: list[str] = []
-    verdict, reason = search.verdict, str(end.get("reason", ""))
+    differences: list[str] = []
+    verdict, reason = search.result_so_far, str(end.get("reason", ""))
     # as the journal has it
     winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
-    if not search.done:
-        found.append("the journal says the run finished, the replay does not come to an end")
+    if not search.is_done:
+        differences.append(
+            "the run has finished according to its journal, but the replay does not finish"
+        )
     if winner != end.get("winner"):
-        found.append(f"the final choice differs: journal {end.get('winner')}, replay {winner}")
+        differences.append(
+            f"the final choice differs: journal {end.get('winner')}, replay {winner}"
+        )
     if search.reason != reason:
-        found.append(f"the reason it ended differs: journal '{reason}', replay '{search.reason}'")
-    return found
+        differences.append(
+            f"the reason it ended differs: journal '{reason}', replay '{search.reason}'"
+        )
+    return differences
 
 
 def _show_replay(screen: Screen, data: JsonObject) -> None:
@@ -224,7 +231,7 @@ def recover(
         screen.print_line(f"saved {count_text(saved.events, 'event')} into {saved.path}")
         if saved.beyond:
             screen.print_line(
-                f"{count_text(saved.beyond, 'event')} behind the first unreadable one lie in "
+                f"{count_text(saved.beyond, 'event')} after the first unreadable one are in "
                 f"{saved.path}/{BEYOND}"
             )
         screen.print_next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
@@ -268,25 +275,25 @@ def archive(
         raise UserError(
             "--restore cannot be combined with --remove or --unfinished",
             where="culmen archive",
-            fix="leave --remove and --unfinished",
+            fix="leave out --remove and --unfinished",
         )
-    made: list[Archived] = []
+    archives: list[Archived] = []
     for name in run:
-        made.append(
+        archives.append(
             _unpack_run(name, out, len(run) > 1)
             if restore
             else _pack_run(name, out, run, remove, unfinished)
         )
 
     def show(screen: Screen) -> None:
-        for one in made:
-            gone = "; the run was deleted" if one.removed else ""
+        for archived in archives:
+            gone = "; the run was deleted" if archived.removed else ""
             screen.print_line(
-                f"{one.file}: {one.events:,} events, {_size_text(one.before)} -> "
-                f"{_size_text(one.after)}{gone}"
+                f"{archived.file}: {archived.events:,} events, {_size_text(archived.before)} -> "
+                f"{_size_text(archived.after)}{gone}"
             )
 
-    return Answer({"archives": made}, show)
+    return Answer({"archives": archives}, show)
 
 
 def _pack_run(
@@ -357,7 +364,9 @@ def pool_build(
         list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs.")
     ],
     out: PoolOut,
-    best: Annotated[int, typer.Option(min=1, help="Candidates of each run, at most.")] = 50,
+    best: Annotated[
+        int, typer.Option(min=1, help="Largest number of candidates from each run.")
+    ] = 50,
     licence: Licence = "",
 ) -> Answer:
     """Collect the best candidates of runs of one task into a file."""
@@ -407,11 +416,14 @@ def pool_merge(
     without_best: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="Leave out this share of the best, as claimed."
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+            help="Leave out this share of the best candidates, by claimed score.",
         ),
     ] = 0.0,
 ) -> Answer:
-    """Merge pools into one; equal candidates once."""
+    """Merge pools into one; equal candidates are kept once."""
     from culmen.run import pools
 
     return _save_pool(
@@ -422,19 +434,19 @@ def pool_merge(
     )
 
 
-def _save_pool(made: Pool, out: Path) -> Answer:
+def _save_pool(pool: Pool, out: Path) -> Answer:
     from culmen.run import pools
 
-    pools.save_pool(made, out)
+    pools.save_pool(pool, out)
     data = {
         "out": str(out),
-        "task": made.task,
-        "candidates": len(made.members),
-        "licence": made.licence,
+        "task": pool.task,
+        "candidates": len(pool.members),
+        "licence": pool.licence,
     }
 
     def show(screen: Screen) -> None:
-        screen.print_line(f"wrote {count_text(len(made.members), 'candidate')} to {out}")
+        screen.print_line(f"wrote {count_text(len(pool.members), 'candidate')} to {out}")
         screen.print_next_steps((f"culmen pool show {out}", "look at it"))
 
     return Answer(data, show)
@@ -558,21 +570,23 @@ def db_copy(
     from culmen.store import transfer
 
     chosen = transfer.runs_to_copy(source, find_run)
-    places = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
-    made = [transfer.copy_run(run, to) for run, to in zip(chosen, places)]
+    targets = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
+    copies = [transfer.copy_run(run, to) for run, to in zip(chosen, targets)]
     data = {
-        "copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]
+        "copied": [
+            {"from": copy.source, "to": copy.target, "tables": copy.tables} for copy in copies
+        ]
     }
 
     def show(screen: Screen) -> None:
-        for one in made:
-            rows = sum(table.rows for table in one.tables.values())
-            events = count_text(one.tables["event"].rows, "event")
+        for copy in copies:
+            rows = sum(table.rows for table in copy.tables.values())
+            events = count_text(copy.tables["event"].rows, "event")
             screen.print_line(
-                f"{one.source} -> {one.target}: {events}, {count_text(rows, 'row')}; counts and "
+                f"{copy.source} -> {copy.target}: {events}, {count_text(rows, 'row')}; counts and "
                 "hashes are the same"
             )
-        if not made:
+        if not copies:
             screen.print_line("no runs there")
 
     return Answer(msgspec.to_builtins(data), show)
@@ -623,7 +637,7 @@ def db_drop(
     address = parse_address(run)
     if not address.name:
         raise UserError(
-            "the address names no run", where=run, fix=f"culmen db list '{address.url}'"
+            "the address does not name a run", where=run, fix=f"culmen db list '{address.url}'"
         )
     if not yes:
         raise UserError(

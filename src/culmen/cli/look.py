@@ -63,33 +63,34 @@ def best(
         str,
         typer.Option(
             metavar="NAME=W,...",
-            help="Several objectives: what each counts, e.g. accuracy=3,latency=1.",
+            help="With several objectives: their weights, e.g. accuracy=3,latency=1.",
         ),
     ] = "",
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LIMIT", help='The same: only members that hold it, e.g. "latency<=20".'
+            metavar="LIMIT",
+            help='With several objectives: a limit that the member must meet, e.g. "latency<=20".',
         ),
     ] = None,
 ) -> Answer:
     """Print the best candidate, or the front and one of its members.
 
-    Scores go to standard error: > FILE gets the text alone.
+    Scores go to standard error, so that > FILE receives the text alone.
     """
     from culmen.cli import pages
     from culmen.observe.summary import summarize_run
     from culmen.store import views
 
     path = find_run(run)
-    found = views.best_result(path)
-    if found is None:
+    result = views.best_result(path)
+    if result is None:
         raise UserError(
             "nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}"
         )
     front = views.pareto_front(path)
     chosen = (
-        found.id
+        result.id
         if front is None or not front.members
         else front.choose(_parse_weights(weights), limit or ()).id
     )
@@ -104,27 +105,27 @@ def best(
     data = {
         "run": path.name,
         "summary": summarize_run(path),
-        "best": found,
+        "best": result,
         "parts": candidate.parts,
         "files": [str(file) for file in files],
     }
     data |= {} if front is None else {"front": front, "chosen": chosen}
     return Answer(
-        data, lambda screen: pages.show_best(screen, path, found, candidate, files, front)
+        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front)
     )
 
 
 def _parse_weights(text: str) -> dict[str, float] | None:
     """`accuracy=3,latency=1` as numbers by name; None without any."""
-    found: dict[str, float] = {}
+    weights_by_name: dict[str, float] = {}
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = piece.partition("=")
         try:
-            found[name.strip()] = float(value)
+            weights_by_name[name.strip()] = float(value)
         except ValueError:
             fix = "write NAME=NUMBER, separated by commas"
             raise UserError(f"'{piece}' is no weight", where="--weights", fix=fix) from None
-    return found or None
+    return weights_by_name or None
 
 
 def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
@@ -179,18 +180,18 @@ def diff(
     from culmen.store import views
 
     path = find_run(run)
-    one, two = (
+    earlier, later = (
         views.candidate_detail(path, find_candidate(path, name)) for name in (first, second)
     )
-    lines = diff_lines(one, two)
+    lines = diff_lines(earlier, later)
     data = {
-        "first": one.candidate.id,
-        "second": two.candidate.id,
-        "scores": [one.row.mean, two.row.mean],
-        "counts": [one.row.count, two.row.count],
+        "first": earlier.candidate.id,
+        "second": later.candidate.id,
+        "scores": [earlier.row.mean, later.row.mean],
+        "counts": [earlier.row.count, later.row.count],
         "diff": "\n".join(lines),
     }
-    return Answer(data, lambda screen: show_diff(screen, one, two, lines))
+    return Answer(data, lambda screen: show_diff(screen, earlier, later, lines))
 
 
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -198,14 +199,14 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 def diff_lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
     """Lines of the unified diff over all parts of two candidates, without line ends."""
-    found: list[str] = []
-    one, two = first.candidate, second.candidate
-    for name in dict.fromkeys([*one.parts, *two.parts]):
-        before, after = (c.parts.get(name, "").splitlines() for c in (one, two))
-        found += difflib.unified_diff(
-            before, after, f"{name} ({one.id})", f"{name} ({two.id})", lineterm=""
+    lines: list[str] = []
+    old, new = first.candidate, second.candidate
+    for name in dict.fromkeys([*old.parts, *new.parts]):
+        before, after = (c.parts.get(name, "").splitlines() for c in (old, new))
+        lines += difflib.unified_diff(
+            before, after, f"{name} ({old.id})", f"{name} ({new.id})", lineterm=""
         )
-    return found
+    return lines
 
 
 def show_diff(
@@ -213,9 +214,9 @@ def show_diff(
     first: CandidateDetail,
     second: CandidateDetail,
     lines: Sequence[str],
-    most: int = 0,
+    max_lines: int = 0,
 ) -> None:
-    """Print a diff in colour, at most `most` lines of it (0: all)."""
+    """Print a diff in colour, at most `max_lines` lines of it (0: all)."""
     if screen.out.is_terminal:
         scores = " -> ".join(
             f"{score_with_margin(each.row.mean, each.row.margin)} (n {each.row.count})"
@@ -224,11 +225,11 @@ def show_diff(
         screen.print_heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
     if not lines:
         screen.print_line("no difference: the same texts")
-    for text in lines[: most or len(lines)]:
+    for text in lines[: max_lines or len(lines)]:
         style = "dim" if text.startswith(("+++", "---")) else _DIFF_STYLES.get(text[:1], "")
         screen.print_code_line(escape_controls(text), style)
-    if most and len(lines) > most:
-        screen.print_line(f"... and {count_text(len(lines) - most, 'more line')}", style="dim")
+    if max_lines and len(lines) > max_lines:
+        screen.print_line(f"... and {count_text(len(lines) - max_lines, 'more line')}", style="dim")
 
 
 def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
@@ -253,7 +254,7 @@ def log(
     screen: Screen,
     run: Run = None,
     last: Annotated[
-        int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")
+        int, typer.Option("--last", "-n", min=1, help="Number of events, counted from the end.")
     ] = 50,
     every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
     starts: Annotated[
@@ -270,7 +271,9 @@ def log(
     path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
     if follow and screen.as_json:
         raise UserError(
-            "--follow goes on, so it cannot give one document", where="--json", fix="leave one out"
+            "--follow does not end, so it cannot print one JSON document",
+            where="--json",
+            fix="leave one out",
         )
     events = _last_events(path, kinds, None if every else last)
     if screen.as_json:
@@ -282,8 +285,8 @@ def log(
         )
         if earlier:
             screen.print_note(
-                f"the last {last} of {count_text(last + earlier, 'event')}; all of them: culmen log "
-                "--all"
+                f"the last {last} of {count_text(last + earlier, 'event')}; "
+                "all of them: culmen log --all"
             )
         for event in events:
             _show_event(screen, event)
@@ -343,9 +346,8 @@ def _show_event(screen: Screen, event: Event) -> None:
     from culmen.observe.words import describe_entry
 
     entry = event.entry
-    screen.print_line(
-        f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}  {describe_entry(entry)}"
-    )
+    columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}"
+    screen.print_line(f"{columns}  {describe_entry(entry)}")
 
 
 def _effect_number(entry: Entry) -> str:
@@ -368,13 +370,15 @@ def report(
     full: Annotated[
         str,
         typer.Option(
-            "--full", metavar="N", help="How many of the best candidates with their texts, or all."
+            "--full",
+            metavar="N",
+            help="Number of best candidates to include with their texts, or all.",
         ),
     ] = "60",
 ) -> Answer:
     """Write the dashboard's pages as one HTML file that needs no server and no network.
 
-    It holds the run's texts, prompts and replies: look before you pass it on.
+    It holds the run's texts, prompts and replies: check it before you share it.
     """
     from culmen.strategies.catalog import NAMES
     from culmen.web import report as html
@@ -383,20 +387,22 @@ def report(
     from culmen.web.runs import Digest
 
     path = find_run(run).resolve()
-    place = out or Path(f"{path.name}-report.html")
-    if place.is_dir():
-        raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
+    file = out or Path(f"{path.name}-report.html")
+    if file.is_dir():
+        raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
     if pdf is not None:
         paper.find_browser()  # raises if there is none, before any work
     if not full.isdecimal() and full != "all":
         raise UserError(
-            f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"
+            f"'{full}' is not a number of candidates",
+            where="--full",
+            fix="--full 60, or --full all",
         )
     gathered = gather_report(Digest(path, NAMES), None if full == "all" else int(full))
     data: JsonObject = {
         "run": path.name,
-        "path": str(place),
-        "bytes": html.write_report(gathered, place),
+        "path": str(file),
+        "bytes": html.write_report(gathered, file),
         "candidates": gathered.candidates,
         "rows": gathered.rows,
         "full": gathered.full,

@@ -113,20 +113,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The console script passes the exit code to the system.
     """
-    given = _expand_aliases(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+    words = _expand_aliases(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run_verb(given, Screen("--json" in given))
+        return _run_verb(words, Screen("--json" in words))
     except BrokenPipeError:  # the reader has gone (culmen log | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def _run_verb(given: list[str], screen: Screen) -> int:
+def _run_verb(words: list[str], screen: Screen) -> int:
     try:
-        code = app(args=given, prog_name="culmen", standalone_mode=False)
+        code = app(args=words, prog_name="culmen", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:
@@ -186,11 +186,11 @@ _VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
 _TASKS = ("task.toml", "evaluator.py")
 
 
-def _expand_aliases(given: list[str]) -> list[str]:
+def _expand_aliases(words: list[str]) -> list[str]:
     """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for."""
-    if given[0] == "help":
-        return [*given[1:], "--help"]
-    return ["--version", *given[1:]] if given[0] in ("version", "-V") else given
+    if words[0] == "help":
+        return [*words[1:], "--help"]
+    return ["--version", *words[1:]] if words[0] in ("version", "-V") else words
 
 
 _OTHER_OPTIONS = {  # names of these options in other programs, and guesses of users

@@ -15,9 +15,9 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,6 +30,7 @@ from culmen.store import views
 from culmen.store.address import has_run
 from culmen.strategies.catalog import CATALOG, WITH_AGENTS
 
+_Tool = Callable[..., Awaitable[JsonObject]]
 _PATIENCE = 60.0  # seconds a run may take to write its first event
 _STEP = 0.1  # seconds between two looks for it
 _LONG = 40_000  # characters of a text that one answer carries
@@ -87,12 +88,12 @@ def mcp(
         screen.err.print(
             "This serves a program, not a person: name it in your agent's settings.", style="dim"
         )
-    most = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
-    serve_tools(AllowedFolders(folders or [Path()]), most)
+    limits = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
+    serve_tools(AllowedFolders(folders or [Path()]), limits)
     raise typer.Exit
 
 
-def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
+def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
     """Answer until standard input ends."""
     try:
         from mcp.server import MCPServer
@@ -104,14 +105,14 @@ def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
     from culmen.core import VERSION
 
     server = MCPServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
-    tools = Tools(folders, most)
+    tools = Tools(folders, limits)
 
-    def told(tool: Callable[..., Any]) -> Callable[..., Any]:
+    def report_mistakes(tool: _Tool) -> _Tool:
         """The tool with `UserError` as `ToolError`, which is returned and not logged as a crash."""
         import functools
 
         @functools.wraps(tool)
-        async def call(**arguments: Any) -> JsonObject:
+        async def call(**arguments: object) -> JsonObject:
             try:
                 return await tool(**arguments)
             except UserError as error:
@@ -131,18 +132,18 @@ def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
         "tell",
         "stop",
     ):
-        server.add_tool(told(getattr(tools, name)), name=name)
+        server.add_tool(report_mistakes(getattr(tools, name)), name=name)
     server.run("stdio")
 
 
 class Tools:
     """The tools: each returns the output of its verb with --json.
 
-    `most` holds the largest budget of one run.
+    `limits` holds the largest budget of one run.
     """
 
-    def __init__(self, folders: AllowedFolders, most: dict[str, float]) -> None:
-        self._folders, self._most = folders, most
+    def __init__(self, folders: AllowedFolders, limits: dict[str, float]) -> None:
+        self._folders, self._limits = folders, limits
 
     async def new(self, folder: str, example: str = "") -> JsonObject:
         """Write an example task into a new folder, with comments.
@@ -251,7 +252,7 @@ class Tools:
             raise UserError(
                 f"the run is {what}",
                 where=path.name,
-                fix="only an interrupted run is resumed as it is",
+                fix="without more budget, only an interrupted run is resumed",
             )
         return await self._start_run(
             ["resume", str(path)], path, lambda: views.run_status(path).state == "running"
@@ -306,11 +307,11 @@ class Tools:
 
     def _fork_budget(self, old: Budget, more: dict[str, float]) -> str:
         """Limits, as `fork` takes them, of a run that goes on after one with the limits `old`."""
-        given = {name: value for name, value in more.items() if value}
-        for name, value in given.items():
+        wanted = {name: value for name, value in more.items() if value}
+        for name, value in wanted.items():
             if value < 0:
                 raise UserError(
-                    f"{name} = {value:g} is less than nothing",
+                    f"{name} = {value:g} is negative",
                     where="resume",
                     fix="give how much more",
                 )
@@ -323,32 +324,33 @@ class Tools:
         self._checked_budget(
             {
                 name: value + (getattr(old, name) if name != "seconds" else 0)
-                for name, value in given.items()
+                for name, value in wanted.items()
             }
         )
-        kept = {name: getattr(old, name) for name in ("seconds", "dollars") if name not in given}
+        kept = {name: getattr(old, name) for name in ("seconds", "dollars") if name not in wanted}
         limits = {
-            name: min(self._most[name], value or self._most[name]) for name, value in kept.items()
+            name: min(self._limits[name], value or self._limits[name])
+            for name, value in kept.items()
         }
-        added = [f"{name}=+{value:g}" for name, value in given.items()]
+        added = [f"{name}=+{value:g}" for name, value in wanted.items()]
         return ",".join(added + [f"{name}={value:g}" for name, value in limits.items()])
 
     def _checked_budget(self, wanted: dict[str, float]) -> str:
-        given = {name: value for name, value in wanted.items() if value}
-        if not given or min(given.values()) < 0:
+        chosen = {name: value for name, value in wanted.items() if value}
+        if not chosen or min(chosen.values()) < 0:
             raise UserError(
                 "nothing ends this run", where="run", fix="give evaluations, seconds or dollars"
             )
-        for name, value in given.items():
-            if value > self._most[name]:
+        for name, value in chosen.items():
+            if value > self._limits[name]:
                 fix = (
-                    f"give at most {self._most[name]:g}; a person can raise that: culmen mcp "
+                    f"give at most {self._limits[name]:g}; a person can raise that: culmen mcp "
                     f"--{name}"
                 )
                 raise UserError(
                     f"{name} = {value:g} is more than a run may be given here", where="run", fix=fix
                 )
-        limits = {"seconds": self._most["seconds"], "dollars": self._most["dollars"], **given}
+        limits = {"seconds": self._limits["seconds"], "dollars": self._limits["dollars"], **chosen}
         return ",".join(f"{name}={value:g}" for name, value in limits.items())
 
     def _allowed_strategy(self, name: str) -> str:
@@ -392,12 +394,12 @@ class Tools:
 
         Raises `UserError` if the run ends before.
         """
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "culmen.cli.main", *words, "--quiet", "--json"],
                 cwd=self._folders.home,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -417,8 +419,8 @@ class Tools:
                     where=str(folder),
                     fix="check the task",
                 )
-            said.seek(0)
-            return _parse_verb_output(said.read(), words[0])
+            output.seek(0)
+            return _parse_verb_output(output.read(), words[0])
 
 
 def _is_readable(run: Path) -> bool:
@@ -432,18 +434,18 @@ def _is_readable(run: Path) -> bool:
 def _parse_verb_output(out: bytes, verb: str) -> JsonObject:
     """A verb's JSON, long texts cut; raises `UserError` if it is an error."""
     try:
-        found: JsonObject = json.loads(out)
+        document: JsonObject = json.loads(out)
     except ValueError:
         raise UserError(
-            f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing"
+            f"culmen {verb} ended without an answer", fix="culmen doctor shows what is missing"
         ) from None
-    if "error" in found:
-        error = found["error"]
+    if "error" in document:
+        error = document["error"]
         raise UserError(error["what"], where=error["where"], fix=error["next"])
-    return _cut_long_texts(found)
+    return {name: _cut_long_texts(value) for name, value in document.items()}
 
 
-def _cut_long_texts(value: Any) -> Any:
+def _cut_long_texts(value: object) -> object:
     if isinstance(value, str) and len(value) > _LONG:
         return f"{value[:_LONG]}\n[{len(value) - _LONG} characters left out]"
     if isinstance(value, dict):
@@ -451,10 +453,10 @@ def _cut_long_texts(value: Any) -> Any:
     return [_cut_long_texts(each) for each in value] if isinstance(value, list) else value
 
 
-def _checked_id(given: str) -> str:
-    if given in ("best", "seed") or (given.isalnum() and len(given) <= 64):
-        return given
-    raise UserError(f"'{given}' is no candidate", fix="give an id, best or seed")
+def _checked_id(text: str) -> str:
+    if text in ("best", "seed") or (text.isalnum() and len(text) <= 64):
+        return text
+    raise UserError(f"'{text}' is not a candidate", fix="give an id, best or seed")
 
 
 class AllowedFolders:
@@ -471,11 +473,11 @@ class AllowedFolders:
         self.home = self.folders[0]
         self.runs = self.home / "runs"
 
-    def resolve_path(self, given: str) -> Path:
+    def resolve_path(self, text: str) -> Path:
         """An existing or future path inside the folders."""
-        if not given or "\0" in given:
+        if not text or "\0" in text:
             raise UserError("no path was given", fix=f"name a path inside {self._folder_list()}")
-        path = (self.home / given).resolve()
+        path = (self.home / text).resolve()
         if not self._is_inside(path):
             raise UserError(
                 f"{path} lies outside the folders that are open to you",
@@ -483,9 +485,9 @@ class AllowedFolders:
             )
         return path
 
-    def resolve_task(self, given: str) -> Path:
+    def resolve_task(self, name: str) -> Path:
         """A task whose folder, links and `task.toml` stay inside the folders."""
-        path = self.resolve_path(given)
+        path = self.resolve_path(name)
         if not path.exists():
             raise UserError(
                 f"there is no task {path}",
@@ -500,10 +502,10 @@ class AllowedFolders:
                 self._refuse_outside(folder, text)
         return path
 
-    def resolve_run(self, given: str) -> Path:
+    def resolve_run(self, text: str) -> Path:
         """A run, by its name in `runs` or by its path."""
-        named = self.runs / given
-        path = self.resolve_path(str(named if _NAME.fullmatch(given) and has_run(named) else given))
+        named = self.runs / text
+        path = self.resolve_path(str(named if _NAME.fullmatch(text) and has_run(named) else text))
         if not has_run(path):
             known = (
                 sorted(each.name for each in self.runs.iterdir() if has_run(each))
@@ -511,7 +513,7 @@ class AllowedFolders:
                 else []
             )
             raise UserError(
-                f"there is no run '{given}'",
+                f"there is no run '{text}'",
                 where=str(self.runs),
                 fix=f"known: {', '.join(known) or 'none'}",
             )
@@ -520,7 +522,7 @@ class AllowedFolders:
     def new_run(self, name: str) -> Path:
         """The folder of a run that is to begin; `name` is a plain word."""
         if not _NAME.fullmatch(name):
-            raise UserError(f"'{name}' is no name for a run", fix="use letters, digits, - and _")
+            raise UserError(f"'{name}' is not a name for a run", fix="use letters, digits, - and _")
         return self.resolve_path(str(self.runs / name))
 
     def _refuse_outside(self, folder: Path, text: str) -> None:
@@ -566,7 +568,7 @@ def _read_toml(path: Path) -> JsonObject:
         return {}  # the verb reports the error better, and reads nothing else
 
 
-def _settings_texts(value: Any) -> Iterator[str]:
+def _settings_texts(value: object) -> Iterator[str]:
     """All texts of a parsed file except those of the command, which runs in the jail."""
     if isinstance(value, str):
         yield value

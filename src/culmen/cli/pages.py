@@ -42,9 +42,9 @@ _FEEDBACK = 600  # characters of one feedback
 
 def show_run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
-    places = column_decimals(line.best for line in lines if line.best is not None)
+    decimals = column_decimals(line.best for line in lines if line.best is not None)
     scores = [
-        score_with_margin(x.best, x.margin) if x.margin else number_text(x.best, places)
+        score_with_margin(x.best, x.margin) if x.margin else number_text(x.best, decimals)
         for x in lines
     ]
     rows = [
@@ -69,13 +69,13 @@ def _origin_text(operator: str, model: str, note: str = "") -> str:
     return join_nonempty([name, "" if operator.startswith(model) else model, note])
 
 
-def show_run_summary(screen: Screen, told: RunSummary, err: bool = False) -> None:
+def show_run_summary(screen: Screen, summary: RunSummary, err: bool = False) -> None:
     """Print the first lines of every page on a run, and further findings."""
     console = screen.err if err else screen.out
-    styles = {told.result: "bold", told.cause: "bold red"}
-    for line in told.lines:
+    styles = {summary.result: "bold", summary.cause: "bold red"}
+    for line in summary.lines:
         console.print(escape_controls(line), style=styles.get(line), markup=False, soft_wrap=True)
-    for finding in told.other_findings:
+    for finding in summary.other_findings:
         console.print(
             escape_controls(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True
         )
@@ -87,8 +87,8 @@ def show_run_summary(screen: Screen, told: RunSummary, err: bool = False) -> Non
 
 def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
-    told = summarize_run(path, now)
-    show_run_summary(screen, told)
+    summary = summarize_run(path, now)
+    show_run_summary(screen, summary)
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
     target = "" if now.target is None else f", target {number_text(now.target)}"
     owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
@@ -125,28 +125,28 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("folder", str(path)),
     )
     show_front(screen, views.pareto_front(path))
-    screen.print_also(*told.also)
+    screen.print_also(*summary.also)
 
 
-def show_front(screen: Screen, found: Front | None, err: bool = False) -> None:
+def show_front(screen: Screen, front: Front | None, err: bool = False) -> None:
     """The members of a front, one a row: each metric with half the width of its 95 % interval."""
-    if found is None or not found.members:
+    if front is None or not front.members:
         return
     rows: list[tuple[str, str]] = []
-    for member in found.members:
-        told = [
+    for member in front.members:
+        facts = [
             f"{name} {score_with_margin(value, member.margins.get(name))}"
             for name, value in member.metrics.items()
         ]
-        told.append(
+        facts.append(
             count_text(member.count, "evaluation")
             + (f", {member.failures} failed" if member.failures else "")
         )
         rows.append(
-            (member.id, join_nonempty([*told, "" if member.feasible else "violates a constraint"]))
+            (member.id, join_nonempty([*facts, "" if member.feasible else "violates a constraint"]))
         )
     screen.print_pairs(
-        ("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err
+        ("front", "confirmed" if front.confirmed else "not confirmed yet"), *rows, err=err
     )
 
 
@@ -170,17 +170,17 @@ def _agents_text(now: RunStatus) -> str:
 
     For example `3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`.
     """
-    found = now.agents
-    if found is None:
+    agents = now.agents
+    if agents is None:
         return ""
     return join_nonempty(
         [
-            f"{found.begun} of {found.of}",
-            f"{found.ended} had their turn",
-            count_text(found.experiments, "experiment"),
-            "" if found.best is None else f"best that counts {number_text(found.best)}",
+            f"{agents.begun} of {agents.of}",
+            f"{agents.ended} had their turn",
+            count_text(agents.experiments, "experiment"),
+            "" if agents.best is None else f"best that counts {number_text(agents.best)}",
         ]
-    ) + (f"; {escape_controls(found.program)}" if found.program else "")
+    ) + (f"; {escape_controls(agents.program)}" if agents.program else "")
 
 
 def _advisor_text(now: RunStatus) -> str:
@@ -189,17 +189,20 @@ def _advisor_text(now: RunStatus) -> str:
     For example `version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step:
     group collapsed`.
     """
-    found = now.training
-    if found is None:
+    training = now.training
+    if training is None:
         return ""
-    told = [
-        f"version {found.version} after {count_text(found.barriers, 'barrier')}",
-        f"alpha {number_text(round(found.alpha, 3))}",
-        "" if found.reward is None else f"mean reward {number_text(round(found.reward, 3))}",
-        "" if found.entropy is None else f"entropy {number_text(round(found.entropy, 3))}",
+    facts = [
+        f"version {training.version} after {count_text(training.barriers, 'barrier')}",
+        f"alpha {number_text(round(training.alpha, 3))}",
+        "" if training.reward is None else f"mean reward {number_text(round(training.reward, 3))}",
+        "" if training.entropy is None else f"entropy {number_text(round(training.entropy, 3))}",
     ]
     return join_nonempty(
-        [join_nonempty(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"],
+        [
+            join_nonempty(facts),
+            "" if not training.skip else f"no step: {training.skip.replace('_', ' ')}",
+        ],
         "; ",
     )
 
@@ -209,16 +212,16 @@ def _alarms_text(now: RunStatus) -> str:
 
     For example `gradient spike in 3 of the last 20 barriers, the last one too`.
     """
-    found = now.training
-    if found is None or not found.alarms:
+    training = now.training
+    if training is None or not training.alarms:
         return ""
-    seen = min(found.barriers, WINDOW)
-    told = (
+    seen = min(training.barriers, WINDOW)
+    alarms = (
         f"{name.replace('_', ' ')} in {times} of the last {count_text(seen, 'barrier')}"
-        + (", the last one too" if name in found.standing else "")
-        for name, times in found.alarms.items()
+        + (", the last one too" if name in training.standing else "")
+        for name, times in training.alarms.items()
     )
-    return join_nonempty(told, "; ")
+    return join_nonempty(alarms, "; ")
 
 
 def _role_and_model(role: str, name: str) -> str:
@@ -254,7 +257,7 @@ def _of_seconds_limit(now: RunStatus) -> str:
 def _lost_calls_text(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
     return (
-        f"up to {count_text(lost.calls, 'call')}, {_usage_text(lost)} were cut off before they answered"
+        f"up to {count_text(lost.calls, 'call')}, {_usage_text(lost)} were cut off before a reply"
         if lost.calls
         else ""
     )
@@ -262,23 +265,27 @@ def _lost_calls_text(now: RunStatus) -> str:
 
 def uncertain_text(now: RunStatus) -> str:
     """Tokens and dollars that replies may have cost on top; "" if all costs are known."""
-    most = now.usage.uncertain
-    if most == Usage():
+    uncertain = now.usage.uncertain
+    if uncertain == Usage():
         return ""
     if (
         not now.usage.input_tokens + now.usage.output_tokens
         and now.budget.tokens is None
-        and not most.dollars
+        and not uncertain.dollars
     ):
-        return f"the model reports no usage: tokens of {count_text(now.usage.calls, 'call')} are not known"
-    return f"may have cost up to {_usage_text(most)} more: replies broke off, or did not say"
+        calls = count_text(now.usage.calls, "call")
+        return f"the model reports no usage: tokens of {calls} are not known"
+    return (
+        f"may have cost up to {_usage_text(uncertain)} more: replies broke off, or did not report "
+        "their usage"
+    )
 
 
-def _usage_text(most: Usage) -> str:
+def _usage_text(usage: Usage) -> str:
     return join_nonempty(
         [
-            dollars_text(most.dollars) if most.dollars else "",
-            f"{most.tokens:,} tokens" if most.tokens else "",
+            dollars_text(usage.dollars) if usage.dollars else "",
+            f"{usage.tokens:,} tokens" if usage.tokens else "",
         ]
     )
 
@@ -303,25 +310,25 @@ def status_document(now: RunStatus, path: Path) -> JsonObject:
     """
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
-    strategy, told = strategy_name(now.strategy), summarize_run(path, now)
+    strategy, summary = strategy_name(now.strategy), summarize_run(path, now)
     return {
         **plain,
         "state": now.shown_state,
         "strategy": strategy,
-        "result": "" if now.best is None else told.result,
-        "summary": told,
+        "result": "" if now.best is None else summary.result,
+        "summary": summary,
         "front": views.pareto_front(path),
         "message": message,
-        "next": [told.command],
-        "also": [command for command, _ in told.also],
+        "next": [summary.command],
+        "also": [command for command, _ in summary.also],
     }
 
 
 def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
     """Print the end of a run."""
     screen.print_line()
-    told = summarize_run(path, now)
-    show_run_summary(screen, told)
+    summary = summarize_run(path, now)
+    show_run_summary(screen, summary)
     screen.print_heading(now.shown_state, run_end_reason(now))
     screen.print_pairs(
         *_best_rows(now.best, now.scoring.why),
@@ -329,7 +336,7 @@ def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
         ("isolation", now.isolation),
         ("run", short_path(path)),
     )
-    screen.print_also(*told.also)
+    screen.print_also(*summary.also)
 
 
 def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
@@ -405,7 +412,7 @@ def strategy_name(strategy: str) -> str:
 def show_best(
     screen: Screen,
     path: Path,
-    found: RunResult,
+    result: RunResult,
     candidate: Candidate,
     files: Sequence[Path],
     several: Front | None = None,
@@ -417,7 +424,7 @@ def show_best(
     """
     show_run_summary(screen, summarize_run(path), err=True)
     if several is None:
-        screen.print_pairs(*_best_rows(found), err=True)
+        screen.print_pairs(*_best_rows(result), err=True)
     else:
         show_front(screen, several, err=True)
         screen.print_pairs(("chosen", candidate.id), err=True)
@@ -432,11 +439,11 @@ def show_best(
 
 def show_candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
     """One candidate in full."""
-    row, found = detail.row, detail.candidate
-    origin = found.origin
-    screen.print_heading(found.id, _origin_text(origin.operator, origin.model, origin.note))
+    row, candidate = detail.row, detail.candidate
+    origin = candidate.origin
+    screen.print_heading(candidate.id, _origin_text(origin.operator, origin.model, origin.note))
     screen.print_pairs(
-        ("parents", join_nonempty(found.parents)),
+        ("parents", join_nonempty(candidate.parents)),
         ("children", join_nonempty(detail.children)),
         ("score", score_line(row)),
         ("trust", row.trust),
@@ -448,7 +455,7 @@ def show_candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> Non
     if detail.observations:
         screen.print_line()
         _show_observations(screen, detail.observations)
-    for name, text in found.parts.items():
+    for name, text in candidate.parts.items():
         screen.print_rule(name)
         screen.print_code(text, name)
     if prompt:
@@ -493,12 +500,12 @@ def score_line(row: CandidateRow) -> str:
 
 def _show_observations(screen: Screen, observations: Sequence[Observation]) -> None:
     shown = observations[-_SHOWN:]
-    places = column_decimals(o.score for o in shown if o.score is not None)
+    decimals = column_decimals(o.score for o in shown if o.score is not None)
     with_cases = any(o.case for o in shown)
     rows = []
     for o in shown:
         outcome = (
-            number_text(o.score, places)
+            number_text(o.score, decimals)
             if o.ok
             else join_nonempty([o.status.value, o.reason.replace("_", " ")], ": ")
         )
@@ -529,18 +536,18 @@ def _show_observations(screen: Screen, observations: Sequence[Observation]) -> N
 
 def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     """The ancestors of a candidate, the initial program first."""
-    places = column_decimals(step.row.mean for step in steps if step.row.mean is not None)
+    decimals = column_decimals(step.row.mean for step in steps if step.row.mean is not None)
     rows = [
         (
-            str(place),
+            str(number),
             step.row.id,
-            number_text(step.row.mean, places),
-            "" if step.gain is None else f"{step.gain:+.{places}f}",
+            number_text(step.row.mean, decimals),
+            "" if step.gain is None else f"{step.gain:+.{decimals}f}",
             step.row.trust,
             str(step.row.count),
             _origin_text(step.row.operator, step.row.model, step.note),
         )
-        for place, step in enumerate(steps)
+        for number, step in enumerate(steps)
     ]
     screen.print_table(
         ["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n"

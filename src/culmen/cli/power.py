@@ -39,7 +39,9 @@ def power(
     ] = None,
     aa: Annotated[
         int | None,
-        typer.Option("--aa", min=1, help="Compare the initial program with itself so many times."),
+        typer.Option(
+            "--aa", min=1, help="Compare the initial program with itself this number of times."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
     direction: Direction = None,
@@ -48,11 +50,11 @@ def power(
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Measure a task's noise, and the evaluations that it takes to tell a gain from it.
+    """Measure a task's noise, and the evaluations needed to tell a gain from it.
 
     Evaluates the initial program again and again on the cases that a result is reported on. With
     --aa, its evaluations are also compared among themselves by the rule of the final choice: exit
-    code 1 if equal programs come out different more often than luck explains.
+    code 1 if equal programs come out different more often than chance explains.
     """
     from culmen.evaluate.local import LocalBackend
     from culmen.run import inputs
@@ -126,7 +128,7 @@ def _show_noise(
     )
     if not sample.within:
         screen.print_line(
-            "Repeated evaluations were all equal: one round of evaluations tells any gain."
+            "Repeated evaluations were all equal: one round of evaluations shows any gain."
         )
     if plans:
         screen.print_line()
@@ -136,11 +138,12 @@ def _show_noise(
             right="gain",
         )
         screen.print_line(
-            "A winner that is better by so much is shown to be in 8 of 10 final choices.", "dim"
+            "A winner that is better by this gain is shown to be better in 8 of 10 final choices.",
+            "dim",
         )
         if sample.cases:
             screen.print_line(
-                "New cases: the data set it takes to know that it holds beyond it.", "dim"
+                "New cases: the size of a data set that shows the gain on cases outside it.", "dim"
             )
     if equals is not None:
         screen.print_line()
@@ -148,7 +151,7 @@ def _show_noise(
     if plans:
         budget = f"evaluations={plans[-1].budget},final=0.3"
         screen.print_next_steps(
-            (f"culmen run {shlex.quote(str(path))} --budget {budget}", "a run of that size")
+            (f"culmen run {shlex.quote(str(path))} --budget {budget}", "a run of this size")
         )
 
 
@@ -165,14 +168,17 @@ def _cost_text(seconds: float, price: float) -> str:
 
 def _equals_verdict(equals: EqualsReport) -> tuple[str, str]:
     """The outcome of comparisons of equals, and its style."""
-    made = (
+    comparisons = (
         f"{equals.claims} of {count_text(equals.comparisons, 'comparison')} of the initial program"
     )
     margin = "" if equals.margin is None else f"; median margin {number_text(equals.margin)}"
     if equals.is_suspect:
         return (
-            f"{made} with itself found a difference, one in twenty is luck: evaluations are not "
-            f"independent of one another{margin}",
+            f"{comparisons} with itself found a difference; one in twenty is expected by chance: "
+            f"evaluations are not independent of one another{margin}",
             "bold red",
         )
-    return f"{made} with itself found a difference: as few as luck explains{margin}", "green"
+    return (
+        f"{comparisons} with itself found a difference: no more than chance explains{margin}",
+        "green",
+    )

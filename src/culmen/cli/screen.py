@@ -19,6 +19,8 @@ from culmen.observe.figures import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _PIPED = 160  # columns without a terminal
 
@@ -146,8 +148,8 @@ class Screen:
 
     def print_prose(self, text: str) -> None:
         """Print paragraphs, wrapped to the present width."""
-        for place, paragraph in enumerate(text.strip().split("\n\n")):
-            if place:
+        for number, paragraph in enumerate(text.strip().split("\n\n")):
+            if number:
                 self.out.print()
             self.out.print(_rich_text(" ".join(paragraph.split())))
 
@@ -193,7 +195,7 @@ class Screen:
         if _too_narrow(columns, cells, self.out.width):
             self._print_blocks(columns, cells)
             return
-        for places in _fitting_columns(columns, cells, self.out.width):
+        for indices in _fitting_columns(columns, cells, self.out.width):
             table = Table(
                 box=box.SIMPLE_HEAD,
                 pad_edge=False,
@@ -201,13 +203,13 @@ class Screen:
                 header_style="dim",
                 padding=(0, 1, 0, 0),
             )
-            for place in places:
-                flush = "right" if columns[place] in right else "left"
+            for index in indices:
+                flush = "right" if columns[index] in right else "left"
                 table.add_column(
-                    columns[place], justify=flush, no_wrap=place < len(columns) - 1, overflow="fold"
+                    columns[index], justify=flush, no_wrap=index < len(columns) - 1, overflow="fold"
                 )
             for row in cells:
-                table.add_row(*(_rich_text(row[place]) for place in places))
+                table.add_row(*(_rich_text(row[index]) for index in indices))
             _print_trimmed(self.out, table)
 
     def _print_blocks(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -229,8 +231,8 @@ class Screen:
         """Print commands to type next, with the purpose of each."""
         self.out.print()
         width = max(len(command) for command, _ in steps)
-        for place, (command, why) in enumerate(steps):
-            self.out.print(f"{label}  " if place == 0 else "      ", style="dim", end="")
+        for number, (command, why) in enumerate(steps):
+            self.out.print(f"{label}  " if number == 0 else "      ", style="dim", end="")
             self.out.print(
                 escape_controls(command), style="bold", markup=False, end="", soft_wrap=True
             )
@@ -247,12 +249,12 @@ class Screen:
             answer.show(self)
         return answer.code
 
-    def print_document(self, data: Any) -> None:
+    def print_document(self, data: object) -> None:
         """Print the one JSON document."""
         sys.stdout.write(json.dumps(plain_data(msgspec.to_builtins(data)), indent=2) + "\n")
 
     def print_error(
-        self, kind: str, what: str, where: str = "", fix: str = "", **more: Any
+        self, kind: str, what: str, where: str = "", fix: str = "", **more: object
     ) -> None:
         """Print the error, its place, and the next command."""
         if self.as_json:
@@ -275,14 +277,14 @@ def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
     """
     from rich.cells import cell_len
 
-    def needed(place: int) -> int:
-        texts = [columns[place], *(row[place] for row in rows)]
-        if place and place == len(columns) - 1:
+    def needed(index: int) -> int:
+        texts = [columns[index], *(row[index] for row in rows)]
+        if index and index == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
         return max((cell_len(escape_controls(text)) for text in texts), default=0)
 
     return (
-        needed(0) + 2 + max((needed(place) for place in range(1, len(columns))), default=0) > width
+        needed(0) + 2 + max((needed(index) for index in range(1, len(columns))), default=0) > width
     )
 
 
@@ -295,25 +297,25 @@ def _fitting_columns(
     """
     from rich.cells import cell_len
 
-    groups, room = [[0]], 0
-    for place, name in enumerate(columns):
-        texts = [name, *(row[place] for row in rows)]
-        if place and place == len(columns) - 1:
+    groups, space = [[0]], 0
+    for index, name in enumerate(columns):
+        texts = [name, *(row[index] for row in rows)]
+        if index and index == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
         # two spaces between columns
         needed = max((cell_len(escape_controls(text)) for text in texts), default=0) + 2
-        if not place:
-            first, room = needed, width + 2 - needed
+        if not index:
+            first, space = needed, width + 2 - needed
             continue
-        if needed > room and len(groups[-1]) > 1:
+        if needed > space and len(groups[-1]) > 1:
             groups.append([0])
-            room = width + 2 - first
-        groups[-1].append(place)
-        room -= needed
+            space = width + 2 - first
+        groups[-1].append(index)
+        space -= needed
     return groups
 
 
-def _print_trimmed(console: Console, table: Any) -> None:
+def _print_trimmed(console: Console, table: Table) -> None:
     """Print a table; without a terminal, strip the spaces that fill its cells."""
     if console.is_terminal:
         console.print(table)
@@ -323,7 +325,7 @@ def _print_trimmed(console: Console, table: Any) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
 
 
-def _rich_text(value: str) -> Any:
+def _rich_text(value: str) -> Text:
     from rich.text import Text
 
     return Text(escape_controls(value))
@@ -344,7 +346,7 @@ def _make_console(stderr: bool) -> Console:
     return console
 
 
-def plain_data(value: Any) -> Any:
+def plain_data(value: object) -> object:
     """Data for JSON, which has no NaN and no infinity: they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None

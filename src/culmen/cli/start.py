@@ -277,8 +277,8 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     if seconds < _SLOW or done >= total:
         return ""
     return (
-        f" ({duration_text(seconds)} each, about {duration_text(seconds * (total - done))} to go; --times "
-        "and --cases limit them)"
+        f" ({duration_text(seconds)} each, about {duration_text(seconds * (total - done))} to go; "
+        "--times and --cases limit them)"
     )
 
 
@@ -413,7 +413,7 @@ def demonstrate_search(
 
     def show(screen: Screen) -> None:
         screen.print_rule("what improved: initial program -> best")
-        look.show_diff(screen, first, last, without_helpers(changed), most=DIFF_LINES)
+        look.show_diff(screen, first, last, without_helpers(changed), max_lines=DIFF_LINES)
         screen.print_line()
         screen.print_prose(_outcome_text(task, first.row.mean, best))
         pages.show_end(screen, views.run_status(path), path)
@@ -450,7 +450,8 @@ def _outcome_text(task: Task, start: float | None, best: RunResult) -> str:
     return (
         f"The sum of the 26 radii went from {number_text(start)} to {number_text(score)}; the best "
         "packing known to anybody has "
-        f"{number_text(known)}. The program that does it is an ordinary file: `culmen best` prints it."
+        f"{number_text(known)}. The program that does it is an ordinary file: "
+        "`culmen best` prints it."
     )
 
 

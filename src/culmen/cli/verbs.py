@@ -80,13 +80,13 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
     for the options that are its fields.
     """
     own = inspect.signature(function, eval_str=True)
-    given = list(own.parameters.values())[1:]
+    own_parameters = list(own.parameters.values())[1:]
     groups: JsonObject = {
-        p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)
+        p.name: p.annotation for p in own_parameters if dataclasses.is_dataclass(p.annotation)
     }
 
-    def command(**arguments: Any) -> int:
-        screen = Screen(arguments.pop("json"))
+    def command(**arguments: object) -> int:
+        screen = Screen(arguments.pop("json") is True)
         for group, kind in groups.items():
             arguments[group] = kind(
                 **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}
@@ -95,8 +95,10 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
 
     parameters = [
         p
-        for each in given
-        for p in (_field_parameters(each.annotation) if each.name in groups else [each])
+        for parameter in own_parameters
+        for p in (
+            _field_parameters(parameter.annotation) if parameter.name in groups else [parameter]
+        )
     ]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     parameters.append(

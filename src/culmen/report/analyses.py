@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, quantiles
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -54,7 +54,7 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
     series = [_best_series(record, axis) for record in records]
     rows: Rows = []
     for x in _axis_marks(
-        [each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")
+        [each[-1][0] for each in series if each], steps, integers=axis not in ("dollars", "seconds")
     ):
         seen = [_value_at(each, x) for each in series]
         rows.append(
@@ -76,9 +76,9 @@ def coverage_table(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> 
     name, title = "coverage", "cells taken and their mean reward against evaluations"
     having = [record for record in records if record.filled]
     if not having:
-        return Table(name, title, skipped="this strategy keeps no grid of cells")
+        return Table(name, title, skipped="this strategy does not keep a grid of cells")
     rows: Rows = []
-    for mark in _axis_marks([record.evaluations for record in having], snapshots, whole=True):
+    for mark in _axis_marks([record.evaluations for record in having], snapshots, integers=True):
         states = [_island_states(record.filled, mark) for record in having]
         known = [state for state in states if state]
         cells = [float(sum(each.cells for each in state)) for state in known]
@@ -101,7 +101,7 @@ def width_table(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
     if not having:
         return Table(name, title, skipped=_NO_WIDTH)
     rows: Rows = []
-    for mark in _axis_marks([record.evaluations for record in having], steps, whole=True):
+    for mark in _axis_marks([record.evaluations for record in having], steps, integers=True):
         means = [mean_of_known(_widths_in_force(record, mark).values()) for record in having]
         known = sum(value is not None for value in means)
         rows.append({"evaluations": mark, **quartile_columns("k", means), "runs": known})
@@ -126,7 +126,7 @@ def width_by_island(records: Sequence[RunRecord]) -> Table:
     return Table(name, title, rows, skipped="" if rows else _NO_WIDTH)
 
 
-_NO_WIDTH = "this strategy does not tell how many candidates it asks for at once"
+_NO_WIDTH = "this strategy does not record how many candidates it requests at once"
 
 
 def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
@@ -135,13 +135,13 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
     if axis == "dollars":
         unpriced = sum(record.unpriced for record in records)
         if unpriced:
-            return f"the price of {unpriced} calls is unknown, so dollars cannot be told"
+            return f"the price of {unpriced} calls is unknown, so dollars are not known"
         if not any(record.moments and record.moments[-1].dollars for record in records):
             return "nothing was paid for: the model is offline or free"
     if axis.startswith("proposal") and not any(
         record.moments and record.moments[-1].proposals for record in records
     ):
-        return "no candidate was asked for"
+        return "no candidate was requested"
     return ""
 
 
@@ -152,20 +152,20 @@ def _best_series(record: Moving, axis: Axis) -> Series:
     ]
 
 
-def _axis_marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
+def _axis_marks(ends: Sequence[float], count: int, integers: bool) -> list[float]:
     """`count` equal shares of the largest end.
 
-    With `whole`, they are positive whole numbers without repeats.
+    With `integers`, they are positive whole numbers without repeats.
     """
     end = max(ends, default=0)
     marks = [end * step / count for step in range(1, count + 1)]
-    return sorted({max(1, round(mark)) for mark in marks}) if whole else marks
+    return sorted({max(1, round(mark)) for mark in marks}) if integers else marks
 
 
 def _value_at(series: Series, x: float) -> float | None:
     """The last value at or before x; None before the first."""
-    place = bisect_right(series, x, key=lambda pair: pair[0])
-    return series[place - 1][1] if place else None
+    count = bisect_right(series, x, key=lambda pair: pair[0])
+    return series[count - 1][1] if count else None
 
 
 def _island_states(filled: Sequence[Filled], mark: float) -> list[Filled]:
@@ -282,11 +282,11 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     a fifth of the run's requests by the highest reward shown as inspiration, 1 the lowest, or
     `all`.
     """
-    name, title = "top_m", "had only the first m candidates of a request been kept"
-    found, why = _requests_of_width(records, k)
+    name, title = "top_m", "results if only the first m candidates of a request had been kept"
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     tiered = [_requests_by_tier(asks) for asks in runs]
     rows: Rows = []
     for tier in (EVERY, *range(1, TIERS + 1)):
@@ -307,10 +307,10 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
     distance from the parent's cell, in cells.
     """
     name, title = "rank_profile", "candidates by their place in the reply"
-    found, why = _requests_of_width(records, k)
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
     return Table(
         name,
@@ -329,10 +329,10 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
         "rank_groups",
         "candidates at the head, in the middle and at the tail of the reply",
     )
-    found, why = _requests_of_width(records, k)
+    requests, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
-    width, runs = found
+    width, runs = requests
     edge = max(1, round(2 * width / 7))
     parts = (
         range(1, edge + 1),
@@ -376,7 +376,9 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
             )
     if not cells:
         return Table(
-            name, title, skipped="no request tells how far its inspirations were from its parent"
+            name,
+            title,
+            skipped="no request records the distance of its inspirations from its parent",
         )
     rows: Rows = []
     for (k, decile), seen in sorted(cells.items()):
@@ -400,27 +402,27 @@ def _requests_of_width(
     """
     usable = [[ask for ask in record.asks if ask.parent is not None] for record in records]
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
-    found = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
+    requests = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
     if not any(record.asks for record in records):
-        return (0, []), "the journal holds no requests for candidates that tell what came of them"
+        return (0, []), "the journal does not record the results of requests for candidates"
     if width < 2 and k is None:
         return (0, []), "every request asked for one candidate; this needs several in one reply"
-    if not found:
+    if not requests:
         return (0, []), f"no request asked for {width} candidates with a parent that had a score"
-    return (width, found), ""
+    return (width, requests), ""
 
 
 def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     asks = [ask for each in runs for ask in each]
     short = sum(len(ask.children) < width for ask in asks)
     note = f"requests for K = {width} candidates: {len(asks)} in {len(runs)} runs"
-    return (note + (f"; {short} of them brought fewer" if short else ""),)
+    return (note + (f"; {short} of them returned fewer" if short else ""),)
 
 
-def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[Any, list[CandidateRequest]]:
+def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[int | str, list[CandidateRequest]]:
     """All requests, and those with inspirations by tier."""
     shown = [ask for ask in asks if ask.inspiration is not None]
-    tiers: dict[Any, list[CandidateRequest]] = {EVERY: list(asks)}
+    tiers: dict[int | str, list[CandidateRequest]] = {EVERY: list(asks)}
     for ask, tier in zip(shown, quantile_bins([ask.inspiration or 0.0 for ask in shown], TIERS)):
         tiers.setdefault(tier, []).append(ask)
     return tiers
@@ -456,16 +458,20 @@ def _profile_rows(
 ) -> Rows:
     rows: Rows = []
     for name, ranks in groups:
-        told = [
+        statistics = [
             _candidate_statistics(pairs)
             for asks in runs
             if (pairs := list(_pairs_at_ranks(asks, ranks)))
         ]
         row: JsonObject = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
-            row |= quartile_columns(column, (each[column] for each in told))
+            row |= quartile_columns(column, (each[column] for each in statistics))
         rows.append(
-            {**row, "candidates": sum(int(each["count"] or 0) for each in told), "runs": len(told)}
+            {
+                **row,
+                "candidates": sum(int(each["count"] or 0) for each in statistics),
+                "runs": len(statistics),
+            }
         )
     return rows
 
@@ -504,7 +510,7 @@ def _cell_distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None
 
 def _novelty_notes(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     """Rank correlation of distance and gain over valid candidates (Figure 5, last panel)."""
-    told: list[float | None] = []
+    correlations: list[float | None] = []
     for asks in runs:
         pairs = [
             (far, gain)
@@ -513,8 +519,10 @@ def _novelty_notes(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...
             if (far := _cell_distance(ask, child)) is not None
             and (gain := ask.gain(child)) is not None
         ]
-        told.append(rank_correlation([far for far, _ in pairs], [gain for _, gain in pairs]))
-    figures = quartile_columns("r", told)
+        correlations.append(
+            rank_correlation([far for far, _ in pairs], [gain for _, gain in pairs])
+        )
+    figures = quartile_columns("r", correlations)
     if figures["r"] is None:
         return ()
     return (
@@ -534,14 +542,14 @@ def training_table(runs: Sequence[Sequence[Barrier]]) -> Table:
         dict.fromkeys(key for barriers in having for each in barriers for key in each.measures)
     )
     rows: Rows = []
-    for place in range(max(map(len, having))):
-        there = [barriers[place] for barriers in having if len(barriers) > place]
-        row: JsonObject = {"barrier": place + 1, "runs": len(there)}
-        row |= quartile_columns("evaluations", [each.evaluations for each in there])
-        row["skipped"] = share_of(sum(bool(each.skip) for each in there), there)
-        row["alarmed"] = share_of(sum(bool(each.alarms) for each in there), there)
+    for number in range(max(map(len, having))):
+        reached = [barriers[number] for barriers in having if len(barriers) > number]
+        row: JsonObject = {"barrier": number + 1, "runs": len(reached)}
+        row |= quartile_columns("evaluations", [each.evaluations for each in reached])
+        row["skipped"] = share_of(sum(bool(each.skip) for each in reached), reached)
+        row["alarmed"] = share_of(sum(bool(each.alarms) for each in reached), reached)
         for measure in measures:
-            row |= quartile_columns(measure, [each.measures.get(measure) for each in there])
+            row |= quartile_columns(measure, [each.measures.get(measure) for each in reached])
         rows.append(row)
     return Table("training", "training of the advisor against barriers", rows)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +29,9 @@ from culmen.report.stats import (
     pairs_needed,
 )
 from culmen.report.worth import NOTHING, Worth, worth_of_runs
+
+if TYPE_CHECKING:
+    from culmen.report.stats import Floats
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _ROUNDING = 1e-12  # tolerance for a value that should lie on a threshold of the profile
@@ -185,10 +188,12 @@ def compare_runs(
     groups = _runs_by_task_and_label(done, labels)
     tasks = [_compare_on_task(title, each, axis) for title, each in groups.items()]
     overall = _compare_overall(tasks) if len(tasks) > 1 else None
-    whole = {title: [run for each in by.values() for run in each] for title, by in groups.items()}
-    told = comparison_remarks(runs, whole, labels, overall is None)
+    runs_by_task = {
+        title: [run for each in by.values() for run in each] for title, by in groups.items()
+    }
+    remarks = comparison_remarks(runs, runs_by_task, labels, overall is None)
     return Comparison(
-        tuple(task.part for task in tasks), overall, (*unreadable_remarks(left_out), *told), axis
+        tuple(task.part for task in tasks), overall, (*unreadable_remarks(left_out), *remarks), axis
     )
 
 
@@ -228,29 +233,29 @@ def _runs_by_task_and_label(
     Different tasks of the same name get the first digits of their digests as a suffix.
     """
     kinds = {(run.task, run.digest) for run in runs}
-    found: dict[str, dict[str, list[ComparedRun]]] = {}
+    groups: dict[str, dict[str, list[ComparedRun]]] = {}
     for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender_key])):
         alone = sum(task == run.task for task, _ in kinds) == 1
         title = run.task if alone else f"{run.task} ({run.digest[:8]})"
-        found.setdefault(title, {}).setdefault(labels[run.contender_key], []).append(run)
-    return found
+        groups.setdefault(title, {}).setdefault(labels[run.contender_key], []).append(run)
+    return groups
 
 
 def _compare_on_task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task:
     runs = [run for each in groups.values() for run in each]
-    objective, found = runs[0].objective, worth_of_runs(runs)
-    known = [value for value in found.values if value is not None]
-    scale, aim = scale_of(objective, runs, known, found.initial), choose_target(objective, known)
-    places = _group_positions(groups)
-    rewards = {label: found.rewards.take_positions(each) for label, each in places.items()}
+    objective, worth = runs[0].objective, worth_of_runs(runs)
+    known = [value for value in worth.values if value is not None]
+    scale, aim = scale_of(objective, runs, known, worth.initial), choose_target(objective, known)
+    positions = _group_positions(groups)
+    rewards = {label: worth.rewards.take_positions(each) for label, each in positions.items()}
     normal = {
-        label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()
+        label: _on_scale(each, scale, objective, worth.start) for label, each in rewards.items()
     }
     rows = tuple(
         _task_figures(
             label,
             groups[label],
-            _worth_at(found, places[label]),
+            _worth_at(worth, positions[label]),
             normal[label],
             objective,
             effort_to_target(groups[label], objective, aim, axis),
@@ -259,49 +264,49 @@ def _compare_on_task(title: str, groups: dict[str, list[ComparedRun]], axis: Axi
     )
     seeds = {label: [run.seed for run in each] for label, each in groups.items()}
     labels = [label for label, each in groups.items() for _ in each]
-    told = tuple(
+    remarks = tuple(
         RunWorth(run.run, label, run.seed, *facts)
         for run, label, *facts in zip(
-            runs, labels, found.values, found.margins, found.on, found.nothing
+            runs, labels, worth.values, worth.margins, worth.on, worth.nothing
         )
     )
     pairs = _strategy_pairs([(rewards, seeds)])
     part = TaskComparison(
         title,
         objective.direction,
-        found.basis,
+        worth.basis,
         scale,
         aim,
         rows,
         pairs,
-        told,
-        found.unequal,
-        found.together,
+        remarks,
+        worth.unequal,
+        worth.together,
     )
     return _Task(part, groups, rewards, normal)
 
 
 def _group_positions(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]:
     """Positions of each group's runs among all of them, group by group."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     end = 0
     for label, each in groups.items():
-        found[label] = list(range(end, end + len(each)))
+        positions[label] = list(range(end, end + len(each)))
         end += len(each)
-    return found
+    return positions
 
 
-def _worth_at(found: Worth, places: Sequence[int]) -> Worth:
+def _worth_at(worth: Worth, positions: Sequence[int]) -> Worth:
     """The worth of some of the runs, by position."""
     lists = {
-        name: [getattr(found, name)[place] for place in places]
+        name: [getattr(worth, name)[position] for position in positions]
         for name in ("values", "margins", "on", "nothing")
     }
-    return found._replace(**lists, rewards=found.rewards.take_positions(places))
+    return worth._replace(**lists, rewards=worth.rewards.take_positions(positions))
 
 
 def _on_scale(
-    rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any
+    rewards: MeasuredValues, scale: Scale, objective: Objective, start: Floats | None
 ) -> MeasuredValues:
     """Values on the common scale, with their draws.
 
@@ -321,14 +326,14 @@ def _on_scale(
 def _task_figures(
     label: str,
     runs: Sequence[ComparedRun],
-    found: Worth,
+    worth: Worth,
     normal: MeasuredValues,
     objective: Objective,
     reached: Reach,
 ) -> StrategyFigures:
-    valued = [place for place, value in enumerate(found.values) if value is not None]
-    rewards = found.rewards.take_positions(valued)
-    best = max(valued, key=lambda place: found.rewards.values[place], default=None)
+    valued = [position for position, value in enumerate(worth.values) if value is not None]
+    rewards = worth.rewards.take_positions(valued)
+    best = max(valued, key=lambda position: worth.rewards.values[position], default=None)
     figures = [
         _score_estimate(measure([rewards]), objective)
         for measure in (stats.mean_estimate, stats.median_estimate, stats.iqm_estimate)
@@ -337,7 +342,7 @@ def _task_figures(
         strategy=label,
         runs=len(runs),
         valued=len(valued),
-        best=None if best is None else found.values[best],
+        best=None if best is None else worth.values[best],
         mean=figures[0],
         median=figures[1],
         iqm=figures[2],
@@ -347,15 +352,17 @@ def _task_figures(
         steps=tuple(stats.profile_steps([normal.values])),
         trust=weakest_trust(run.trust for run in runs if run.trust),
         reach=reached,
-        nothing=sum(found.nothing),
-        margin=None if best is None else found.margins[best],
-        on=_measured_cases_text(found.on),
+        nothing=sum(worth.nothing),
+        margin=None if best is None else worth.margins[best],
+        on=_measured_cases_text(worth.on),
     )
 
 
-def _measured_cases_text(told: Sequence[str]) -> str:
+def _measured_cases_text(measured: Sequence[str]) -> str:
     """The cases measured: `3 of 24`, or `3 to 5 of 24` if runs differ; "" without a data set."""
-    known = sorted({each for each in told if each}, key=lambda each: int(each.partition(" ")[0]))
+    known = sorted(
+        {each for each in measured if each}, key=lambda each: int(each.partition(" ")[0])
+    )
     if len(known) < 2:
         return "".join(known)
     first, last = (each.partition(" of ") for each in (known[0], known[-1]))
@@ -399,10 +406,10 @@ def _compare_overall(tasks: Sequence[_Task]) -> Overall | None:
 
 def _overall_figures(
     label: str,
-    given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]],
+    parts: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]],
     tasks: Sequence[_Task],
 ) -> StrategyFigures:
-    strata = [normal for _, normal in given]
+    strata = [normal for _, normal in parts]
     values = [each.values for each in strata]
     few = min(map(len, values))
     curves = [stats.best_of(each) for each in values]
@@ -418,7 +425,7 @@ def _overall_figures(
         best_of=tuple(sum(curve[n] for curve in curves) / len(curves) for n in range(few)),
         profile=_threshold_profile(values),
         steps=tuple(stats.profile_steps(values)),
-        trust=weakest_trust(run.trust for runs, _ in given for run in runs if run.trust),
+        trust=weakest_trust(run.trust for runs, _ in parts for run in runs if run.trust),
         nothing=sum(
             row.nothing for task in tasks for row in task.part.rows if row.strategy == label
         ),
@@ -432,11 +439,11 @@ _Seeds = Mapping[str, Sequence[int]]
 def _strategy_pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]:
     """Every pair of strategies, the one that wins more often first."""
     couples = list(combinations(sorted(tasks[0][0]), 2))
-    found = [_pair_improvement(tasks, one, other) for one, other in couples]
-    corrected = stats.holm_correction([each.p for each in found])
+    improvements = [_pair_improvement(tasks, one, other) for one, other in couples]
+    corrected = stats.holm_correction([each.p for each in improvements])
     return tuple(
         _oriented_pair(*couple, each, p, len(couples))
-        for couple, each, p in zip(couples, found, corrected)
+        for couple, each, p in zip(couples, improvements, corrected)
     )
 
 
@@ -462,19 +469,19 @@ def _pair_improvement(
         matched.append(sides)
     if all(len(left.values) > 1 for left, _ in matched):
         return stats.estimate_improvement(matched, paired=True)
-    whole = [(rewards[one], rewards[other]) for rewards, _ in tasks]
-    return stats.estimate_improvement(whole, paired=False)
+    pooled = [(rewards[one], rewards[other]) for rewards, _ in tasks]
+    return stats.estimate_improvement(pooled, paired=False)
 
 
 def _oriented_pair(
-    one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int
+    one: str, other: str, improvement: stats.Improvement, p: float | None, comparisons: int
 ) -> StrategyPair:
-    value = found.estimate
+    value = improvement.estimate
     if value.value is not None and value.value < 0.5:
         one, other, value = other, one, value.complement()
     apart = p is not None and p < 1 - stats.CONFIDENCE and value.low is not None and value.low > 0.5
-    sentence = pair_sentence(one, other, value, p, found.pairs, apart, comparisons)
-    return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
+    sentence = pair_sentence(one, other, value, p, improvement.pairs, apart, comparisons)
+    return StrategyPair(one, other, value, p, improvement.pairs, apart, sentence)
 
 
 # The common scale: 0 at the initial program or the task's start, 1 at the task's best known value,
@@ -570,7 +577,9 @@ def choose_target(objective: Objective, values: Sequence[float]) -> Target:
         return Target(objective.known, "the best known value")
     if not values:
         return Target(None, "nothing has a value")
-    return Target(float(median(values)), "the median of all runs, for the task declares none")
+    return Target(
+        float(median(values)), "the median of all runs, because the task declares no target"
+    )
 
 
 def effort_to_target(
@@ -619,11 +628,13 @@ def _effort_figures(
     runs: Sequence[ComparedRun],
     first: Sequence[Moment | None],
     until: Callable[[Moment], float],
-    whole: Callable[[ComparedRun], float],
+    run_effort: Callable[[ComparedRun], float],
     reached: Sequence[bool],
 ) -> tuple[float | None, float | None]:
     """Median effort to the target and expected running time, in one unit."""
-    spent = [whole(run) if moment is None else until(moment) for run, moment in zip(runs, first)]
+    spent = [
+        run_effort(run) if moment is None else until(moment) for run, moment in zip(runs, first)
+    ]
     return median_to_target(spent, reached), expected_running_time(spent, reached)
 
 
@@ -635,28 +646,28 @@ _MOST = 8  # runs named in a sentence
 def pair_sentence(
     one: str,
     other: str,
-    found: Estimate,
+    estimate: Estimate,
     p: float | None,
     pairs: int,
     apart: bool,
     comparisons: int,
 ) -> str:
     """A sentence on the difference of two strategies, with its figures."""
-    if found.value is None or found.low is None or found.high is None or p is None:
+    if estimate.value is None or estimate.low is None or estimate.high is None or p is None:
         return (
-            f"The data cannot tell {one} and {other} apart: a single run on a task says nothing "
-            "about chance."
+            f"The data cannot tell {one} and {other} apart: a single run on a task does not "
+            "show the effect of chance."
         )
     figures = (
-        f"probability of improvement {found.value:.2f}, {CONFIDENCE:.0%} interval {found.low:.2f} "
-        "to "
+        f"probability of improvement {estimate.value:.2f}, "
+        f"{CONFIDENCE:.0%} interval {estimate.low:.2f} to "
     )
-    figures += f"{found.high:.2f}, p = {_p_text(p)}"
+    figures += f"{estimate.high:.2f}, p = {_p_text(p)}"
     if apart:
         return f"{one} is better than {other}: {figures}."
     needed = pairs_needed(comparisons)
     few = (
-        f" With {pairs} paired runs no result could; it takes at least {needed}."
+        f" With {pairs} paired runs no result could be clear; at least {needed} are needed."
         if 0 < pairs < needed
         else ""
     )
@@ -670,9 +681,9 @@ def comparison_remarks(
     single: bool,
 ) -> tuple[str, ...]:
     """Sentences on limits of the comparison; `single`: there is no comparison over tasks."""
-    found = [_unfinished_remark(runs)]
+    remarks = [_unfinished_remark(runs)]
     for title, each in groups.items():
-        found += [
+        remarks += [
             _budgets_remark(title, each),
             _unvalued_remark(title, each),
             _seeds_remark(title, each, labels),
@@ -683,26 +694,29 @@ def comparison_remarks(
     everyone = set[str]().union(*names.values())
     partial = [title for title, each in names.items() if each != everyone]
     if several and single:
-        found.append("Nothing is said over tasks: fewer than two have runs of every strategy.")
-    elif several and partial:
-        found.append(
-            f"Left out over tasks, for not every strategy has runs there: {', '.join(partial)}."
+        remarks.append(
+            "There is no comparison over tasks: fewer than two have runs of every strategy."
         )
-    return tuple(filter(None, found))
+    elif several and partial:
+        remarks.append(
+            f"Left out over tasks, because not every strategy has runs there: {', '.join(partial)}."
+        )
+    return tuple(filter(None, remarks))
 
 
 def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     """Sentences naming the runs that could not be read, each with the reason."""
-    told = [
-        f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]
+    remarks = [
+        f"Left out, because it cannot be read: {each.run} ({each.why})."
+        for each in left_out[:_MOST]
     ]
     more = len(left_out) - _MOST
-    return (*told, f"Left out in the same way: {more} more.") if more > 0 else tuple(told)
+    return (*remarks, f"Left out in the same way: {more} more.") if more > 0 else tuple(remarks)
 
 
 def _unfinished_remark(runs: Sequence[ComparedRun]) -> str:
     left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
-    return f"Left out, for they have not finished: {_shortened_list(left)}." if left else ""
+    return f"Left out, because they have not finished: {_shortened_list(left)}." if left else ""
 
 
 def _budgets_remark(title: str, runs: Sequence[ComparedRun]) -> str:
@@ -738,8 +752,8 @@ def _unconfirmed_remark(title: str, runs: Sequence[ComparedRun]) -> str:
     ):
         return ""
     return (
-        f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: it "
-        "may be luck."
+        f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: "
+        "their scores may be lucky."
     )
 
 
@@ -751,13 +765,15 @@ def _seeds_remark(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, 
     if len({tuple(sorted(each)) for each in seeds.values()}) < 2:
         return ""
     return (
-        f"Strategies have different seeds on {title}: pairs are made of those in common, where "
-        "each occurs once."
+        f"Strategies have different seeds on {title}: pairs are made of the seeds in common "
+        "that occur once."
     )
 
 
-def _shortened_list(names: Sequence[str], most: int = _MOST) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _shortened_list(names: Sequence[str], limit: int = _MOST) -> str:
+    return ", ".join(names[:limit]) + (
+        f" and {len(names) - limit} more" if len(names) > limit else ""
+    )
 
 
 def _p_text(value: float) -> str:

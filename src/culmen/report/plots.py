@@ -229,13 +229,15 @@ def plot_band(
     in a best-so-far curve.
     """
     known = [row for row in rows if row[y] is not None]
-    places, style = [row[x] for row in known], {"drawstyle": "steps-post"} if steps else {}
-    (line,) = panel.plot(places, [row[y] for row in known], label=label or y, **style)
+    positions, style = [row[x] for row in known], {"drawstyle": "steps-post"} if steps else {}
+    (line,) = panel.plot(positions, [row[y] for row in known], label=label or y, **style)
     if all(row.get("runs", _BAND) < _BAND for row in known):
         return
     low, high = ([row[f"{y}_{q}"] for row in known] for q in ("q1", "q3"))
     how = "post" if steps else None
-    panel.fill_between(places, low, high, alpha=0.18, color=line.get_color(), linewidth=0, step=how)
+    panel.fill_between(
+        positions, low, high, alpha=0.18, color=line.get_color(), linewidth=0, step=how
+    )
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
@@ -251,16 +253,16 @@ _SMALL = 7  # points of a legend's letters
 
 
 def draw_comparison(
-    made: Comparison, groups: Mapping[str, Mapping[str, Sequence[ComparedRun]]], out: Path
+    comparison: Comparison, groups: Mapping[str, Mapping[str, Sequence[ComparedRun]]], out: Path
 ) -> list[Path]:
     """Draw SVG files of a comparison into `out`; return their paths.
 
     `TASK-best` and `TASK-profile` for every task, and `overall-profile` over tasks. `groups` are
     the runs by task and strategy, as from `compare.finished_contenders`.
     """
-    axes = BUDGETS if made.axis in BUDGETS else (made.axis, *BUDGETS)
+    axes = BUDGETS if comparison.axis in BUDGETS else (comparison.axis, *BUDGETS)
     drawn: list[Path] = []
-    for part in made.tasks:
+    for part in comparison.tasks:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
         drawn += _draw_best_so_far(
             part.task, groups[part.task], part.target, out / f"{name}-best.svg", axes
@@ -270,9 +272,9 @@ def draw_comparison(
                 f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"
             )
         )
-    if made.overall is not None:
-        title = f"over {len(made.overall.tasks)} tasks: performance profile"
-        drawn.append(_draw_profile(title, made.overall.rows, out / "overall-profile.svg"))
+    if comparison.overall is not None:
+        title = f"over {len(comparison.overall.tasks)} tasks: performance profile"
+        drawn.append(_draw_profile(title, comparison.overall.rows, out / "overall-profile.svg"))
     return drawn
 
 

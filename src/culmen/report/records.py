@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -311,7 +311,7 @@ def _request_from_note(
     )
 
 
-def _parse_vector(values: Any) -> Vector | None:
+def _parse_vector(values: Iterable[float] | None) -> Vector | None:
     return None if values is None else tuple(float(value) for value in values)
 
 
@@ -332,12 +332,14 @@ def _feature_ranges(bodies: Iterable[JsonObject]) -> list[tuple[float, float]]:
 
 def _mean_distance(
     parent: JsonObject, shown: list[JsonObject], scale: list[tuple[float, float]]
-) -> Any:
-    places = [_scaled_features(each["features"], scale) for each in shown if each.get("features")]
-    if not places or not parent.get("features"):
+) -> float | None:
+    positions = [
+        _scaled_features(each["features"], scale) for each in shown if each.get("features")
+    ]
+    if not positions or not parent.get("features"):
         return None
     home = _scaled_features(parent["features"], scale)
-    return sum(math.dist(home, place) for place in places) / len(places)
+    return sum(math.dist(home, position) for position in positions) / len(positions)
 
 
 def _scaled_features(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
@@ -491,20 +493,20 @@ def _measurement_fields(best: RunResult) -> JsonObject:
     }
 
 
-def find_runs(place: Path) -> list[Path]:
+def find_runs(folder_or_run: Path) -> list[Path]:
     """The run at a path, or all runs below a folder, by name.
 
     Raises `UserError` if there is none.
     """
-    found: list[Path] = []
-    for folder, below, files in os.walk(place):
+    runs: list[Path] = []
+    for folder, below, files in os.walk(folder_or_run):
         if FILE in files or POINTER in files:
-            found.append(Path(folder))
+            runs.append(Path(folder))
             below.clear()  # folders inside a run are not searched
         below[:] = sorted(name for name in below if name[0] != ".")
-    if not found:
-        raise UserError("there is no run here", where=str(place), fix="culmen status --all")
-    return found
+    if not runs:
+        raise UserError("there is no run here", where=str(folder_or_run), fix="culmen status --all")
+    return runs
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -522,20 +524,20 @@ def read_all(
     Raises the first run's error if none can be read.
     """
     known = written or {}
-    found: list[ComparedRun] = []
+    read: list[ComparedRun] = []
     left_out: list[LeftOut] = []
     first: CulmenError | None = None
     for run in runs:
         try:
-            found.append(msgspec.structs.replace(read_compared(run), written=known.get(run, "")))
+            read.append(msgspec.structs.replace(read_compared(run), written=known.get(run, "")))
         except CulmenError as error:
             first = first or error
             left_out.append(
                 LeftOut(str(run), error.what if isinstance(error, UserError) else str(error))
             )
-    if first is not None and not found:
+    if first is not None and not read:
         raise first
-    return found, left_out
+    return read, left_out
 
 
 _AS_NOTED = (
@@ -567,7 +569,7 @@ class Barrier(msgspec.Struct, frozen=True):
     failures: dict[str, int]
 
 
-def barrier_from_note(body: Mapping[str, Any], evaluations: int) -> Barrier:
+def barrier_from_note(body: JsonObject, evaluations: int) -> Barrier:
     """A note `barrier` as a row; missing figures are left out."""
     rewards, advantages = (
         _parse_numbers(body.get("rewards")),
@@ -609,16 +611,16 @@ def barrier_from_note(body: Mapping[str, Any], evaluations: int) -> Barrier:
     )
 
 
-def _choice_kind(experiment: Any) -> str:
+def _choice_kind(experiment: object) -> str:
     """A choice without the number of its draw from the menu."""
     return str(experiment).partition(" (draw ")[0]
 
 
-def _parse_numbers(values: Any) -> list[float]:
+def _parse_numbers(values: Iterable[float] | None) -> list[float]:
     return [float(value) for value in values or ()]
 
 
-def share_of(times: float, among: Sequence[Any]) -> float:
+def share_of(times: float, among: Sequence[object]) -> float:
     return times / len(among)
 
 
@@ -650,8 +652,8 @@ def distinct_labels(firsts: Sequence[Configured], plain: Sequence[str]) -> list[
         differing = [
             name for name in facts if any(other.get(name) != facts[name] for other in kinds)
         ]
-        told = ", ".join(f"{name}={_setting_text(facts[name])}" for name in differing)
-        labels.append(f"{label} ({told})" if told else label)
+        difference = ", ".join(f"{name}={_setting_text(facts[name])}" for name in differing)
+        labels.append(f"{label} ({difference})" if difference else label)
     return labels
 
 

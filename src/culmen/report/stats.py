@@ -15,11 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, comb, inf, log2, nextafter, sqrt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from culmen.core.errors import missing_extra
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    # values, and draws of them: shapes (n,) and (RESAMPLES, n)
+    _Arrays = tuple[Floats, Floats]
+    _Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 CONFIDENCE = 0.95
 NORMAL = 1.959963984540054  # quantile of the normal law that leaves 2.5 % above it
@@ -45,20 +57,25 @@ class MeasuredValues(NamedTuple):
     """
 
     values: Sample
-    draws: Any
-    ruled: Any = None
-    raw: Any = None
+    draws: Floats
+    ruled: Floats | None = None
+    raw: Floats | None = None
 
-    def take_positions(self, places: Sequence[int]) -> MeasuredValues:
+    def take_positions(self, positions: Sequence[int]) -> MeasuredValues:
         """Some of the values, by position."""
-        chosen = list(places)
-        parts = (None if each is None else each[:, chosen] for each in self[1:])
-        return MeasuredValues([self.values[place] for place in places], *parts)
+        chosen = list(positions)
+        return MeasuredValues(
+            [self.values[position] for position in chosen],
+            self.draws[:, chosen],
+            None if self.ruled is None else self.ruled[:, chosen],
+            None if self.raw is None else self.raw[:, chosen],
+        )
 
     @property
     def ruled_and_raw(self) -> tuple[MeasuredValues, MeasuredValues]:
         """The values with the draws for comparisons: ruled, and raw."""
-        ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
+        ruled = self.draws if self.ruled is None else self.ruled
+        raw = self.draws if self.raw is None else self.raw
         return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
 
 
@@ -97,7 +114,7 @@ class Improvement(msgspec.Struct, frozen=True):
 def mean_estimate(strata: Sequence[Given]) -> Estimate:
     """Mean over strata of the means within them."""
     return _bootstrap_estimate(
-        strata, lambda *given: sum(each.mean(axis=-1) for each in given) / len(given)
+        strata, lambda *values: sum(each.mean(axis=-1) for each in values) / len(values)
     )
 
 
@@ -106,7 +123,7 @@ def median_estimate(strata: Sequence[Given]) -> Estimate:
     import numpy as np
 
     return _bootstrap_estimate(
-        strata, lambda *given: np.median(np.concatenate(given, axis=-1), axis=-1)
+        strata, lambda *values: np.median(np.concatenate(values, axis=-1), axis=-1)
     )
 
 
@@ -119,7 +136,7 @@ def iqm_estimate(strata: Sequence[Given]) -> Estimate:
 
     return _bootstrap_estimate(
         strata,
-        lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1),
+        lambda *values: _scipy_stats().trim_mean(np.concatenate(values, axis=-1), _CUT, axis=-1),
     )
 
 
@@ -155,9 +172,9 @@ def estimate_improvement(strata: Sequence[tuple[Given, Given]], paired: bool) ->
     )
     low, high = wilson_interval(value, pairs)
     for each in (couples, raw):
-        whole = shares(each, None)
-        if p is not None and whole.min() < whole.max():
-            p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
+        share = shares(each, None)
+        if p is not None and share.min() < share.max():
+            p = max(p, min(1.0, 2 * float(min((share <= 0.5).mean(), (share >= 0.5).mean()))))
         drawn = shares(each, _random_generator())
         low, high = (
             min(low, _draws_quantile(drawn, 1 - CONFIDENCE)),
@@ -166,8 +183,8 @@ def estimate_improvement(strata: Sequence[tuple[Given, Given]], paired: bool) ->
     return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
 
 
-def _comparison_draws(given: Given, number: int) -> Given:
-    return given.ruled_and_raw[number] if isinstance(given, MeasuredValues) else given
+def _comparison_draws(sample: Given, number: int) -> Given:
+    return sample.ruled_and_raw[number] if isinstance(sample, MeasuredValues) else sample
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
@@ -182,13 +199,13 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 def holm_correction(p: Sequence[float | None]) -> list[float | None]:
     """Holm's correction of p-values for their number; None stays and is not counted."""
-    known = sorted((value, place) for place, value in enumerate(p) if value is not None)
-    found: list[float | None] = [None] * len(p)
+    known = sorted((value, index) for index, value in enumerate(p) if value is not None)
+    corrected: list[float | None] = [None] * len(p)
     highest = 0.0
-    for step, (value, place) in enumerate(known):
+    for step, (value, index) in enumerate(known):
         highest = max(highest, min(1.0, value * (len(known) - step)))
-        found[place] = highest
-    return found
+        corrected[index] = highest
+    return corrected
 
 
 def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
@@ -253,7 +270,7 @@ def check_installed() -> None:
     _scipy_stats()
 
 
-def _scipy_stats() -> Any:
+def _scipy_stats() -> ModuleType:
     try:
         import scipy.stats
     except ImportError:
@@ -261,28 +278,25 @@ def _scipy_stats() -> Any:
     return scipy.stats
 
 
-def _random_generator() -> Any:
+def _random_generator() -> Generator:
     import numpy as np
 
     return np.random.default_rng(_SEED)
 
 
-_Arrays = tuple[Any, Any]  # values, and draws of them: shapes (n,) and (RESAMPLES, n)
-
-
-def _sample_arrays(given: Given) -> _Arrays:
+def _sample_arrays(sample: Given) -> _Arrays:
     """Values and their draws as arrays; without errors all draws are equal.
 
     Raises `ValueError` for an empty sample.
     """
     import numpy as np
 
-    values = np.asarray(given.values if isinstance(given, MeasuredValues) else given, float)
+    values = np.asarray(sample.values if isinstance(sample, MeasuredValues) else sample, float)
     if not values.size:
         raise ValueError("an empty sample")
-    if not isinstance(given, MeasuredValues):
+    if not isinstance(sample, MeasuredValues):
         return values, np.broadcast_to(values, (RESAMPLES, values.size))
-    return values, given.draws
+    return values, sample.draws
 
 
 def _sorted_samples(*samples: _Arrays) -> list[_Arrays]:
@@ -293,7 +307,9 @@ def _sorted_samples(*samples: _Arrays) -> list[_Arrays]:
     return [(values[order], draws[:, order]) for values, draws in samples]
 
 
-def _bootstrap_estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimate:
+def _bootstrap_estimate(
+    strata: Sequence[Given], statistic: Callable[..., Floats | float]
+) -> Estimate:
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
@@ -301,40 +317,37 @@ def _bootstrap_estimate(strata: Sequence[Given], statistic: Callable[..., Any]) 
         len(each.values if isinstance(each, MeasuredValues) else each) for each in strata
     ):
         return Estimate()
-    given = [_sorted_samples(_sample_arrays(each))[0] for each in strata]
-    value = float(statistic(*(values for values, _ in given)))
-    if min(values.size for values, _ in given) < 2:
+    samples = [_sorted_samples(_sample_arrays(each))[0] for each in strata]
+    value = float(statistic(*(values for values, _ in samples)))
+    if min(values.size for values, _ in samples) < 2:
         return Estimate(value)
     random = _random_generator()
     drawn = [
         np.take_along_axis(draws, _resampled_positions(random, values.size), axis=1)
-        for values, draws in given
+        for values, draws in samples
     ]
     return _interval_estimate(statistic(*drawn), value)
 
 
-def _resampled_positions(random: Any, size: int) -> Any:
+def _resampled_positions(random: Generator, size: int) -> NDArray[np.int64]:
     return random.integers(0, size, (RESAMPLES, size))
 
 
-def _interval_estimate(drawn: Any, value: float) -> Estimate:
+def _interval_estimate(drawn: Floats | float, value: float) -> Estimate:
     low, high = _draws_quantile(drawn, 1 - CONFIDENCE), _draws_quantile(drawn, 1 + CONFIDENCE)
     return Estimate(value, min(low, value), max(high, value))
 
 
-def _draws_quantile(drawn: Any, of_two: float) -> float:
+def _draws_quantile(drawn: Floats | float, of_two: float) -> float:
     """The quantile at half of `of_two` (0..2)."""
     import numpy as np
 
     return float(np.percentile(drawn, 50 * of_two))
 
 
-def _win_share(one: Any, other: Any) -> Any:
+def _win_share(one: Floats, other: Floats) -> Floats:
     """1 if `one` is larger, 0.5 for a tie, else 0."""
     return (one > other) + (one == other) / 2
-
-
-_Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 
 def _soft_wins(couples: _Couples) -> list[list[float]]:
@@ -342,31 +355,31 @@ def _soft_wins(couples: _Couples) -> list[list[float]]:
     return [list(_win_share(one[1], other[1]).mean(axis=0)) for one, other in couples]
 
 
-def _paired_shares(couples: _Couples, random: Any) -> Any:
+def _paired_shares(couples: _Couples, random: Generator | None) -> Floats:
     """Share of pairs that the first wins in every draw, of shape (RESAMPLES,).
 
     With `random`, pairs are resampled.
     """
     import numpy as np
 
-    found: list[Any] = []
+    shares: list[Floats] = []
     for couple in couples:
         one, other = _sorted_samples(*couple)
         wins = _win_share(one[1], other[1])
         if random is not None:
             wins = np.take_along_axis(wins, _resampled_positions(random, one[0].size), axis=1)
-        found.append(wins.mean(axis=1))
-    return sum(found) / len(found)
+        shares.append(wins.mean(axis=1))
+    return sum(shares[1:], shares[0]) / len(shares)
 
 
-def _all_shares(couples: _Couples, random: Any) -> Any:
+def _all_shares(couples: _Couples, random: Generator | None) -> Floats:
     """Share of all combinations of two values that the first wins, of shape (RESAMPLES,).
 
     With `random`, values are resampled.
     """
     import numpy as np
 
-    found: list[Any] = []
+    shares: list[Floats] = []
     for couple in couples:
         sides = [_sorted_samples(side)[0] for side in couple]
         drawn = [
@@ -382,13 +395,13 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
             )
             for at in range(0, RESAMPLES, step)
         ]
-        found.append(np.concatenate(parts))
-    return sum(found) / len(found)
+        shares.append(np.concatenate(parts))
+    return sum(shares[1:], shares[0]) / len(shares)
 
 
-def _joint_ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
+def _joint_ranks(sample: Sample, pair: tuple[Floats, Floats]) -> list[float]:
     """Ranks among both samples: they determine the test, and are finite."""
-    order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
+    order = {value: float(rank) for rank, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
 
 
@@ -403,7 +416,7 @@ def _sign_flip_p_value(wins: Sequence[Sample]) -> float | None:
         _scipy_stats()
         .permutation_test(
             (signs,),
-            lambda given, axis: given.sum(axis=axis),
+            lambda values, axis: values.sum(axis=axis),
             permutation_type="samples",
             vectorized=True,
             n_resamples=PERMUTATIONS,
@@ -414,7 +427,7 @@ def _sign_flip_p_value(wins: Sequence[Sample]) -> float | None:
     )
 
 
-def _stratified_p_value(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
+def _stratified_p_value(strata: Sequence[tuple[Floats, Floats]]) -> float | None:
     """Rank-sum test by permutation within each stratum.
 
     One-sided p-values are combined by Fisher's method, and the smaller one is doubled.
@@ -426,16 +439,15 @@ def _stratified_p_value(strata: Sequence[tuple[Sample, Sample]]) -> float | None
         ranks = _scipy_stats().rankdata(
             [*_joint_ranks(sorted(one), (one, other)), *_joint_ranks(sorted(other), (one, other))]
         )
-        for side, found in sides.items():
-            found.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
+        for side, p_values in sides.items():
+            p_values.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []
-    for found in sides.values():
-        whole: Any = _scipy_stats().combine_pvalues(found)
-        joined.append(float(whole.pvalue))
+    for p_values in sides.values():
+        joined.append(float(_scipy_stats().combine_pvalues(p_values).pvalue))
     return min(1.0, 2 * min(joined))
 
 
-def _rank_sum_p_value(one: Any, other: Any, side: str) -> float:
+def _rank_sum_p_value(one: Floats, other: Floats, side: str) -> float:
     import numpy as np
 
     return float(

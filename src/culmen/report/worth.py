@@ -14,17 +14,22 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.task import Objective
 from culmen.report.records import ComparedRun, Measurement
 from culmen.report.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
 from culmen.store.scores import FreshScore
 
+if TYPE_CHECKING:
+    from culmen.report.stats import Floats
+
+    # reward of a program, and draws of it of shape (RESAMPLES,)
+    _Table = dict[str, tuple[float, Floats]]
+
 NOTHING = float("-inf")  # reward of a run without a value
 _SEED = 1
 _ORDER = ("test", "val", "train", "")  # splits, the most informative first
-_Table = dict[str, tuple[float, Any]]  # reward of a program, and draws of it of shape (RESAMPLES,)
 
 
 class Worth(NamedTuple):
@@ -44,7 +49,7 @@ class Worth(NamedTuple):
     nothing: list[bool]
     rewards: MeasuredValues
     initial: float | None = None
-    start: Any = None
+    start: Floats | None = None
     unequal: bool = False
     together: bool = False
 
@@ -63,32 +68,31 @@ def _program_key(run: ComparedRun) -> str:
     return run.program or f"{run.run} {run.seed} {run.contender_key}"
 
 
-def _worth_by_keys(
+def _values_and_rewards(
     runs: Sequence[ComparedRun],
     keys: Sequence[str | None],
     table: _Table,
     shared: _Table | None = None,
     raw: Sequence[str | None] = (),
-    **more: Any,
-) -> Worth:
-    """The worth of runs by their keys in the table of programs (None: no value).
+) -> tuple[list[float | None], MeasuredValues]:
+    """Values and rewards of runs by their keys in the table of programs (None: no value).
 
     `shared` is the table with only the errors that runs share; `raw` are the keys of the programs
     returned, where `keys` has the initial program for runs without a shown gain.
     """
     objective = runs[0].objective
-    found = [table.get(key) if key is not None else None for key in keys]
-    values = [NOTHING if each is None else each[0] for each in found]
+    valued = [table.get(key) if key is not None else None for key in keys]
+    values = [NOTHING if each is None else each[0] for each in valued]
     rewards = MeasuredValues(values, _stacked_draws(keys, table))
     if shared is not None:
         rewards = rewards._replace(
             ruled=_stacked_draws(keys, shared), raw=_stacked_draws(raw, shared)
         )
-    values = [None if each is None else objective.score(each[0]) for each in found]
-    return Worth(values=values, rewards=rewards, **more)
+    values = [None if each is None else objective.score(each[0]) for each in valued]
+    return values, rewards
 
 
-def _stacked_draws(keys: Sequence[str | None], table: _Table) -> Any:
+def _stacked_draws(keys: Sequence[str | None], table: _Table) -> Floats:
     """Draws of shape (RESAMPLES, number of keys)."""
     import numpy as np
 
@@ -105,10 +109,10 @@ def _certified_worth(runs: Sequence[ComparedRun]) -> Worth:
     keys = [None if run.certified is None else _program_key(run) for run in runs]
     nothing = [run.returned_the_initial_program for run in runs]
     margins = [None if key is None else 0.0 for key in keys]
-    return _worth_by_keys(
-        runs,
-        keys,
-        table,
+    values, rewards = _values_and_rewards(runs, keys, table)
+    return Worth(
+        values=values,
+        rewards=rewards,
         basis="certified values",
         margins=margins,
         on=[""] * len(runs),
@@ -116,7 +120,7 @@ def _certified_worth(runs: Sequence[ComparedRun]) -> Worth:
     )
 
 
-def _constant_draws(value: float) -> Any:
+def _constant_draws(value: float) -> Floats:
     import numpy as np
 
     return np.full(RESAMPLES, value)
@@ -146,20 +150,20 @@ def _common_measurement(
             of = next(iter(scores[runs[0].program].values())).of
             repeats = _whole_repeats(shared, of)
             if repeats:
-                chosen = {name: {place: scores[name][place] for place in shared} for name in names}
+                chosen = {name: {unit: scores[name][unit] for unit in shared} for name in names}
                 return split, of, repeats, _unit_rewards(chosen, repeats, of, runs[0].objective)
     return None
 
 
-def _whole_repeats(places: Iterable[tuple[str, int]], of: int) -> int:
+def _whole_repeats(evaluated: Iterable[tuple[str, int]], of: int) -> int:
     """Number of repeats, from the first on, in which all cases were evaluated."""
     counts: dict[int, int] = defaultdict(int)
-    for _, repeat in places:
+    for _, repeat in evaluated:
         counts[repeat] += 1
-    whole = 0
-    while counts[whole] >= max(1, of):
-        whole += 1
-    return whole
+    complete = 0
+    while counts[complete] >= max(1, of):
+        complete += 1
+    return complete
 
 
 def _unit_rewards(
@@ -175,15 +179,15 @@ def _unit_rewards(
         if each.score is not None
     ]
     floor = objective.floor if objective.floor is not None else min(known, default=0.0)
-    found: dict[str, list[float]] = {}
+    rewards: dict[str, list[float]] = {}
     for name, by in scores.items():
         units: dict[object, list[float]] = defaultdict(list)
         for (case, repeat), each in sorted(by.items()):
             if repeat < repeats:
                 reward = floor if each.score is None else objective.reward(each.score)
                 units[case if of else repeat].append(reward)
-        found[name] = [sum(each) / len(each) for each in units.values()]
-    return found
+        rewards[name] = [sum(each) / len(each) for each in units.values()]
+    return rewards
 
 
 def _common_worth(
@@ -198,13 +202,13 @@ def _common_worth(
     keys = [None if run.score is None else run.program for run in runs]
     margins = [None if key is None else _half_width(table[key][1]) for key in keys]
     times = "once" if repeats == 1 else f"{repeats} times each"
-    told = f"all {of} {split} cases, {times}" if of else f"{repeats} evaluations"
+    measured = f"all {of} {split} cases, {times}" if of else f"{repeats} evaluations"
     first = next((run.initial_program for run in runs if run.initial_program), "")
-    return _worth_by_keys(
-        runs,
-        keys,
-        table,
-        basis=f"scores on {told}",
+    values, rewards = _values_and_rewards(runs, keys, table)
+    return Worth(
+        values=values,
+        rewards=rewards,
+        basis=f"scores on {measured}",
         margins=margins,
         on=[f"{of} of {of}" if of else ""] * len(runs),
         nothing=[run.returned_the_initial_program for run in runs],
@@ -227,19 +231,19 @@ def _drawn_units(units: Mapping[str, Sequence[float]], exact: bool) -> _Table:
     means = {name: math.fsum(each) / size for name, each in units.items()}
     if exact or size < 2:
         return {name: (mean, _constant_draws(mean)) for name, mean in means.items()}
-    places = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
-    quantile: Any = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, size - 1)
-    wider = float(quantile) / NORMAL * math.sqrt(size / (size - 1))
+    positions = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
+    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, size - 1))
+    wider = quantile / NORMAL * math.sqrt(size / (size - 1))
     return {
         name: (
             means[name],
-            means[name] + wider * (np.asarray(each)[places].mean(axis=1) - means[name]),
+            means[name] + wider * (np.asarray(each)[positions].mean(axis=1) - means[name]),
         )
         for name, each in units.items()
     }
 
 
-def _half_width(draws: Any) -> float:
+def _half_width(draws: Floats) -> float:
     import numpy as np
 
     low, high = np.percentile(draws, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
@@ -276,15 +280,15 @@ def _own_worth(runs: Sequence[ComparedRun]) -> Worth:
         for name, each in measured.items()
     }
     first = next((name for name in sorted(firsts) if name in initial), None)
-    return _worth_by_keys(
-        runs,
-        keys,
-        table,
-        _normal_draws(exact, gains if by_gain else {}, base),
-        [
-            _program_key(run) if run.score is not None and _program_key(run) in table else key
-            for run, key in zip(runs, keys)
-        ],
+    returned = [
+        _program_key(run) if run.score is not None and _program_key(run) in table else key
+        for run, key in zip(runs, keys)
+    ]
+    shared = _normal_draws(exact, gains if by_gain else {}, base)
+    values, rewards = _values_and_rewards(runs, keys, table, shared, returned)
+    return Worth(
+        values=values,
+        rewards=rewards,
         basis="gains over the initial program" if by_gain else "scores",
         margins=margins,
         on=[_measured_cases(run) for run in runs],
@@ -318,16 +322,18 @@ def _pooled_measurement(measurements: Sequence[Measurement]) -> Measurement:
     return Measurement(value, math.hypot(*known) if len(known) == len(margins) else None, total)
 
 
-def _by_program(found: Iterable[tuple[str, Measurement]]) -> dict[str, Measurement]:
+def _by_program(measurements: Iterable[tuple[str, Measurement]]) -> dict[str, Measurement]:
     """Pooled measurements (rewards) by program."""
     kept: dict[str, list[Measurement]] = defaultdict(list)
-    for name, each in found:
+    for name, each in measurements:
         kept[name].append(each)
     return {name: _pooled_measurement(each) for name, each in kept.items()}
 
 
-def _reward_measurement(run: ComparedRun, found: Measurement) -> Measurement:
-    return Measurement(run.objective.reward(found.value), found.margin, found.count)
+def _reward_measurement(run: ComparedRun, measurement: Measurement) -> Measurement:
+    return Measurement(
+        run.objective.reward(measurement.value), measurement.margin, measurement.count
+    )
 
 
 def _own_score(run: ComparedRun) -> Measurement:

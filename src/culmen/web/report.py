@@ -21,7 +21,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from string import Template
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -90,8 +89,8 @@ def report_page(gathered: Gathered) -> str:
 
 def _noscript_text(gathered: Gathered) -> str:
     """The text shown if scripts are switched off."""
-    head, told = (gathered.documents["pages"][name] for name in ("head", "overview"))
-    lines = ". ".join(told["summary"]["lines"])
+    head, overview = (gathered.documents["pages"][name] for name in ("head", "overview"))
+    lines = ". ".join(overview["summary"]["lines"])
     return (
         f"{head['task']}, {head['strategy']}, seed {head['seed']}: {head['state']}. {lines}. "
         "The pages are drawn by scripts, which are switched off in this browser."
@@ -132,7 +131,7 @@ def write_report(gathered: Gathered, path: Path) -> int:
         with suppress(OSError):
             part.unlink()
         raise UserError(
-            f"cannot write {path}: {error.strerror}", where="--out", fix="another place"
+            f"cannot write {path}: {error.strerror}", where="--out", fix="name another file"
         ) from None
     return len(text)
 
@@ -166,13 +165,13 @@ def _add_module(path: Path, root: Path, modules: dict[Path, str], above: tuple[P
     exports: list[str] = []
     body: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if found := _IMPORT.match(line):
-            other = (path.parent / found["path"]).resolve()
+        if match := _IMPORT.match(line):
+            other = (path.parent / match["path"]).resolve()
             _add_module(other, root, modules, (*above, path))
-            body.append(_import_binding(found, _module_name(other, root)))
-        elif found := _EXPORT.match(line):
-            exports.append(found["name"])
-            body.append(found["rest"])
+            body.append(_import_binding(match, _module_name(other, root)))
+        elif match := _EXPORT.match(line):
+            exports.append(match["name"])
+            body.append(match["rest"])
         elif re.match(r"(import|export)\b(?!\()", line):
             raise ValueError(f"{path.name}:{number}: not a form that can be bundled: {line}")
         else:
@@ -184,11 +183,11 @@ def _add_module(path: Path, root: Path, modules: dict[Path, str], above: tuple[P
     )
 
 
-def _import_binding(found: re.Match[str], module: str) -> str:
-    if found["whole"]:
-        return f"const {found['whole']} = {module};"
-    if found["names"]:
-        return f"const {{ {found['names'].replace(' as ', ': ')} }} = {module};"
+def _import_binding(match: re.Match[str], module: str) -> str:
+    if match["whole"]:
+        return f"const {match['whole']} = {module};"
+    if match["names"]:
+        return f"const {{ {match['names'].replace(' as ', ': ')} }} = {module};"
     return ""
 
 
@@ -215,14 +214,14 @@ _DRAWING = 20_000
 
 def find_browser() -> str:
     """The browser that prints; raises `UserError` if this machine has none."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
         raise UserError(
             "there is no Chromium on this machine to print with",
             where="--pdf",
             fix="install chromium, or open the report and print it from your browser",
         )
-    return found
+    return browser
 
 
 def print_pdf(gathered: Gathered, path: Path) -> int:
@@ -232,25 +231,25 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
     """
     program = find_browser()
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
-        source, made = Path(folder) / "report.html", Path(folder) / "report.pdf"
+        source, pdf = Path(folder) / "report.html", Path(folder) / "report.pdf"
         write_report(gathered, source)
         address = f"{source.as_uri()}#/r/{quote(str(gathered.documents['run']), safe='')}/print"
-        _run_browser(program, address, made, folder)
-        if not made.is_file() or not made.read_bytes().startswith(b"%PDF"):
+        _run_browser(program, address, pdf, folder)
+        if not pdf.is_file() or not pdf.read_bytes().startswith(b"%PDF"):
             raise UserError(
                 f"{program} made no PDF", where="--pdf", fix="print the report from your browser"
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(made, path)
+            shutil.copyfile(pdf, path)
         except OSError as error:
             raise UserError(
-                f"cannot write {path}: {error.strerror}", where="--pdf", fix="another place"
+                f"cannot write {path}: {error.strerror}", where="--pdf", fix="name another file"
             ) from None
         return path.stat().st_size
 
 
-def _run_browser(program: str, address: str, made: Path, folder: str) -> None:
+def _run_browser(program: str, address: str, pdf: Path, folder: str) -> None:
     command = [
         program,
         "--headless",
@@ -263,7 +262,7 @@ def _run_browser(program: str, address: str, made: Path, folder: str) -> None:
         f"--user-data-dir={folder}/profile",
         "--disable-dev-shm-usage",
     ]
-    command += [f"--print-to-pdf={made}", f"--virtual-time-budget={_DRAWING}"]
+    command += [f"--print-to-pdf={pdf}", f"--virtual-time-budget={_DRAWING}"]
     if os.geteuid() == 0:
         command.append(
             "--no-sandbox"
@@ -327,14 +326,14 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
         left_out.append(
             f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}."
         )
-    whole = _full_candidates(run, [row["id"] for row in table["rows"][:full]], left_out)
-    if len(whole) < table["all"]:
-        missing = table["all"] - len(whole)
+    candidates = _full_candidates(run, [row["id"] for row in table["rows"][:full]], left_out)
+    if len(candidates) < table["all"]:
+        missing = table["all"] - len(candidates)
         left_out.append(
             f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates."
         )
-    documents = _report_documents(run, pages, table, whole, left_out)
-    return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
+    documents = _report_documents(run, pages, table, candidates, left_out)
+    return Gathered(documents, table["all"], len(table["rows"]), len(candidates), left_out)
 
 
 def _gather_all(run: Digest) -> Gathered:
@@ -345,16 +344,16 @@ def _gather_all(run: Digest) -> Gathered:
         if name not in ("candidate", "candidates")
     }
     table = _candidate_table(run, views.run_status(run.run).candidates)
-    whole = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
-    documents = _report_documents(run, pages, table, whole, [])
-    return Gathered(documents, table["all"], len(table["rows"]), len(whole), [], packed=True)
+    candidates = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
+    documents = _report_documents(run, pages, table, candidates, [])
+    return Gathered(documents, table["all"], len(table["rows"]), len(candidates), [], packed=True)
 
 
 def _report_documents(
     run: Digest,
     pages: JsonObject,
     table: JsonObject,
-    whole: JsonObject,
+    candidates: JsonObject,
     left_out: list[str],
 ) -> JsonObject:
     for name in ("head", "overview"):
@@ -364,7 +363,7 @@ def _report_documents(
         "run": run.name,
         "runs": _single_run_list(run),
         "pages": {**pages, "candidates": table},
-        "candidates": whole,
+        "candidates": candidates,
         "names": {"best": best.id if best else "", "seed": _initial_program_id(run)},
         "made": {
             "time": time.time(),
@@ -376,33 +375,33 @@ def _report_documents(
 
 
 def _candidate_table(run: Digest, rows: int) -> JsonObject:
-    found = candidate_table_rows(
+    table_rows = candidate_table_rows(
         run, views.candidate_page(run.run, CandidateQuery(limit=rows)).rows
     )
-    return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
+    return PAGES["candidates"](run, {"limit": "1"}) | {"rows": table_rows, "limit": rows}
 
 
 def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> JsonObject:
     """Candidates by id, the most informative first, up to `_ALL` bytes in total."""
-    found: JsonObject = {}
+    documents: JsonObject = {}
     size, cut = 0, 0
     for name in _candidates_to_include(run, leaders):
         document, kept = _bound_document(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
         size += len(encode_document(document))
         if size > _ALL:
             left_out.append(
-                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling "
+                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less informative "
                 "ones first."
             )
             break
         cut += bool(kept)
-        found[name] = document
+        documents[name] = document
     if cut:
         left_out.append(
             f"The ends of the longest texts of {cut:,} candidates, which take more than "
             f"{_CANDIDATE:,} bytes each."
         )
-    return found
+    return documents
 
 
 def _candidates_to_include(run: Digest, leaders: list[str]) -> list[str]:
@@ -434,24 +433,25 @@ def _single_run_list(run: Digest) -> JsonObject:
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
-def _bound_document(document: JsonObject, most: int) -> tuple[JsonObject, int]:
-    """The document with its longest texts cut until it has at most `most` bytes.
+def _bound_document(document: JsonObject, max_bytes: int) -> tuple[JsonObject, int]:
+    """The document with its longest texts cut until it has at most `max_bytes` bytes.
 
     The second value is the length of cut texts in characters, 0 if none was cut.
     """
-    if len(encode_document(document)) <= most:
+    if len(encode_document(document)) <= max_bytes:
         return document, 0
     shorter: JsonObject = document
     for kept in _TEXTS:
-        shorter = _map_texts(
-            msgspec.to_builtins(document), lambda text, kept=kept: _shorten_text(text, kept)
-        )
-        if len(encode_document(shorter)) <= most:
+        shorter = {
+            name: _map_texts(value, lambda text, kept=kept: _shorten_text(text, kept))
+            for name, value in msgspec.to_builtins(document).items()
+        }
+        if len(encode_document(shorter)) <= max_bytes:
             return shorter, kept
     return shorter, _TEXTS[-1]
 
 
-def _map_texts(value: Any, cut: Callable[[str], str]) -> Any:
+def _map_texts(value: object, cut: Callable[[str], str]) -> object:
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, dict):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, read_pointer
@@ -58,7 +57,7 @@ class Digest:
         self._notes: list[StrategyNote] = []
         self._open: dict[int, int] = {}
         self._read_to: dict[str, int] = {}  # last event read for each part
-        self.kept: JsonObject = {}  # data that pages have read so far
+        self._kept: dict[str, object] = {}  # data that pages have read so far
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
         self._lock = threading.Lock()
@@ -129,8 +128,8 @@ class Digest:
     def spent_at(self, seq: int) -> Usage:
         """Cost of model calls and other effects up to event `seq`."""
         costs = self.costs
-        place = bisect_right(costs, seq, key=lambda cost: cost[0])
-        return costs[place - 1][1] if place else Usage()
+        count = bisect_right(costs, seq, key=lambda cost: cost[0])
+        return costs[count - 1][1] if count else Usage()
 
     def evaluations_at(self, seq: int) -> int:
         """Number of evaluations up to event `seq`."""
@@ -148,6 +147,13 @@ class Digest:
         if kept is None or kept[0] != state:
             kept = self._memos[name] = (state, make())
         return kept[1]
+
+    def kept_part(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
+        """Data that a page keeps and extends, made with `make` at first."""
+        part = self._kept.get(name)
+        if not isinstance(part, kind):
+            part = self._kept[name] = make()
+        return part
 
     def _read_new_events(self, part: str, read: Callable[[int, int], None]) -> None:
         """Read the new events of a part, up to `last`."""
@@ -193,9 +199,9 @@ class Digest:
                 self._end_span(key, mark.elapsed, "abandoned")
 
     def _end_span(self, key: int, elapsed: float, outcome: str) -> None:
-        place = self._open.pop(key, None)
-        if place is not None:
-            self._spans[place] = self._spans[place]._replace(end=elapsed, outcome=outcome)
+        index = self._open.pop(key, None)
+        if index is not None:
+            self._spans[index] = self._spans[index]._replace(end=elapsed, outcome=outcome)
 
 
 # The runs that a dashboard shows: one, or those of a folder.
@@ -210,24 +216,24 @@ _JOIN = "~"  # in the name of a run in a deeper folder: a name must be a single 
 class RunCatalog:
     """Runs by the names of their folders.
 
-    `place` is a run, or a folder of runs, which may appear and disappear. Runs in deeper folders
+    `path` is a run, or a folder of runs, which may appear and disappear. Runs in deeper folders
     (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps the path of a
     strategy's class to its display name.
     """
 
-    def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, names: Mapping[str, str] | None = None) -> None:
         self._names = names or {}
-        self.single = has_run(place)
-        self.folder = place.resolve().parent if self.single else place.resolve()
-        self._only = place.resolve() if self.single else None
+        self.single = has_run(path)
+        self.folder = path.resolve().parent if self.single else path.resolve()
+        self._only = path.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
         self._lines: dict[Path, tuple[object, RunLine]] = {}
         self._curves: dict[Path, tuple[object, list[tuple[int, float]]]] = {}
-        self._found: dict[str, Path] = {}
+        self._paths: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     @property
-    def display_place(self) -> str:
+    def display_location(self) -> str:
         """The folder or database of the runs, for display."""
         return str(read_pointer(self.folder) or self.folder)
 
@@ -285,21 +291,21 @@ class RunCatalog:
         deeper = (
             self.folder.is_dir() and read_pointer(self.folder) is None
         )  # a database lists its runs
-        found = {*run_folders(self.folder), *_runs_below(self.folder, _BELOW if deeper else 0)}
+        runs = {*run_folders(self.folder), *_runs_below(self.folder, _BELOW if deeper else 0)}
         inside = {
             path: path.relative_to(self.folder) if self.folder in path.parents else path
-            for path in found
+            for path in runs
         }
         named = {
             _JOIN.join(short.parts) if path != short else path.name: path
             for path, short in inside.items()
         }
-        self._found = dict(sorted(named.items()))
-        return self._found
+        self._paths = dict(sorted(named.items()))
+        return self._paths
 
     def find_path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for an unknown name."""
-        path = self._found.get(name)
+        path = self._paths.get(name)
         if path is None or not has_run(path):
             path = self.paths().get(name)
         if path is None:
@@ -330,14 +336,14 @@ def _runs_below(folder: Path, deep: int) -> Iterator[Path]:
         inside: list[Path] = []
         for each in level:
             with os.scandir(each) as entries:
-                found = [
+                folders = [
                     Path(e.path)
                     for e in entries
                     if e.is_dir(follow_symlinks=False) and e.name[0] != "."
                 ]
-            seen += len(found)
-            yield from (path for path in found if has_run(path))
-            inside += [path for path in found if not has_run(path)]
+            seen += len(folders)
+            yield from (path for path in folders if has_run(path))
+            inside += [path for path in folders if not has_run(path)]
             if seen > _SEEN:
                 return
         level = inside
@@ -357,24 +363,24 @@ def change_signature(run: Path) -> object:
 # Series short enough to draw.
 
 
-def thin_points(points: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the points, evenly spread, the first and the last among them."""
-    if len(points) <= most:
+def thin_points(points: Sequence[T], max_points: int) -> list[T]:
+    """At most `max_points` of the points, evenly spread, the first and the last among them."""
+    if len(points) <= max_points:
         return list(points)
-    step = (len(points) - 1) / (most - 1)
-    return [points[round(place * step)] for place in range(most)]
+    step = (len(points) - 1) / (max_points - 1)
+    return [points[round(number * step)] for number in range(max_points)]
 
 
 def thin_with_extremes(
-    points: Sequence[tuple[float, float]], most: int
+    points: Sequence[tuple[float, float]], max_points: int
 ) -> list[tuple[float, float]]:
-    """At most `most` points of a series in order of x, keeping its lows and highs.
+    """At most `max_points` points of a series in order of x, keeping its lows and highs.
 
     Two points for each bucket.
     """
-    if len(points) <= most:
+    if len(points) <= max_points:
         return list(points)
-    size = -(-len(points) // (most // 2))
+    size = -(-len(points) // (max_points // 2))
     kept: list[tuple[float, float]] = []
     for start in range(0, len(points), size):
         inside = points[start : start + size]

@@ -8,9 +8,8 @@ import json
 import math
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +19,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
@@ -48,9 +48,9 @@ class Dashboard:
     """
 
     def __init__(
-        self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None
+        self, path: Path, token: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
+        self.runs, self.token = RunCatalog(path, names), token or secrets.token_urlsafe(24)
         self._streams: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._serve_file),
@@ -65,7 +65,7 @@ class Dashboard:
         ]
         self.app = Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, token=self.token)],  # pyright: ignore[reportArgumentType]
+            middleware=[Middleware(Guard, token=self.token)],
             exception_handlers={CulmenError: _error_response},  # pyright: ignore[reportArgumentType]
         )
 
@@ -84,7 +84,7 @@ class Dashboard:
                 | _read_labels(Path(line.path))
                 for n, (name, line) in enumerate(self.runs.list_lines())
             ]
-            return {"runs": lines, "single": self.runs.single, "folder": self.runs.display_place}
+            return {"runs": lines, "single": self.runs.single, "folder": self.runs.display_location}
 
         return await self._answer_json(make)
 
@@ -149,7 +149,7 @@ class Dashboard:
             lambda: perform_action(self.runs.find_path(name), what, message)
         )
 
-    async def _answer_json(self, make: Callable[[], Any]) -> Response:
+    async def _answer_json(self, make: Callable[[], object]) -> Response:
         return _json_response(await run_in_threadpool(make))
 
 
@@ -158,7 +158,7 @@ def _waiting_prompts(run: Path) -> list[str]:
     return [question.number for question in sidecar.waiting_questions(run)]
 
 
-async def _read_message(request: Request) -> Any:
+async def _read_message(request: Request) -> object:
     """The JSON of a request's body, which is never stored beyond the limit.
 
     A little more is read and dropped, so that the sender gets an answer; a larger body is not read
@@ -175,14 +175,14 @@ async def _read_message(request: Request) -> Any:
     try:
         return json.loads(raw or b"{}")
     except (ValueError, RecursionError):
-        raise UserError("the message is no JSON, or nested too deeply") from None
+        raise UserError("the message is not JSON, or nested too deeply") from None
 
 
-def _json_response(document: Any, status: int = 200) -> Response:
+def _json_response(document: object, status: int = 200) -> Response:
     return Response(encode_document(document), status, media_type="application/json")
 
 
-def encode_document(document: Any) -> bytes:
+def encode_document(document: object) -> bytes:
     """A document as JSON; NaN and infinities become null, lone surrogates stay as escapes."""
     try:
         return msgspec.json.encode(document)
@@ -190,7 +190,7 @@ def encode_document(document: Any) -> bytes:
         return json.dumps(_finite_numbers(msgspec.to_builtins(document))).encode()
 
 
-def _finite_numbers(value: Any) -> Any:
+def _finite_numbers(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -199,10 +199,10 @@ def _finite_numbers(value: Any) -> Any:
 
 
 def _error_response(request: Request, error: CulmenError) -> Response:
-    told = {"what": str(error), "where": "", "next": ""}
+    document = {"what": str(error), "where": "", "next": ""}
     if isinstance(error, UserError):
-        told = {"what": error.what, "where": error.where, "next": error.fix}
-    return _json_response({"error": told}, 404 if "there is no" in told["what"] else 400)
+        document = {"what": error.what, "where": error.where, "next": error.fix}
+    return _json_response({"error": document}, 404 if "there is no" in document["what"] else 400)
 
 
 def bind_port(port: int) -> socket.socket:
@@ -210,18 +210,18 @@ def bind_port(port: int) -> socket.socket:
 
     Raises `UserError` if the port cannot be used.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(("127.0.0.1", port))
+        listening.bind(("127.0.0.1", port))
     except OSError as error:
-        found.close()
+        listening.close()
         raise UserError(
             f"port {port} cannot be used: {error.strerror}",
             where="--port",
             fix="another port, or 0 for any",
         ) from None
-    return found
+    return listening
 
 
 def serve_dashboard(
@@ -258,13 +258,15 @@ _BEAT = 15.0  # seconds of silence after which a comment shows that the connecti
 class ChangeStream:
     """Watcher that sends changes to its listeners.
 
-    It runs while there are listeners: `look` returns a value that changes with the watched object,
-    `tell` the data to send after a change. Both are called on a thread, so that a slow disk does
-    not block the server.
+    It runs while there are listeners: `read_state` returns a value that changes with the watched
+    object, `read_data` the data to send after a change. Both are called on a thread, so that a slow
+    disk does not block the server.
     """
 
-    def __init__(self, look: Callable[[], object], tell: Callable[[], JsonObject]) -> None:
-        self._look, self._tell = look, tell
+    def __init__(
+        self, read_state: Callable[[], object], read_data: Callable[[], JsonObject]
+    ) -> None:
+        self._read_state, self._read_data = read_state, read_data
         self._listeners: set[asyncio.Queue[str]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -290,10 +292,10 @@ class ChangeStream:
             self._listeners.discard(queue)
 
     async def _watch_changes(self) -> None:
-        seen = await asyncio.to_thread(self._look)
+        seen = await asyncio.to_thread(self._read_state)
         while self._listeners:
             await asyncio.sleep(INTERVAL)
-            now = await asyncio.to_thread(self._look)
+            now = await asyncio.to_thread(self._read_state)
             if now == seen:
                 continue
             seen = now
@@ -304,14 +306,14 @@ class ChangeStream:
                 queue.put_nowait(event)
 
     async def _format_event(self) -> str:
-        return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
+        return f"data: {json.dumps(await asyncio.to_thread(self._read_data))}\n\n"
 
 
 # Actions from the dashboard: the messages of `culmen stop` and `culmen tell`, labels, archiving,
 # deletion.
 
 
-def perform_action(run: Path, what: str, message: Any) -> JsonObject:
+def perform_action(run: Path, what: str, message: object) -> JsonObject:
     """Perform an action on a run and return its result; raises `UserError`.
 
     stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: these
@@ -320,7 +322,7 @@ def perform_action(run: Path, what: str, message: Any) -> JsonObject:
     "remark": "..."}`. archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
-        raise UserError("the message is no JSON object")
+        raise UserError("the message is not a JSON object")
     if what == "labels":
         return _write_labels(run, message.get("tags"), message.get("remark"))
     if what == "answer":
@@ -345,7 +347,7 @@ def perform_action(run: Path, what: str, message: Any) -> JsonObject:
     return {"id": sent.message.id, "taken": sent.live}
 
 
-def _write_labels(run: Path, tags: Any, remark: Any) -> JsonObject:
+def _write_labels(run: Path, tags: object, remark: object) -> JsonObject:
     if (
         not isinstance(tags, list)
         or not all(isinstance(tag, str) for tag in tags)
@@ -357,14 +359,14 @@ def _write_labels(run: Path, tags: Any, remark: Any) -> JsonObject:
 
 
 def _read_labels(run: Path) -> JsonObject:
-    found = sidecar.read_labels(run)
-    return {"tags": found.tags, "remark": found.remark}
+    labels = sidecar.read_labels(run)
+    return {"tags": labels.tags, "remark": labels.remark}
 
 
-def _checked_parts(given: Any) -> dict[str, str]:
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
-        raise UserError("the candidate is no object of texts")
-    return {str(name): text for name, text in given.items()}
+def _checked_parts(parts: object) -> dict[str, str]:
+    if not isinstance(parts, Mapping) or not all(isinstance(text, str) for text in parts.values()):
+        raise UserError("the candidate is not an object of texts")
+    return {str(name): text for name, text in parts.items()}
 
 
 # Access control: only browsers of this machine, from the dashboard's own pages; writing also needs
@@ -372,10 +374,6 @@ def _checked_parts(given: Any) -> dict[str, str]:
 #
 # A web page elsewhere can make a browser send requests to 127.0.0.1. Such requests carry a foreign
 # `Origin`, or, after DNS rebinding, a foreign `Host`; both are refused, for all paths.
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Callable[[], Awaitable[Any]], Send], Awaitable[None]]
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 TOKEN = "x-culmen-token"
@@ -406,12 +404,10 @@ class Guard:
     Status 421 for a foreign host, 403 for a foreign origin, 401 for writing without the token.
     """
 
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
 
-    async def __call__(
-        self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Send
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -424,12 +420,12 @@ class Guard:
             await _send_refusal(send, status, why)
             return
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_raw_headers(HEADERS)]
             await send(message)
 
-        await self._app(scope, receive, guarded)
+        await self._app(scope, receive, send_guarded)
 
     def _check_request(self, method: str, headers: dict[str, str]) -> tuple[int, str]:
         host = headers.get("host", "")
@@ -437,9 +433,9 @@ class Guard:
             return 421, "this server answers to 127.0.0.1 and localhost only"
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return 403, "a page from elsewhere asked"
+            return 403, "the request comes from a page of another site"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return 403, "a page from elsewhere asked"
+            return 403, "the request comes from a page of another site"
         if method in ("GET", "HEAD"):
             return 0, ""
         if not headers.get("content-type", "").startswith("application/json"):
@@ -447,7 +443,8 @@ class Guard:
         if not hmac.compare_digest(headers.get(TOKEN, "").encode(), self._token.encode()):
             return (
                 401,
-                "open the address that culmen ui printed: it carries the token that writing takes",
+                "open the address that culmen ui printed: it contains the token required for "
+                "writing",
             )
         return 0, ""
 

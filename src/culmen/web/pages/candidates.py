@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import LEVELS
+from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.store import views
@@ -73,16 +72,16 @@ def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[
     spent = _request_dollars(run, lines)
     return [
         {
-            **candidate_statistics(each.row, run.meta.task.objective),
-            "island": each.island,
-            "note": each.note,
+            **candidate_statistics(listed.row, run.meta.task.objective),
+            "island": listed.island,
+            "note": listed.note,
         }
         | {
-            "seconds": each.seconds,
-            "size": each.size,
-            "dollars": spent.get(each.row.seq, 0.0) / each.among,
+            "seconds": listed.seconds,
+            "size": listed.size,
+            "dollars": spent.get(listed.row.seq, 0.0) / listed.among,
         }
-        for each in lines
+        for listed in lines
     ]
 
 
@@ -119,9 +118,9 @@ def candidate_statistics(row: CandidateRow, objective: Objective) -> JsonObject:
     """
     low, high = None, None
     if row.mean is not None and row.margin is not None:
-        least, most = objective.bounds
-        low = row.mean - row.margin if least is None else max(least, row.mean - row.margin)
-        high = row.mean + row.margin if most is None else min(most, row.mean + row.margin)
+        lowest, highest = objective.bounds
+        low = row.mean - row.margin if lowest is None else max(lowest, row.mean - row.margin)
+        high = row.mean + row.margin if highest is None else min(highest, row.mean + row.margin)
     return {
         "id": row.id,
         "seq": row.seq,
@@ -204,15 +203,20 @@ def _ancestor_row(step: views.Step) -> JsonObject:
 
 def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
     """Scores by case over the observations shown, in the order of first occurrence."""
-    seen: dict[str, list[Any]] = {}
+    by_case: dict[str, list[Observation]] = {}
     for each in detail.observations:
-        seen.setdefault(each.case, []).append(each)
+        by_case.setdefault(each.case, []).append(each)
     rows: list[JsonObject] = []
-    for case, made in seen.items():
-        scores = [each.score for each in made if each.score is not None]
+    for case, observations in by_case.items():
+        scores = [each.score for each in observations if each.score is not None]
         mean = sum(scores) / len(scores) if scores else None
         rows.append(
-            {"case": case, "count": len(made), "failed": len(made) - len(scores), "mean": mean}
+            {
+                "case": case,
+                "count": len(observations),
+                "failed": len(observations) - len(scores),
+                "mean": mean,
+            }
         )
     return rows
 
@@ -231,14 +235,14 @@ def lineage_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """
     run.refresh()
     nodes = views.family_tree(run.run)
-    place = {node.id: number for number, node in enumerate(nodes)}
-    parents = [place.get(node.parent, -1) for node in nodes]
+    index = {node.id: number for number, node in enumerate(nodes)}
+    parents = [index.get(node.parent, -1) for node in nodes]
     parents = [
         parent if parent < number else -1 for number, parent in enumerate(parents)
     ]  # no cycles
     best = views.best_result(run.run)
     end = params.get("to") or (best.id if best else "")
-    path = _path_from_root(place.get(end, -1), parents)
+    path = _path_from_root(index.get(end, -1), parents)
     return {
         "ids": [node.id for node in nodes],
         "parents": parents,
@@ -269,11 +273,11 @@ def _lineage_story(run: Digest, path: list[views.FamilyNode]) -> list[JsonObject
     steps: list[JsonObject] = []
     before: dict[str, str] = {}
     for node in path:
-        found = views.candidate_detail(run.run, node.id, observations=0, children=0)
-        added, removed = _changed_line_counts(before, found.parts) if before else (0, 0)
-        told = {"note": found.candidate.origin.note, "added": added, "removed": removed}
-        steps.append(told | {"dollars": run.spent_at(node.seq).dollars})
-        before = found.parts
+        detail = views.candidate_detail(run.run, node.id, observations=0, children=0)
+        added, removed = _changed_line_counts(before, detail.parts) if before else (0, 0)
+        step = {"note": detail.candidate.origin.note, "added": added, "removed": removed}
+        steps.append(step | {"dollars": run.spent_at(node.seq).dollars})
+        before = detail.parts
     return steps
 
 

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import median, quantiles
-from typing import Any
 
 import msgspec
 
@@ -31,7 +30,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
     the document of `culmen compare` over the finished runs; None for fewer than two.
     """
-    axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
+    axis = next((axis_rows for axis_rows in AXES if axis_rows == params.get("x")), _AXES[0])
     rows = [_run_row(run.refresh(), axis) for run in runs]
     groups: dict[str, list[JsonObject]] = {}
     for row in rows:
@@ -42,7 +41,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
     return {
         "axis": axis,
         "runs": rows,
-        "groups": [_group_row(labels[key], each, axis) for key, each in groups.items()],
+        "groups": [_group_row(labels[key], axis_rows, axis) for key, axis_rows in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
         **_statistics_fields(runs),
@@ -84,12 +83,12 @@ def _run_points(run: Digest, axis: str) -> list[JsonObject]:
     points = thin_points(progress_series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
         return points
-    reader = run.kept.setdefault("steps", RunReader(run.meta)).follow(run.run)
+    reader = run.kept_part("steps", RunReader, lambda: RunReader(run.meta)).read_new_events(run.run)
     counts = [getattr(moment, axis) for moment in reader.moments]
     return [point | {axis: counts[min(point["evaluations"], len(counts)) - 1]} for point in points]
 
 
-def _strategy_labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, str]:
     """Strategy names as labels of groups.
 
     If several groups share a name, also the settings and models that differ.
@@ -108,19 +107,19 @@ def _strategy_labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[
             for n in facts
             if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
         ]
-        told = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
+        difference = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
         tasks = {r["task"] for r in firsts.values()}
         name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
-        labels[key] = f"{name} ({told})" if told else name
+        labels[key] = f"{name} ({difference})" if difference else name
     return labels
 
 
-def _short_text(value: Any) -> str:
+def _short_text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> JsonObject:
+def _group_row(label: str, rows: Sequence[JsonObject], axis: str) -> JsonObject:
     scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
@@ -133,7 +132,7 @@ def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> Json
 
 
 def _quartile_bands(
-    rows: Sequence[Mapping[str, Any]], axis: str
+    rows: Sequence[JsonObject], axis: str
 ) -> list[tuple[float, float, float, float]]:
     """x, median and quartiles over the runs at equal shares of the largest spending.
 
@@ -147,9 +146,9 @@ def _quartile_bands(
     end = max((curve[-1][0] for curve in curves), default=0)
     if not end or len(curves) < 2:
         return []
-    found: list[tuple[float, float, float, float]] = []
-    for place in range(1, _POINTS + 1):
-        x = end * place / _POINTS
+    bands: list[tuple[float, float, float, float]] = []
+    for step in range(1, _POINTS + 1):
+        x = end * step / _POINTS
         values = [
             curve[at - 1][1]
             for curve in curves
@@ -157,10 +156,10 @@ def _quartile_bands(
         ]
         if len(values) == len(curves):
             low, middle, high = quantiles(values, n=4, method="inclusive")
-            found.append(
+            bands.append(
                 (x, middle, low, high) if len(curves) >= _BAND else (x, middle, middle, middle)
             )
-    return found
+    return bands
 
 
 # Statistics of the strategies on the Compare page: the document of `culmen compare`.

@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
 from culmen.web.runs import Digest, TimelineSpan, thin_points
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 # A run too long to be read for a page: estimates from pieces of its journal, evenly spread over it.
 
@@ -85,23 +91,23 @@ class Pieces:
 
     def fault_counts(self) -> Counter[str]:
         """Estimated number of faults by kind, including those that a retry resolved."""
-        found = Counter[str]()
+        counts = Counter[str]()
         for piece in self._pieces:
             for cost in piece.costs:
-                found.update(cost.faults)
-        return self._scaled_counts(found)
+                counts.update(cost.faults)
+        return self._scaled_counts(counts)
 
     def cumulative_spending(
         self, evaluations: int, dollars: float, tokens: int
     ) -> list[dict[str, float]]:
         """Cumulative evaluations, dollars and tokens by piece, scaled to end at these totals."""
         usage = [total_usage(cost.usage for cost in piece.costs) for piece in self._pieces]
-        made = [
+        evaluated = [
             sum(m.kind == "done" and m.effect == "evaluate" for m in piece.marks)
             for piece in self._pieces
         ]
         columns = {
-            "evaluations": _cumulative_portions(made, evaluations),
+            "evaluations": _cumulative_portions(evaluated, evaluations),
             "dollars": _cumulative_portions([each.dollars for each in usage], dollars),
             "tokens": _cumulative_portions([each.tokens for each in usage], tokens),
         }
@@ -111,12 +117,12 @@ class Pieces:
         return Counter({name: round(count / self._share) for name, count in counts.items()})
 
 
-def _cumulative_portions(parts: Sequence[float], whole: float) -> list[float]:
-    """Cumulative sums of the parts, scaled to end at `whole`."""
+def _cumulative_portions(parts: Sequence[float], total: float) -> list[float]:
+    """Cumulative sums of the parts, scaled to end at `total`."""
     every, so_far, course = sum(parts) or 1.0, 0.0, list[float]()
     for part in parts:
         so_far += part
-        course.append(whole * so_far / every)
+        course.append(total * so_far / every)
     return course
 
 
@@ -179,20 +185,20 @@ def calls_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 _SUMMED = ("effects", "calls", "input", "output", "dollars", "unpriced", "cached", "retries")
 
 
-def _call_row(each: views.CallCosts) -> JsonObject:
-    usage = each.usage
+def _call_row(call: views.CallCosts) -> JsonObject:
+    usage = call.usage
     return {
-        "effect": each.effect,
-        "role": each.role,
-        "model": each.model,
-        "effects": each.effects,
+        "effect": call.effect,
+        "role": call.role,
+        "model": call.model,
+        "effects": call.effects,
         "calls": usage.calls,
         "input": usage.input_tokens,
         "output": usage.output_tokens,
         "dollars": usage.dollars,
         "unpriced": usage.unpriced,
         "cached": usage.cache_hits,
-        "retries": max(0, usage.calls + usage.cache_hits - each.effects) if usage.calls else 0,
+        "retries": max(0, usage.calls + usage.cache_hits - call.effects) if usage.calls else 0,
     }
 
 
@@ -230,14 +236,14 @@ def _spending_by_model(run: Digest) -> list[JsonObject]:
     if len(every) < 2:
         return []
     every.sort(key=lambda pair: (-pair[1][-1][1].dollars, -pair[1][-1][1].tokens))
-    found: list[JsonObject] = []
+    series: list[JsonObject] = []
     for (role, model), course in every[:_SHARES]:
         points = [
             (run.evaluations_at(seq), spent.dollars, spent.tokens)
             for seq, spent in thin_points(course, _POINTS)
         ]
-        found.append({"role": role, "model": model, "points": points})
-    return found
+        series.append({"role": role, "model": model, "points": points})
+    return series
 
 
 def _dearest_effects(run: Digest) -> list[JsonObject]:
@@ -247,20 +253,20 @@ def _dearest_effects(run: Digest) -> list[JsonObject]:
         tokens, paid = spent.tokens - before.tokens, spent.dollars - before.dollars
         each.append((paid, tokens, seq))
         before = spent
-    found: list[JsonObject] = []
+    rows: list[JsonObject] = []
     for paid, tokens, seq in sorted(each, reverse=True)[:_DEAREST]:
         for event in views.effect_results(run.run, "", after=seq - 1, limit=1):
-            made = [one.id for one in getattr(event.entry.result, "candidates", ())]
+            candidates = [row.id for row in getattr(event.entry.result, "candidates", ())]
             about = {
                 "role": event.entry.body.get("role", ""),
                 "effect": event.entry.effect,
-                "candidates": made[:3],
+                "candidates": candidates[:3],
             }
-            found.append(
+            rows.append(
                 about
                 | {"seq": seq, "elapsed": event.entry.elapsed, "dollars": paid, "tokens": tokens}
             )
-    return [one for one in found if one["tokens"] or one["dollars"]]
+    return [row for row in rows if row["tokens"] or row["dollars"]]
 
 
 def _sampled_spending_course(run: Digest, now: RunStatus) -> JsonObject:
@@ -333,12 +339,12 @@ def timeline_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     now = views.run_status(run.run)
     if run.last > LONG:
         return _long_timeline(run, now, params)
-    whole = max(
+    duration = max(
         [now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0
     )
-    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), whole)
-    high = high if high > low else whole
-    return _timeline_document(now, run.spans, run.sessions, (low, high, whole))
+    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), duration)
+    high = high if high > low else duration
+    return _timeline_document(now, run.spans, run.sessions, (low, high, duration))
 
 
 def _timeline_document(
@@ -347,11 +353,11 @@ def _timeline_document(
     sessions: Sequence[float],
     shown: tuple[float, float, float],
 ) -> JsonObject:
-    low, high, whole = shown
+    low, high, duration = shown
     spans = [
-        _closed_span(span, whole)
+        _closed_span(span, duration)
         for span in every
-        if span.start <= high and (span.end or whole) >= low
+        if span.start <= high and (span.end or duration) >= low
     ]
     kinds = list(dict.fromkeys(span.effect for span in spans))
     evaluations = [span for span in spans if span.effect == "evaluate"]
@@ -375,15 +381,21 @@ def _stretch_fields(
     now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]
 ) -> JsonObject:
     """The seconds shown, the seconds of the whole run, and its sessions."""
-    low, high, whole = shown
-    return {"from": low, "to": high, "whole": whole, "workers": now.workers, "sessions": sessions}
+    low, high, duration = shown
+    return {
+        "from": low,
+        "to": high,
+        "whole": duration,
+        "workers": now.workers,
+        "sessions": sessions,
+    }
 
 
 def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> JsonObject:
     """The timeline of a long run: a short stretch in full, a longer one by pieces."""
-    whole = now.elapsed_seconds
-    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), whole)
-    high = high if high > low else whole
+    duration = now.elapsed_seconds
+    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), duration)
+    high = high if high > low else duration
     sessions = list(
         dict.fromkeys(
             e.entry.elapsed for e in views.log_events(run.run, kinds=("state",), limit=1000)
@@ -391,19 +403,19 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> Js
     )
     first, last = (
         views.seq_at(run.run, low) + 1,
-        views.seq_at(run.run, high) if high < whole else run.last,
+        views.seq_at(run.run, high) if high < duration else run.last,
     )
     if last - first < _CLOSE:
         before = max(
             0, first - 8 * max(8, now.workers)
         )  # for effects that began earlier and still run
         return _timeline_document(
-            now, run.spans_between(before, last), sessions, (low, high, whole)
+            now, run.spans_between(before, last), sessions, (low, high, duration)
         )
     part = (first, last) != (1, run.last)
     seen = Pieces(run.run, first, last, now.workers) if part else _whole_run_pieces(run, now)
     return {
-        **_stretch_fields(now, sessions, (low, high, whole)),
+        **_stretch_fields(now, sessions, (low, high, duration)),
         **_sampled_load(seen, now.workers, low, high),
         "spans": [],
         "drawn": _DRAWN,
@@ -442,8 +454,8 @@ def _parse_number(text: str | None, default: float) -> float:
         return default
 
 
-def _closed_span(span: TimelineSpan, whole: float) -> TimelineSpan:
-    return span if span.end is not None else span._replace(end=whole, outcome="running")
+def _closed_span(span: TimelineSpan, duration: float) -> TimelineSpan:
+    return span if span.end is not None else span._replace(end=duration, outcome="running")
 
 
 def _seconds_inside(span: TimelineSpan, low: float, high: float) -> float:
@@ -468,7 +480,7 @@ def _binned_load(
     return {"edges": [round(float(edge), 4) for edge in edges], "kinds": series}
 
 
-def _area_before(points: Any, edges: Any) -> Any:
+def _area_before(points: Floats, edges: Floats) -> Floats:
     """For every edge, the sum of (edge - point) over the sorted points before it."""
     import numpy as np
 
@@ -509,18 +521,18 @@ def _spans_in_lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list
 
 def _idle_gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> JsonObject:
     """Times without any of these spans: their number, total seconds, and the longest."""
-    found: list[tuple[float, float]] = []
+    gaps: list[tuple[float, float]] = []
     until = low
     for span in sorted(spans, key=lambda span: span.start):
         if span.start > until + _SHORT:
-            found.append((until, span.start))
+            gaps.append((until, span.start))
         until = max(until, span.end or high)
     if high > until + _SHORT:
-        found.append((until, high))
-    longest = sorted(found, key=lambda gap: gap[0] - gap[1])[:_GAPS]
+        gaps.append((until, high))
+    longest = sorted(gaps, key=lambda gap: gap[0] - gap[1])[:_GAPS]
     return {
-        "count": len(found),
-        "seconds": sum(end - start for start, end in found),
+        "count": len(gaps),
+        "seconds": sum(end - start for start, end in gaps),
         "longest": [{"from": start, "to": end} for start, end in longest],
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.observe import statements
@@ -44,7 +44,7 @@ KNOWN: dict[tuple[str, str], str] = {
     ("event", "cells"): "Cells taken",
     ("event", "quality"): "Mean reward of the occupants",
     ("event", "best"): "Best reward of the island",
-    ("event", "candidates[].reward"): "Rewards of what each request brought",
+    ("event", "candidates[].reward"): "Rewards of the candidates of each request",
     ("event", "parent.reward"): "Rewards of the parents",
     ("event", "inspirations[].reward"): "Rewards of the programs shown beside the parent",
     ("event", "migrated"): "Migrants that took a cell",
@@ -58,12 +58,12 @@ KNOWN: dict[tuple[str, str], str] = {
     ("memory", "refused"): "Proposals refused as too similar",
     ("memory", "admitted"): "Programs admitted per round",
     ("memory", "quantiles"): "Distances at which proposals arrived, by quantile",
-    ("filter_crowded", "refused"): "Refused so far, where the filter was found too wide",
+    ("filter_crowded", "refused"): "Refused so far, when the filter was found too wide",
     ("grid", "cells"): "Cells taken",
     ("grid", "quality"): "Mean reward of the occupants",
     ("grid", "entered"): "Programs of a request that took a cell",
     ("grid", "best"): "Best reward",
-    ("grid", "placed[].reward"): "Rewards of what each request brought",
+    ("grid", "placed[].reward"): "Rewards of the candidates of each request",
     ("experiment", "momentum"): "Momentum",
     ("experiment", "idea"): "Number of the idea that was tried",
     ("experiment", "ideas[].tries"): "Tries of the ideas kept",
@@ -117,7 +117,7 @@ def mechanism_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """
     run.refresh()
     alarms: list[JsonObject] = []
-    found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    series_by_field: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     dotted: set[tuple[str, str]] = set()
     counts: dict[str, int] = {}
     for note in run.notes:
@@ -130,14 +130,19 @@ def mechanism_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             alarms.append({"evaluations": x, "barrier": note.body.get("barrier"), "alarms": wrong})
         for name, inner, value, several in _iter_numbers(note.body):
             called = ", ".join(filter(None, (group, inner)))
-            found.setdefault((kind, name), {}).setdefault(called, []).append((x, value))
+            series_by_field.setdefault((kind, name), {}).setdefault(called, []).append((x, value))
             if several:
                 dotted.add((kind, name))
-    plots = [_field_plot(key, groups, key in dotted) for key, groups in found.items()]
+    plots = [_field_plot(key, groups, key in dotted) for key, groups in series_by_field.items()]
     plots.sort(key=lambda plot: plot["place"])
-    told = {"alarms": alarms[-_ALARMS:][::-1], "alarmed": len(alarms)}
-    told["condition"] = condition_findings(run)
-    return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations), **told}
+    conditions = {"alarms": alarms[-_ALARMS:][::-1], "alarmed": len(alarms)}
+    conditions["condition"] = condition_findings(run)
+    return {
+        "plots": plots[:_MOST],
+        "notes": counts,
+        "evaluations": len(run.evaluations),
+        **conditions,
+    }
 
 
 def _field_plot(
@@ -166,7 +171,7 @@ def _field_plot(
     }
 
 
-def _text_list(value: Any) -> list[str]:
+def _text_list(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
@@ -175,14 +180,14 @@ def _natural_order(name: str) -> tuple[str, int]:
     return (head, int(number)) if number.isdigit() else (name, -1)
 
 
-def _group_name(body: Mapping[str, Any]) -> str:
+def _group_name(body: JsonObject) -> str:
     for name in _GROUPS:
         if name in body and isinstance(body[name], int | str):
             return f"{name} {body[name]}"
     return ""
 
 
-def _iter_numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_numbers(body: JsonObject) -> Iterator[tuple[str, str, float, bool]]:
     """Numbers in a note: field, name in a table of numbers, value, and True for a list.
 
     Covers numbers, lists of numbers, and those of objects one level down, except tables by
@@ -215,7 +220,7 @@ def _iter_table_numbers(name: str, value: JsonObject) -> Iterator[tuple[str, str
         )
 
 
-def _iter_list_numbers(name: str, value: list[Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_list_numbers(name: str, value: list[object]) -> Iterator[tuple[str, str, float, bool]]:
     for each in value:
         if _is_number(each):
             yield name, "", float(each), True
@@ -225,7 +230,7 @@ def _iter_list_numbers(name: str, value: list[Any]) -> Iterator[tuple[str, str, 
                     yield f"{name}[].{key}", "", float(inner), True
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -251,46 +256,46 @@ def condition_findings(run: Digest) -> list[JsonObject]:
     kinds: dict[str, list[StrategyNote]] = {}
     for note in run.notes:
         kinds.setdefault(note.kind, []).append(note)
-    made = [
+    findings = [
         (TELL[kind]([note.body for note in notes])) for kind, notes in kinds.items() if kind in TELL
     ]
-    best = views.best_result(run.run) if made else None
+    best = views.best_result(run.run) if findings else None
     if best is not None:
-        made.insert(0, (statements.noise_sentence(best.noise), True))
-    return [{"text": text, "healthy": healthy} for text, healthy in made]
+        findings.insert(0, (statements.noise_sentence(best.noise), True))
+    return [{"text": text, "healthy": healthy} for text, healthy in findings]
 
 
 def _pedigree_finding(notes: Bodies) -> Finding:
     again = sum(note.get("action") == "again" for note in notes)
-    told = (
+    counts = (
         f"{count_text(len(notes) - again, 'request')} for children, "
         f"{count_text(again, 'repeated evaluation')}"
     )
     gains = [float(note["gain"]) for note in notes if note.get("gain")]
     if len(gains) < _ENOUGH:
-        return f"{told}.", True
+        return f"{counts}.", True
     first, last = (
         sum(part) / len(part) for part in (gains[: len(gains) // 3], gains[-(len(gains) // 3) :])
     )
     share = last / first if first else 1.0
     if share < _FADED:
         return (
-            f"{told}. Steps promise {share:.1%} of what they did at first: more budget will "
-            "change little.",
+            f"{counts}. The expected gain of a step is {share:.1%} of that at the start: "
+            "more budget will change little.",
             False,
         )
-    return f"{told}. Steps promise {share:.0%} of what they did at first.", True
+    return f"{counts}. The expected gain of a step is {share:.0%} of that at the start.", True
 
 
 def _memory_finding(notes: Bodies) -> Finding:
     size, refused = int(notes[-1].get("size", 0)), int(notes[-1].get("refused", 0))
-    told = (
-        f"The memory holds {count_text(size, 'program')}; {refused} of {size + refused} were refused as "
-        "too similar"
+    sizes = (
+        f"The memory holds {count_text(size, 'program')}; "
+        f"{refused} of {size + refused} were refused as too similar"
     )
     if refused > _SIMILAR * (size + refused):
-        return f"{told}: they were paid for, so a smaller epsilon would serve better.", False
-    return f"{told}.", True
+        return f"{sizes}: they were paid for, so a smaller epsilon would serve better.", False
+    return f"{sizes}.", True
 
 
 def _make_success_finding(
@@ -301,17 +306,17 @@ def _make_success_finding(
     Not healthy if there is none in the last third.
     """
 
-    def tell(notes: Bodies) -> Finding:
+    def success_finding(notes: Bodies) -> Finding:
         late = notes[-(len(notes) // 3) :]
         some = sum(map(entered, notes))
-        told = f"{some} of {count_text(len(notes), 'turn')} {what}"
+        counts = f"{some} of {count_text(len(notes), 'turn')} {what}"
         if len(notes) < _ENOUGH:
-            return f"{told}.", True
+            return f"{counts}.", True
         if not any(map(entered, late)):
-            return f"{told}, none of the last {len(late)}: {remedy}.", False
-        return f"{told}, {sum(map(entered, late))} of the last {len(late)}.", True
+            return f"{counts}, none of the last {len(late)}: {remedy}.", False
+        return f"{counts}, {sum(map(entered, late))} of the last {len(late)}.", True
 
-    return tell
+    return success_finding
 
 
 _MORE = "other models, hints or a task with more to find would help"
@@ -328,13 +333,13 @@ def _experiment_finding(notes: Bodies) -> Finding:
     if "better" in notes[-1]:
         return _better(notes)
     scored, best = sum(note.get("score") is not None for note in notes), notes[-1].get("best")
-    told = f"The agents made {count_text(len(notes), 'experiment')}, of which {scored} gave a score"
-    if not scored:
-        return f"{told}: what went wrong stands under Sessions.", False
-    return (
-        f"{told}; the best {number_text(best) if isinstance(best, float | int) else 'is not known'}.",
-        True,
+    counts = (
+        f"The agents made {count_text(len(notes), 'experiment')}, of which {scored} gave a score"
     )
+    if not scored:
+        return f"{counts}: the page Sessions shows what went wrong.", False
+    best_text = number_text(best) if isinstance(best, float | int) else "is not known"
+    return f"{counts}; the best {best_text}.", True
 
 
 def _barrier_finding(notes: Bodies) -> Finding:
@@ -344,18 +349,18 @@ def _barrier_finding(notes: Bodies) -> Finding:
     )
     alarmed = sum(bool(note.get("alarms")) for note in late)
     alpha = f"alpha is {float(notes[-1].get('alpha') or 0.0):.2f}"
-    told = f"{count_text(len(notes), 'barrier')}, of which {skipped} taught nothing; {alpha}"
+    counts = f"{count_text(len(notes), 'barrier')}, of which {skipped} made no update; {alpha}"
     if alarmed:
         return (
-            f"{told}. Something looked wrong at {alarmed} of the last {len(late)}: see the alarms.",
+            f"{counts}. {alarmed} of the last {len(late)} raised alarms, listed below.",
             False,
         )
     if skipped > _SIMILAR * len(notes):
         return (
-            f"{told}: nothing is learnt where all rewards are alike. More islands would help.",
+            f"{counts}: equal rewards teach nothing. More islands would help.",
             False,
         )
-    return f"{told}. Nothing looked wrong at the last {len(late)}.", True
+    return f"{counts}. The last {len(late)} raised no alarms.", True
 
 
 def _warning_text(note: JsonObject) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.observe.figures import number_text
 from culmen.store import views
 from culmen.web.pages.mechanism import KNOWN, TELL, condition_findings
 from culmen.web.runs import Digest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _FRONT = 30
 _FITTED = 4000  # rows from which the principal components are computed
@@ -62,7 +67,7 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
     ids, points, explained = vectors
     net = latest_note(run, "memory") or {}
     nodes = {node.id: node for node in views.family_tree(run.run)}
-    found = [nodes.get(name) for name in ids]
+    drawn = [nodes.get(name) for name in ids]
     return [
         {
             "kind": "map",
@@ -70,8 +75,8 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
             "ids": ids,
             "x": [x for x, _ in points],
             "y": [y for _, y in points],
-            "means": [node.mean if node else None for node in found],
-            "seen": [bool(node and (node.count or node.failed)) for node in found],
+            "means": [node.mean if node else None for node in drawn],
+            "seen": [bool(node and (node.count or node.failed)) for node in drawn],
             "explained": explained,
             "net": {
                 KNOWN["memory", name]: net[name]
@@ -82,16 +87,24 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
     ]
 
 
+@dataclass
+class _Vectors:
+    """Embeddings of candidates by id, read up to the event `last`."""
+
+    last: int = 0
+    rows: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
 def _embedding_positions(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
     """Ids, positions, and the shares of the variance that the two components explain."""
     import numpy as np
 
-    seq, rows = run.kept.get("vectors", (0, {}))
-    for each in views.candidate_embeddings(run.run, seq):
+    vectors = run.kept_part("vectors", _Vectors, _Vectors)
+    rows = vectors.rows
+    for each in views.candidate_embeddings(run.run, vectors.last):
         table = np.frombuffer(each.data, "<f4").reshape(len(each.candidates), each.width)
         rows.update(zip(each.candidates, table, strict=True))
-        seq = each.seq
-    run.kept["vectors"] = (seq, rows)
+        vectors.last = each.seq
     if len(rows) < 3 or len({len(row) for row in rows.values()}) > 1:
         return [], [], []
     matrix = np.stack(list(rows.values())).astype(np.float64)
@@ -100,10 +113,10 @@ def _embedding_positions(run: Digest) -> tuple[list[str], list[tuple[float, floa
         :: max(1, len(matrix) // _FITTED)
     ]  # a sample determines the axes; all rows are projected on them
     values, axes = np.linalg.eigh(some.T @ some)
-    places = matrix @ axes[:, ::-1][:, :2]
-    whole = float(values.sum()) or 1.0
-    explained = [float(value) / whole for value in values[::-1][:2]]
-    return list(rows), [(round(float(x), 5), round(float(y), 5)) for x, y in places], explained
+    positions = matrix @ axes[:, ::-1][:, :2]
+    variance = float(values.sum()) or 1.0
+    explained = [float(value) / variance for value in values[::-1][:2]]
+    return list(rows), [(round(float(x), 5), round(float(y), 5)) for x, y in positions], explained
 
 
 def _front_panels(run: Digest) -> list[JsonObject]:
@@ -142,21 +155,21 @@ def _most_used_panels(run: Digest) -> list[JsonObject]:
 
     With their requests for children, repeated evaluations, and latest expected gain.
     """
-    found: dict[str, JsonObject] = {}
+    used: dict[str, JsonObject] = {}
     for note in run.notes:
         if note.kind == "pedigree" and (name := str(note.body.get("of", ""))):
-            row = found.setdefault(
+            row = used.setdefault(
                 name, {"id": name, "requests": 0, "repeats": 0, "gain promised last": 0.0}
             )
             row["repeats" if note.body.get("action") == "again" else "requests"] += 1
             row["gain promised last"] = float(note.body.get("gain") or 0.0)
-    rows = sorted(found.values(), key=lambda row: -(row["requests"] + row["repeats"]))
+    rows = sorted(used.values(), key=lambda row: -(row["requests"] + row["repeats"]))
     if not rows:
         return []
     return [
         {
             "kind": "list",
-            "title": "Candidates it turned to most",
+            "title": "Candidates used most",
             "rows": rows[:_FRONT],
             "count": len(rows),
         }
@@ -165,9 +178,9 @@ def _most_used_panels(run: Digest) -> list[JsonObject]:
 
 def _idea_panels(run: Digest) -> list[JsonObject]:
     """PACEvolve's pools: the ideas of every island in its newest note."""
-    newest: dict[int, list[Any]] = {}
+    newest: dict[int, list[JsonObject]] = {}
     for note in run.notes:
-        ideas: list[Any] = note.body.get("ideas") or []
+        ideas = note.body.get("ideas")
         if _is_table(ideas):
             newest[int(note.body.get("island", 0))] = ideas
     rows = [
@@ -202,39 +215,35 @@ def _other_note_panels(run: Digest) -> list[JsonObject]:
     return panels
 
 
-def _flat_fields(body: Mapping[str, Any]) -> JsonObject:
+def _flat_fields(body: JsonObject) -> JsonObject:
     """Fields with a single value, and those of objects one level down."""
-    found: JsonObject = {}
+    fields: JsonObject = {}
     for name, value in body.items():
         if isinstance(value, dict):
-            found |= {
+            fields |= {
                 f"{name}.{inner}": each
                 for inner, each in value.items()
                 if not isinstance(each, dict | list)
             }
         elif isinstance(value, list) and not _is_table(value):
-            found[name] = ", ".join(map(_value_text, value[:12])) + (
+            fields[name] = ", ".join(map(_value_text, value[:12])) + (
                 " ..." if len(value) > 12 else ""
             )
         elif not isinstance(value, list):
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     return number_text(value) if isinstance(value, float) else str(value)
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> TypeGuard[list[JsonObject]]:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(each, dict) for each in _first_items(value))
+        and all(isinstance(each, dict) for each in value[:5])
     )
-
-
-def _first_items(value: Sequence[Any]) -> Sequence[Any]:
-    return value[:5]
 
 
 # Grids of MAP-Elites and islands, from strategies' notes on every candidate they placed.
@@ -288,7 +297,7 @@ def _feature_names(run: Digest) -> tuple[str, ...]:
 
 
 def _offers_by_island(run: Digest) -> dict[int, list[Offer]]:
-    found: dict[int, list[Offer]] = {}
+    offers: dict[int, list[Offer]] = {}
     for note in run.notes:
         body = note.body
         for each in _placed_candidates(body):
@@ -298,8 +307,8 @@ def _offers_by_island(run: Digest) -> dict[int, list[Offer]]:
                     float(each["reward"]),
                     [float(value) for value in each["features"]],
                 )
-                found.setdefault(int(body.get("island", 0)), []).append(offer)
-    return found
+                offers.setdefault(int(body.get("island", 0)), []).append(offer)
+    return offers
 
 
 def _placed_candidates(body: JsonObject) -> Iterator[JsonObject]:

@@ -68,12 +68,12 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 
 def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[JsonObject]:
     """Effects in flight, oldest first, with their start and their candidate."""
-    told = views.effect_subjects(run.run, [mark.seq for mark in running])
+    subjects = views.effect_subjects(run.run, [mark.seq for mark in running])
     facts = [
         {"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""}
         for mark in running
     ]
-    return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
+    return [fact | subjects.get(mark.seq, {}) for fact, mark in zip(facts, running)]
 
 
 def _waiting_questions(run: Digest) -> list[JsonObject]:
@@ -89,13 +89,13 @@ def _pareto_front(run: Digest) -> JsonObject | None:
     """The Pareto front; None if the task has a single score."""
     if not run.meta.task.objective.metrics:
         return None
-    found = views.pareto_front(run.run, history=True)
-    if found is None:
+    front = views.pareto_front(run.run, history=True)
+    if front is None:
         return None
-    plain = msgspec.to_builtins(found)
+    plain = msgspec.to_builtins(front)
     return plain | {
         "others": plain["others"][:_OTHERS],
-        "constraints": [str(each) for each in found.constraints],
+        "constraints": [str(each) for each in front.constraints],
     }
 
 
@@ -125,8 +125,8 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
 
 def _leader_point(run: Digest, point: views.LeaderPoint) -> JsonObject:
     dollars = run.spent_at(point.seq).dollars
-    told = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
-    return told | {"candidate": point.candidate, "score": point.score}
+    effort = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
+    return effort | {"candidate": point.candidate, "score": point.score}
 
 
 def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
@@ -157,9 +157,9 @@ def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
 
 def _run_summary(run: Digest, now: RunStatus) -> JsonObject:
     """The summary of the run: its lines, and further findings."""
-    told = summarize_run(run.run, now, now.run)
-    others = [msgspec.to_builtins(each) for each in told.other_findings]
-    return {**msgspec.to_builtins(told), "lines": list(told.lines), "others": others}
+    summary = summarize_run(run.run, now, now.run)
+    others = [msgspec.to_builtins(each) for each in summary.other_findings]
+    return {**msgspec.to_builtins(summary), "lines": list(summary.lines), "others": others}
 
 
 def head_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
@@ -186,8 +186,8 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "models": now.models,
         "workers": now.workers,
         "seed": now.seed,
-        "tags": (said := sidecar.read_labels(run.run)).tags,
-        "remark": said.remark,
+        "tags": (labels := sidecar.read_labels(run.run)).tags,
+        "remark": labels.remark,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
         "path": str(read_pointer(run.run) or now.path),
@@ -237,8 +237,8 @@ def reference_levels(objective: Objective, run: Digest) -> dict[str, float | Non
 
 def _latest_events(run: Digest) -> list[Event]:
     """The latest events to show, newest first."""
-    found = views.log_events(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
-    return list(reversed(found))[:_EVENTS]
+    events = views.log_events(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
+    return list(reversed(events))[:_EVENTS]
 
 
 def _event_row(event: Event) -> JsonObject:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -62,15 +61,15 @@ def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 
 def _agent_events(run: Digest) -> list[Event]:
     """Events of agents and of their models, in order."""
-    found = views.effect_results(run.run, "session.")
-    said = views.effect_results(run.run, "write") if found else []
+    session_events = views.effect_results(run.run, "session.")
+    replies = views.effect_results(run.run, "write") if session_events else []
     return sorted(
-        [*found, *(event for event in said if event.entry.body.get("role") == "agent")],
+        [*session_events, *(event for event in replies if event.entry.body.get("role") == "agent")],
         key=lambda each: each.seq,
     )
 
 
-def _experiment_row(body: Mapping[str, Any]) -> JsonObject:
+def _experiment_row(body: JsonObject) -> JsonObject:
     names = ("n", "candidate", "path", "score", "certified", "status", "reason")
     return {name: body.get(name) for name in names}
 
@@ -96,7 +95,7 @@ def _empty_agent(agent: int) -> JsonObject:
     }
 
 
-def _add_event(run: Digest, agent: JsonObject, event: Event, data: Mapping[str, Any]) -> None:
+def _add_event(run: Digest, agent: JsonObject, event: Event, data: JsonObject) -> None:
     entry = event.entry
     step = entry.effect.partition(".")[2] or "said"
     usage = getattr(entry.result, "usage", None)
@@ -135,14 +134,14 @@ def _add_event(run: Digest, agent: JsonObject, event: Event, data: Mapping[str, 
         )
 
 
-def _step_description(body: Mapping[str, Any]) -> str:
+def _step_description(body: JsonObject) -> str:
     closing = f"while closing: {body['closing']}" if body.get("closing") else ""
     return " ".join(
         filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing))
     )
 
 
-def _step_results(result: Any, data: Mapping[str, Any]) -> JsonObject:
+def _step_results(result: object, data: JsonObject) -> JsonObject:
     """The results of a step as texts for display."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}
@@ -159,8 +158,8 @@ def _step_results(result: Any, data: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def _cut_text(text: str, most: int = _TEXT) -> str:
-    return text if len(text) <= most else text[:most] + "\n..."
+def _cut_text(text: str, max_characters: int = _TEXT) -> str:
+    return text if len(text) <= max_characters else text[:max_characters] + "\n..."
 
 
 def _commit_diff(run: Path, commit: str) -> str:
@@ -188,7 +187,7 @@ def _commit_diff(run: Path, commit: str) -> str:
         "LC_ALL": "C",
     }
     try:
-        made = subprocess.run(
+        shown = subprocess.run(
             [*command, "--no-ext-diff", "--no-textconv", commit, "--"],
             env=environment,
             check=False,
@@ -198,8 +197,8 @@ def _commit_diff(run: Path, commit: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (
-        _cut_text(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
-        if made.returncode == 0
+        _cut_text(shown.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
+        if shown.returncode == 0
         else ""
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -30,7 +29,7 @@ ISOLATION = {
     ),
     "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
     "limits": "Time, memory and counts only: files and network are open to candidates.",
-    "seatbelt": "macOS's sandbox-exec and limits; nobody has tried yet whether it holds.",
+    "seatbelt": "macOS's sandbox-exec and limits; not tested against attacks yet.",
     "portable": (
         "Time and memory only, on systems other than Linux: everything else is open to candidates."
     ),
@@ -46,7 +45,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     candidate on one case, pooled over all.
     """
     now, about = views.run_status(run.run), run.meta
-    seen = views.run_integrity(run.run, _FINDINGS)
+    integrity = views.run_integrity(run.run, _FINDINGS)
     winner = _winner_verdict(now)
     return {
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
@@ -54,16 +53,18 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "verifier": bool(about.task.evaluator.verifier),
         "levels": [
             {"level": name, "count": n, "meaning": MEANINGS[name]}
-            for name, n in seen.levels.items()
+            for name, n in integrity.levels.items()
         ],
         "noise": {
-            "told": statements.noise_sentence(seen.noise if now.best is None else now.best.noise),
-            "sd": seen.noise.sd or None,
-            "exact": seen.noise.exact,
-            "repeats": seen.noise.repeats,
-            "repeated": seen.repeated,
+            "told": statements.noise_sentence(
+                integrity.noise if now.best is None else now.best.noise
+            ),
+            "sd": integrity.noise.sd or None,
+            "exact": integrity.noise.exact,
+            "repeats": integrity.noise.repeats,
+            "repeated": integrity.repeated,
             "deterministic": bool(about.task.deterministic),
-            "unstable": seen.unstable,
+            "unstable": integrity.unstable,
         },
         "best": None if now.best is None else msgspec.to_builtins(now.best),
         "score": "" if now.best is None else statements.reported_score_text(now.best),
@@ -73,11 +74,11 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "split": winner.get("split", "") if winner else "",
         "statuses": now.statuses,
         "failures": now.failures,
-        "signs": _sign_rows(seen),
+        "signs": _sign_rows(integrity),
         "signed": {
-            "all": seen.signs,
-            "read": len({each.seq for each in seen.findings}),
-            "counted": bool(seen.kinds),
+            "all": integrity.signs,
+            "read": len({each.seq for each in integrity.findings}),
+            "counted": bool(integrity.kinds),
         },
         "limits": msgspec.to_builtins(about.task.limits),
         "bounds": list(about.task.objective.bounds),
@@ -91,7 +92,7 @@ def _winner_verdict(now: RunStatus) -> JsonObject | None:
     return views.final_choice(now.path)
 
 
-def _optimism_gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
+def _optimism_gap(winner: JsonObject | None, direction: str) -> float | None:
     """Fresh score minus the search's estimate, as rewards; None without a fresh score."""
     if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
         return None
@@ -119,25 +120,25 @@ def _finalist_rows(run: Digest, now: RunStatus) -> list[JsonObject]:
     return rows
 
 
-def _sign_rows(seen: views.Integrity) -> list[JsonObject]:
+def _sign_rows(integrity: views.Integrity) -> list[JsonObject]:
     """Signs by kind, the grave ones first, then the most frequent.
 
     `count` is the number of evaluations that showed the sign (without `kinds`: among those read),
     `examples` has one for each candidate, the newest first.
     """
     groups: dict[str, list[views.IntegrityFinding]] = {}
-    for each in seen.findings:
+    for each in integrity.findings:
         groups.setdefault(each.sign, []).append(each)
-    found: list[JsonObject] = []
+    rows: list[JsonObject] = []
     for name, each in groups.items():
-        alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
-        shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]
+        alone = list({finding.candidate: finding for finding in reversed(each)}.values())[::-1]
+        shown = [msgspec.to_builtins(finding) for finding in alone[:_EXAMPLES]]
         about = {"sign": name, "grave": each[0].grave, "meaning": SIGNS.get(name, (False, ""))[1]}
-        found.append(
+        rows.append(
             {
                 **about,
-                "count": seen.kinds.get(name, len({one.seq for one in each})),
+                "count": integrity.kinds.get(name, len({finding.seq for finding in each})),
                 "examples": shown,
             }
         )
-    return sorted(found, key=lambda group: (not group["grave"], -group["count"], group["sign"]))
+    return sorted(rows, key=lambda group: (not group["grave"], -group["count"], group["sign"]))

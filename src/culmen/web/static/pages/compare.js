@@ -33,7 +33,7 @@ function chosen(doc, ctx) {
     h("div", { class: "checks", role: "group", "aria-label": "Runs to compare" }, doc.names.map((name) => h("label", { "data-key": name }, h("input", { type: "checkbox", checked: now.has(name), onchange: flip(name) }), ` ${name}`))));
 }
 
-const unread = (doc) => (doc.unread.length ? h("div", {}, doc.unread.map((run) => h("p", { class: "note" }, `Left out, for it cannot be read: ${run.name} (${run.why}).`))) : null);
+const unread = (doc) => (doc.unread.length ? h("div", {}, doc.unread.map((run) => h("p", { class: "note" }, `Left out, because it cannot be read: ${run.name} (${run.why}).`))) : null);
 const cut = (doc) => (doc.chosen > doc.runs.length ? h("p", { class: "note" }, `Only the first ${doc.runs.length} of the ${doc.chosen} runs chosen are compared here: culmen compare takes any number.`) : null);
 const FEW = 5; // runs of a group below which there is no band
 const MOST = 20; // runs listed one by one until all are asked for

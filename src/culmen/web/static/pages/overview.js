@@ -30,7 +30,7 @@ function summary(doc) {
 /** Prompts that wait for a person. */
 function asked(doc, ctx) {
   if (!doc.questions.length || !ctx.data.live) return null;
-  const why = ctx.data.writing ? null : "Open the address that culmen ui printed: it carries the token that writing takes.";
+  const why = ctx.data.writing ? null : "Open the address that culmen ui printed: it contains the token required for writing.";
   const rows = doc.questions.map((each) => h("li", { "data-key": each.number }, h("span", {}, `Prompt ${each.number} waits for your answer`), h("span", { class: "note" }, `${plural(each.text.length, "character")}, for ${duration(each.waits)}`),
     h("button", { type: "button", class: "button primary", disabled: Boolean(why), title: why, onclick: () => reply(ctx.data, ctx.run, each) }, "Answer")));
   return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
