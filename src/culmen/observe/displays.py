@@ -30,7 +30,7 @@ from culmen.store import views
 from culmen.store.views import ProgressPoint, RunStatus
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
 
@@ -370,7 +370,7 @@ class _Lines:
         self._draw = terminal.status_lines
         self._data = (now, elapsed, rate)
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self._draw(*self._data, options.max_width)
 
 
@@ -497,7 +497,7 @@ def in_notebook() -> bool:
         from IPython.core.getipython import get_ipython  # pyright: ignore[reportMissingImports]
     except ImportError:
         return False
-    shell: Any = get_ipython()
+    shell: object = get_ipython()
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.event import Result
 from culmen.core.json import JsonObject
 from culmen.observe.trackers import (
     EffectSpan,
@@ -23,6 +24,12 @@ from culmen.observe.trackers import (
     Tracker,
     Tracking,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
+    from tensorboardX import SummaryWriter
 
 _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
@@ -172,10 +179,8 @@ class WeightsAndBiases:
         """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        columns: list[Any] = (
-            list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
-        )
-        rows: list[Any] = [_candidate_table_row(each)[: len(columns)] for each in candidates]
+        columns = [name for name in _COLUMNS if self.texts or name != "text"]
+        rows = [_candidate_table_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:
@@ -196,7 +201,7 @@ class TensorBoard:
 
     def __init__(self, folder: str, prefix: str = "") -> None:
         self._folder, self._prefix = Path(folder), prefix
-        self._writer: Any = None
+        self._writer: SummaryWriter  # set by `start`
 
     def start(self, about: TrackedRun) -> None:
         """Open the files and record the settings."""
@@ -240,10 +245,10 @@ class OpenTelemetry:
 
     texts = False
 
-    def __init__(self, endpoint: str = "", exporter: Any = None) -> None:
+    def __init__(self, endpoint: str = "", exporter: SpanExporter | None = None) -> None:
         self._endpoint, self._exporter = endpoint, exporter
-        self._provider: Any = None
-        self._tracer: Any = None
+        self._provider: TracerProvider  # these two are set by `start`
+        self._tracer: Tracer
 
     def start(self, about: TrackedRun) -> None:
         """Make a provider of its own; the process's global provider is not touched."""
@@ -295,8 +300,8 @@ class OpenTelemetry:
 
 def _span_attributes(span: EffectSpan, called: bool) -> JsonObject:
     """Attributes of a span, named by the conventions for calls of models."""
-    result: Any = span.result
-    if called:
+    result = span.result
+    if called and isinstance(result, Proposal | Text):
         provider, _, rest = result.model.partition("/")
         named = {"gen_ai.provider.name": provider} if rest else {}
         return {
@@ -315,13 +320,13 @@ def _span_attributes(span: EffectSpan, called: bool) -> JsonObject:
     return {}
 
 
-def _result_fault(result: Any) -> str:
+def _result_fault(result: Result | None) -> str:
     if isinstance(result, Observation):
         return "" if result.score is not None else result.status.value
     return str(getattr(result, "fault", ""))
 
 
-def _otlp_exporter(endpoint: str) -> Any:
+def _otlp_exporter(endpoint: str) -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return (
@@ -361,7 +366,7 @@ NAMES = tuple(_MAKERS)
 _COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
 
 
-def _candidate_table_row(candidate: TrackedCandidate) -> list[Any]:
+def _candidate_table_row(candidate: TrackedCandidate) -> list[object]:
     known = [getattr(candidate, name) for name in _COLUMNS[2:-1]]
     return [candidate.id, ", ".join(candidate.parents), *known, Candidate.of(candidate.parts).text]
 

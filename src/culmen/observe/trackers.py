@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from culmen.core.evaluation import Observation
-from culmen.core.event import Event
+from culmen.core.event import Event, Result
 from culmen.core.ports import Observer
 from culmen.core.usage import Usage
 from culmen.store import views
@@ -227,7 +227,7 @@ class EffectSpan(msgspec.Struct, frozen=True):
     role: str
     start: float
     end: float
-    result: Any
+    result: Result | None
 
 
 class TrackedCandidate(msgspec.Struct, frozen=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
 from culmen.core.json import JsonObject
@@ -63,7 +65,7 @@ def _describe_message(entry: Entry) -> str:
 
 
 def _describe_result(entry: Entry) -> str:
-    result: Any = entry.result
+    result = entry.result
     if isinstance(result, Observation):
         outcome = (
             number_text(result.score) + trust_suffix(result.trust)
@@ -76,22 +78,23 @@ def _describe_result(entry: Entry) -> str:
         return f"embedded {count_text(result.count, 'candidate')} with {result.embedder}"
     if isinstance(result, Edits):
         return f"edited: {count_text(len(result.parts), 'new text')}{_fault_suffix(result)}"
-    if hasattr(result, "candidates"):
+    if isinstance(result, Proposal):
         ids = join_nonempty(candidate.id for candidate in result.candidates)
         return f"proposed {ids or 'nothing'}{_model_suffix(result)}{_fault_suffix(result)}"
-    if hasattr(result, "text"):
-        return f"wrote {count_text(len(result.text), 'character')}{_model_suffix(result)}{_fault_suffix(result)}"
+    if isinstance(result, Text):
+        length = count_text(len(result.text), "character")
+        return f"wrote {length}{_model_suffix(result)}{_fault_suffix(result)}"
     if entry.effect.startswith("session."):
         return describe_session(entry)
     return f"{entry.effect} done"
 
 
-def _model_suffix(result: Any) -> str:
+def _model_suffix(result: Proposal | Text) -> str:
     tokens = f", {result.usage.tokens:,} tokens" if result.usage.tokens else ""
     return f" by {result.model}{tokens}" if result.model else ""
 
 
-def _fault_suffix(result: Any) -> str:
+def _fault_suffix(result: Proposal | Text | Edits) -> str:
     return f" ({result.fault.replace('_', ' ')})" if result.fault else ""
 
 
@@ -127,7 +130,7 @@ def noise_note(entry: Entry) -> str:
     return statements.noise_sentence(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
-def _describe_candidate(candidate: Any) -> str:
+def _describe_candidate(candidate: Candidate) -> str:
     """A candidate with its operator and note."""
     origin = candidate.origin
     return (
@@ -137,7 +140,7 @@ def _describe_candidate(candidate: Any) -> str:
     )
 
 
-def _shorten_value(value: Any) -> str:
+def _shorten_value(value: object) -> str:
     """A value in at most 80 characters; of a structure, its id or its size."""
     if isinstance(value, dict):
         text = (
@@ -172,7 +175,7 @@ def agent_note(entry: Entry) -> str:
     return teller(entry.body) if teller is not None and "agent" in entry.body else ""
 
 
-def agent_tag(agent: Any) -> str:
+def agent_tag(agent: object) -> str:
     """Tag of an agent: a00, a01, ... as in paths; `-` for rows of initial programs."""
     return f"a{agent:02d}" if isinstance(agent, int) and agent >= 0 else "-"
 
@@ -274,14 +277,14 @@ def _describe_stand_in(body: JsonObject) -> str:
     return f"agent {agent_tag(body['agent'])}: {body.get('why', '')}"
 
 
-def _shorten_text(text: Any) -> str:
+def _shorten_text(text: object) -> str:
     """An agent's text on one line, shortened."""
     flat = " ".join(escape_controls(str(text)).split())
     return flat if len(flat) <= _WORD else flat[: _WORD - 3] + "..."
 
 
-def _list_paths(paths: Any) -> str:
-    shown = [_shorten_text(path) for path in list(paths)[:3]]
+def _list_paths(paths: Sequence[str]) -> str:
+    shown = [_shorten_text(path) for path in paths[:3]]
     return join_nonempty([*shown, f"and {len(paths) - 3} more" if len(paths) > 3 else ""])
 
 

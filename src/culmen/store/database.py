@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -61,7 +61,7 @@ def _make_sqlite_engine(uri: str, write: bool) -> Engine:
     )
 
     @event.listens_for(engine, "connect")
-    def _configure(raw: Any, _record: Any) -> None:
+    def _configure(raw: sqlite3.Connection, _record: object) -> None:
         raw.isolation_level = None  # the driver must not begin transactions on its own
         if write:
             raw.execute("PRAGMA journal_mode=WAL")
@@ -86,7 +86,7 @@ def _sqlite_uri(path: Path, write: bool) -> str:
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
-def _add_sqrt(raw: Any) -> None:
+def _add_sqrt(raw: sqlite3.Connection) -> None:
     """Add a square root to a SQLite built without one; the built-in one is faster."""
     try:
         raw.execute("SELECT sqrt(1.0)")

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -241,12 +241,12 @@ def prior_in(meta: RunMeta) -> StepLaw | None:
     """The step law in the configuration of a run's strategy, from an earlier run."""
     from culmen.evidence.pedigree import StepLaw
 
-    given: Any = (meta.strategy.get("config") or {}).get("prior")
-    given = given.get("fields", given) if isinstance(given, dict) else None
-    if not given:
+    prior = (meta.strategy.get("config") or {}).get("prior")
+    fields = prior.get("fields", prior) if isinstance(prior, dict) else None
+    if not fields:
         return None
     names = ("noise", "step", "drift", "sign")
-    return StepLaw(*(given.get(name, 0) for name in names))
+    return StepLaw(*(fields.get(name, 0) for name in names))
 
 
 def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -56,7 +56,9 @@ def leave_message(
         f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
     )
     if (address := read_pointer(run)) is not None:
-        _postgres_module().insert_message(address, message.id, encode_value(message))
+        from culmen.store import postgres
+
+        postgres.insert_message(address, message.id, encode_value(message))
         return message
     folder = run / FOLDER
     try:
@@ -79,9 +81,9 @@ def leave_message(
 def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := read_pointer(run)) is not None:
-        return [
-            decode_value(raw, InboxMessage) for raw in _postgres_module().message_bodies(address)
-        ]
+        from culmen.store import postgres
+
+        return [decode_value(raw, InboxMessage) for raw in postgres.message_bodies(address)]
     try:
         names = sorted(
             entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")
@@ -98,16 +100,12 @@ def waiting_messages(run: Path) -> list[InboxMessage]:
 def remove_message(run: Path, message: str) -> None:
     """Remove a message that was journaled."""
     if (address := read_pointer(run)) is not None:
-        _postgres_module().delete_message(address, message)
+        from culmen.store import postgres
+
+        postgres.delete_message(address, message)
         return
     with contextlib.suppress(FileNotFoundError):
         (run / FOLDER / f"{message}.json").unlink()
-
-
-def _postgres_module() -> Any:
-    from culmen.store import postgres
-
-    return postgres
 
 
 def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -166,7 +166,7 @@ class SqlJournal:
         with open_snapshot(self.run_dir, tables=False) as connection:
             return Blobs(self.run_dir / "blobs", lookup_in(connection)).resolve_text(ref)
 
-    def set_meta(self, **changes: Any) -> RunMeta:
+    def set_meta(self, **changes: object) -> RunMeta:
         """Change fields of `meta`, durably; raises `TypeError` for an unknown field."""
         self.meta = msgspec.structs.replace(self.meta, **changes)
         self._required_writer.save_meta(self.meta)

@@ -44,7 +44,7 @@ from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailab
 from culmen.store.address import VARIABLE, Address, Owner
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Row
 
 
 _PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process is gone
@@ -532,7 +532,7 @@ def _check_catalogue_format(connection: Connection) -> None:
         )
 
 
-def _owner_in_row(row: Any) -> Owner | None:
+def _owner_in_row(row: Row[*tuple[object, ...]]) -> Owner | None:
     return (
         msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None
     )

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,11 +14,12 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation
-from culmen.core.event import Entry, Event
+from culmen.core.event import Entry, Event, Result
 from culmen.core.json import JsonObject
 from culmen.store import sql
 from culmen.store.codec import (
     Blobs,
+    StoredRow,
     blobs_of,
     bytes_text,
     decode_value,
@@ -31,7 +32,7 @@ from culmen.store.codec import (
 from culmen.store.database import open_snapshot
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 
 PAGE = 500
@@ -53,6 +54,21 @@ _COLUMNS = (
     "data",
 )
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
+EventRow = tuple[
+    int,
+    float,
+    str,
+    str,
+    str | None,
+    int,
+    str,
+    float,
+    str | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+]
+"""A row of `event`, with the columns in the order of the table."""
 _PLACES = {"sqlite": "?", "postgresql": "%s"}
 _UNSEEN = {
     "body": "'started', 'note', 'done'",
@@ -169,7 +185,7 @@ def read_page(
 
 def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
-) -> Sequence[Sequence[Any]]:
+) -> Sequence[EventRow]:
     """The raw rows of `event`; raises `JournalDamaged` at a gap."""
     # the driver's own: Core's rows cost more than the reading
     cursor = connection.connection.cursor()
@@ -184,7 +200,7 @@ def read_rows(
 def assemble_events(
     connection: Connection,
     run_dir: Path,
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[EventRow],
     texts: Texts,
     *,
     whole: bool = False,
@@ -200,17 +216,17 @@ def assemble_events(
 def restore_results(
     connection: Connection,
     run_dir: Path,
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[EventRow],
     texts: Texts,
     whole: bool = False,
-) -> list[Any]:
+) -> list[Result | None]:
     """Results in rows of `event`, None for a row without one.
 
     The blobs of all rows are fetched at once. With `whole`, prompts and replies are texts, not
     references. To be called inside `sense`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-    parsed = [None if row[_SHAPE] is None else _parse_row(row, blobs) for row in rows]
+    parsed = [_parse_row(row, blobs) for row in rows]
     wanted = {
         sha
         for each in parsed
@@ -252,7 +268,7 @@ def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _resolve_texts(results: list[Any], blobs: Blobs) -> list[Any]:
+def _resolve_texts(results: list[Result | None], blobs: Blobs) -> list[Result | None]:
     """The results with the texts of prompts and replies, which are fetched at once."""
     told = [each for each in results if isinstance(each, Proposal | Text)]
     wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
@@ -261,7 +277,7 @@ def _resolve_texts(results: list[Any], blobs: Blobs) -> list[Any]:
     raw = blobs.get(bytes.fromhex(text[5:]) for text in wanted)
     texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
 
-    def made(each: Any) -> Any:
+    def made(each: Result | None) -> Result | None:
         if not isinstance(each, Proposal | Text) or not (
             each.prompt in texts or each.reply in texts
         ):
@@ -272,15 +288,19 @@ def _resolve_texts(results: list[Any], blobs: Blobs) -> list[Any]:
     return [made(each) for each in results]
 
 
-def _parse_row(row: Sequence[Any], blobs: Blobs) -> Any:
-    raw: bytes = row[_RESULT]
+def _parse_row(row: EventRow, blobs: Blobs) -> StoredRow | None:
+    shape, raw = row[_SHAPE], row[_RESULT]
+    if shape is None:
+        return None
+    if raw is None:
+        raise ValueError(f"event {row[0]} has no result")
     if raw[:5] == b"blob:":
         sha = bytes.fromhex(raw[5:].decode())
         raw = blobs.get([sha])[sha]
-    return parse_result(row[_SHAPE], raw)
+    return parse_result(shape, raw)
 
 
-def _build_event(row: Sequence[Any], result: Any) -> Event:
+def _build_event(row: EventRow, result: Result | None) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
     told = {} if body is None else decode_value(body, JsonObject)
     return Event(
@@ -337,12 +357,16 @@ class JournalObservations:
             if not rows:
                 raise KeyError(f"{candidate} {mark}")
             with translate_decode_errors(self._run_dir):
-                found: Observation = restore_results(connection, self._run_dir, rows, Texts())[0]
-        self._recent[mark] = found
-        return found
+                (result,) = restore_results(connection, self._run_dir, rows, Texts())
+        if not isinstance(result, Observation):
+            raise JournalDamaged(
+                f"event {rows[0][0]} is not an observation", where=str(self._run_dir)
+            )
+        self._recent[mark] = result
+        return result
 
 
-def candidate_of(connection: Connection, run_dir: Path, row: Any) -> Candidate:
+def candidate_of(connection: Connection, run_dir: Path, row: Row[*tuple[object, ...]]) -> Candidate:
     """The candidate in a row of its table."""
     parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
     parents = tuple(unescape_text(row.parents).split())

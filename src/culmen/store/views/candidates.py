@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from culmen.store.reader import PAGE, Texts, assemble_events, candidate_of, look
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy import Row as SqlRow
 
     from culmen.evidence.front import Floats
@@ -142,7 +142,7 @@ def candidate_rows(
 
 def best_page(
     connection: Connection,
-    query: Select[*tuple[Any, ...]],
+    query: Select[str],
     scores: Scores,
     filtered: bool,
     offset: int,
@@ -205,7 +205,7 @@ def candidate_detail(
         return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
 
 
-def with_tallies() -> Select[*tuple[Any, ...]]:
+def with_tallies() -> Select[*tuple[object, ...]]:
     """A query for candidates with their tallies; NULLs for candidates never evaluated."""
     columns = (
         sql.candidate.c.id,
@@ -219,12 +219,12 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
     return sql.select(*columns, *sums).select_from(joined)
 
 
-def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
+def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[object, ...]]]:
     """The rows of these ids, in their order.
 
     Sorting ids first and fetching one page of them is faster than sorting whole rows.
     """
-    found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
+    found: dict[str, SqlRow[*tuple[object, ...]]] = {}
     for start in range(0, len(names), PAGE):
         rows = connection.execute(
             with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE]))
@@ -233,12 +233,10 @@ def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tup
     return [found[name] for name in names if name in found]
 
 
-def _order_query(
-    query: Select[*tuple[Any, ...]], order: Order, direction: str
-) -> Select[*tuple[Any, ...]]:
+def _order_query(query: Select[str], order: Order, direction: str) -> Select[str]:
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     reward = sql.tally.c.mean * (1.0 if direction == "max" else -1.0)
-    keys: dict[str, tuple[Any, ...]] = {
+    keys: dict[str, tuple[ColumnElement[int] | ColumnElement[float], ...]] = {
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
@@ -250,7 +248,7 @@ def _order_query(
     return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
+def row_of(row: SqlRow[*tuple[object, ...]], scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
     name, searched = unescape_text(row.id), row._mapping["count"] or 0
     score = scores.score_of(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
+    from sqlalchemy import Row as SqlRow
 
 
 def log_events(
@@ -336,7 +337,7 @@ def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]
     return [EffectMark(*row) for row in connection.execute(query).all()]
 
 
-def _marks_query() -> Select[*tuple[Any, ...]]:
+def _marks_query() -> Select[*tuple[object, ...]]:
     columns = (
         sql.event.c.seq,
         sql.event.c.kind,
@@ -448,7 +449,7 @@ def effect_results(
     )
     query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
     with open_snapshot(folder) as connection:
-        rows: Sequence[Any] = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
+        rows = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
         texts, found = Texts(), list[Event]()
         for start in range(0, len(rows), PAGE):
             found += assemble_events(connection, folder, rows[start : start + PAGE], texts)
@@ -477,7 +478,7 @@ def family_tree(run: Path | str) -> list[FamilyNode]:
     return [_family_node(row, scores) for row in rows]
 
 
-def _family_node(row: Any, scores: Scores) -> FamilyNode:
+def _family_node(row: SqlRow[*tuple[object, ...]], scores: Scores) -> FamilyNode:
     name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
     score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
@@ -531,7 +532,7 @@ def _stored_usage(
     )
 
 
-def _usage_shares(role: str, result: Any) -> tuple[tuple[str, str, Usage], ...]:
+def _usage_shares(role: str, result: object) -> tuple[tuple[str, str, Usage], ...]:
     if asked := getattr(result, "asked", ()):  # an evaluation that asked models
         return tuple((each.role, each.model, each.usage) for each in asked)
     return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,7 @@ from culmen.store.evidence import evidence_of, last_state
 from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True):
@@ -164,9 +164,11 @@ def _unstable_count(connection: Connection) -> int:
     )
 
 
-def _differing_count(connection: Connection, among: Any) -> int:
+def _differing_count(connection: Connection, candidates: Iterable[str] | Select[str]) -> int:
     seen = sql.observation.c
-    differ = sql.select(seen.candidate).where(seen.score.is_not(None), seen.candidate.in_(among))
+    differ = sql.select(seen.candidate).where(
+        seen.score.is_not(None), seen.candidate.in_(candidates)
+    )
     differ = differ.group_by(seen.candidate, seen.case)
     differ = differ.having(sql.func.max(seen.score) > sql.func.min(seen.score)).subquery()
     return connection.execute(
@@ -291,7 +293,7 @@ def _event_prose(event: Event) -> Iterator[Prose]:
         yield from (Prose(event.seq, "", name, text) for name, text in _find_prose("", result.data))
 
 
-def _find_prose(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _find_prose(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Texts under the keys that hold prose, at any depth."""
     if isinstance(value, str) and name in _WORDS and value.strip():
         yield name, value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from culmen.store.views.candidates import CandidateRow, best_page, fetch_rows, r
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
+
+T = TypeVar("T")
 
 SORTS = (
     "best",
@@ -148,7 +150,7 @@ def candidate_page(
 def candidate_facets(run: Path | str) -> Facets:
     """Operators, models and islands of the run's candidates."""
 
-    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
+    def counted(connection: Connection, column: ColumnElement[T]) -> list[tuple[T, int]]:
         number = sql.func.count().label("n")
         query = (
             sql.select(column.label("v"), number)
@@ -213,7 +215,7 @@ def _filter_conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
 
 def _best_page(
     connection: Connection,
-    ids: Select[*tuple[Any, ...]],
+    ids: Select[str],
     query: CandidateQuery,
     scores: Scores,
     total: int,
@@ -229,13 +231,13 @@ def _best_page(
     return best_page(connection, ids, scores, filtered, first, many)[::-1]
 
 
-def _sort_query(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
+def _sort_query(ids: Select[str], query: CandidateQuery) -> Select[str]:
     """The query in the order of `query.sort`.
 
     Candidates without a value come last in either direction; ties are in order of appearance.
     """
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    keys: dict[str, tuple[Any, Any]] = {
+    keys: dict[str, tuple[ColumnElement[int] | int, ColumnElement[str] | ColumnElement[int]]] = {
         "mean": (unscored, sql.tally.c.mean),
         "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
         "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
