@@ -128,9 +128,11 @@ def usage_line(now: RunStatus) -> str:
 def _next_steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Useful commands, the most useful first, each with its purpose."""
     now, run = case.now, case.name
-    told = [each for each in found if each.command]
-    advised = [(each.command, each.do) for each in told if each.leads or each.topic in _UNSURE]
-    others = [(each.command, each.do) for each in told]
+    actionable = [each for each in found if each.command]
+    advised = [
+        (each.command, each.do) for each in actionable if each.leads or each.topic in _UNSURE
+    ]
+    others = [(each.command, each.do) for each in actionable]
     if now.state == "running":
         steps = [advised[0]] if found and found[0].leads and advised else []
         return _unique_steps(
@@ -195,7 +197,7 @@ def check_scored(run: Path) -> None:
         return
     raise NothingScored(
         f"{_unscored_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted_failure(first)}\n",
-        where=_failure_place(about.task, first),
+        where=_failure_location(about.task, first),
         fix=_failure_fix(about.task, first, now.reason),
     )
 
@@ -231,9 +233,9 @@ def _quoted_failure(failed: Observation) -> str:
     )
 
 
-def _failure_place(task: Task, failed: Observation) -> str:
-    place = errors.place_in_text(failed.feedback)
-    return str(place) if place is not None else task.evaluator.path or "the evaluator"
+def _failure_location(task: Task, failed: Observation) -> str:
+    location = errors.place_in_text(failed.feedback)
+    return str(location) if location is not None else task.evaluator.path or "the evaluator"
 
 
 def _failure_fix(task: Task, failed: Observation, reason: str) -> str:

@@ -26,7 +26,7 @@ _PAGE = 2000
 _TREE = 5000  # candidates in a tree: the oldest ones
 _POLL = 0.5  # seconds between two reads of a running run
 
-Say = Callable[[str], None]
+ReportMessage = Callable[[str], None]
 
 
 class Tracking(Observer):
@@ -37,16 +37,16 @@ class Tracking(Observer):
     ) -> None:
         self.name, self._tracker, self._patience = name, tracker, patience
         self._queue: queue.Queue[Event] = queue.Queue(waiting)
-        self._run, self._say = Path(), _discard_message
+        self._run, self._report_message = Path(), _discard_message
         self._closing, self._broken = threading.Event(), threading.Event()
         self._missed = 0
         self._thread = threading.Thread(
             target=self._run_thread, name=f"culmen-track-{name}", daemon=True
         )
 
-    def for_run(self, run: Path, say: Say) -> Tracking:
+    def for_run(self, run: Path, report_message: ReportMessage) -> Tracking:
         """Set the run to track, and the receiver of messages about trouble."""
-        self._run, self._say = run, say
+        self._run, self._report_message = run, report_message
         return self
 
     def __enter__(self) -> Tracking:
@@ -57,11 +57,11 @@ class Tracking(Observer):
         self._closing.set()
         self._thread.join(self._patience)
         if self._thread.is_alive():
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} is still busy and was left behind; the run is not affected."
             )
         elif self._missed:
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it."
             )
 
@@ -108,7 +108,7 @@ class Tracking(Observer):
             self._send_queued()
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
             self._broken.set()
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} failed and is left out from now on: "
                 f"{type(error).__name__}: {error}"
             )

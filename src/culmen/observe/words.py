@@ -57,11 +57,11 @@ def describe_entry(entry: Entry) -> str:
 
 def _describe_message(entry: Entry) -> str:
     """A message sent by a person, as a sentence fragment."""
-    made = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
+    ids = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
     kind = str(entry.body.get("tell", ""))
     if kind == "pause":
         return "told to pause, to be resumed"
-    return f"told a {kind}: {made or _shorten_value(entry.body.get('text', ''))}"
+    return f"told a {kind}: {ids or _shorten_value(entry.body.get('text', ''))}"
 
 
 def _describe_result(entry: Entry) -> str:
@@ -112,12 +112,18 @@ def _describe_note(entry: Entry) -> str:
         return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
-    if said := noise_note(entry):
-        return said
+    if sentence := noise_note(entry):
+        return sentence
     fields = join_nonempty(f"{name} {_shorten_value(value)}" for name, value in body.items())
-    made = [_describe_candidate(candidate) for candidate in getattr(entry.result, "candidates", ())]
+    candidates = [
+        _describe_candidate(candidate) for candidate in getattr(entry.result, "candidates", ())
+    ]
     return join_nonempty(
-        ["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields],
+        [
+            "seeds" if kind == "seeds" else "new" if candidates else kind.replace("_", " "),
+            *candidates,
+            fields,
+        ],
         "  ",
     )
 

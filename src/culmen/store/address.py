@@ -72,12 +72,12 @@ def parse_address(text: str, name: str = "") -> Address:
     Raises `UserError` for a text that is not a valid address.
     """
     if text.startswith("db:"):
-        given = os.environ.get(VARIABLE)
-        if not given:
+        url = os.environ.get(VARIABLE)
+        if not url:
             raise UserError(
                 f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}"
             )
-        return parse_address(given.partition("#")[0], text[3:] or name)
+        return parse_address(url.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:

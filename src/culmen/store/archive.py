@@ -86,8 +86,10 @@ def archive_run(
     ):
         staged = Path(folder) / "run"
         _stage_journal(run, staged)
-        places = _other_files(run)
-        files = {name: _file_sha256(path) for name, path in {**places, FILE: staged / FILE}.items()}
+        other_files = _other_files(run)
+        files = {
+            name: _file_sha256(path) for name, path in {**other_files, FILE: staged / FILE}.items()
+        }
         manifest = Manifest(
             status.run,
             status.task,
@@ -98,8 +100,8 @@ def archive_run(
             transfer.table_sums(staged),
         )
         part = Path(folder) / "archive"
-        _write_archive(part, manifest, {**places, FILE: staged / FILE})
-        before = sum(path.stat().st_size for path in (*places.values(), staged / FILE))
+        _write_archive(part, manifest, {**other_files, FILE: staged / FILE})
+        before = sum(path.stat().st_size for path in (*other_files.values(), staged / FILE))
         _verify_archive(part)
         part.replace(target)
     if remove:

@@ -411,12 +411,14 @@ def restore_result(
 ) -> Result:
     """The result in full, except for references in `prompt` and `reply`."""
     if isinstance(row, ProposalRow):
-        found = tuple(
-            Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin)
-            for each in row.candidates
+        candidates = tuple(
+            Candidate.of(
+                parts(bytes.fromhex(appearance.parts)), appearance.parents, appearance.origin
+            )
+            for appearance in row.candidates
         )
-        told = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
-        return Proposal(found, *told)
+        rest = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
+        return Proposal(candidates, *rest)
     if isinstance(row, EditsRow):
         return Edits(
             tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts),

@@ -94,9 +94,9 @@ def _write_csv(run: Path, file: IO[str]) -> int:
 
 def _write_candidates(run: Path, out: Path, count: int) -> int:
     rows = views.candidate_rows(run, "best", limit=count)
-    for place, row in enumerate(rows, 1):
+    for rank, row in enumerate(rows, 1):
         detail = views.candidate_detail(run, row.id, observations=0, children=0)
-        folder = out / f"{place:0{len(str(count))}d}-{row.id}"
+        folder = out / f"{rank:0{len(str(count))}d}-{row.id}"
         for name, text in detail.parts.items():
             path = folder / _safe_part_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)

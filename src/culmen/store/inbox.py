@@ -115,9 +115,9 @@ def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:
         raise UserError(f"the hint has {len(text):,} characters", fix=f"at most {HINT_CHARS:,}")
     if kind == "candidate" and not any(part.strip() for part in parts.values()):
         raise UserError("the candidate is empty", fix="give its text")
-    for name, told in {"the message": text, **(parts or {})}.items():
+    for name, content in {"the message": text, **(parts or {})}.items():
         try:
-            f"{name}{told}".encode()
+            f"{name}{content}".encode()
         except UnicodeEncodeError as error:
             what = (
                 f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' "

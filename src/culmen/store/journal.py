@@ -217,16 +217,16 @@ class MemoryJournal:
         for entry in entries:
             check_entry(entry)
         first, now = len(self._events) + 1, self._clock()
-        events = [Event(first + place, now, entry) for place, entry in enumerate(entries)]
+        events = [Event(first + index, now, entry) for index, entry in enumerate(entries)]
         self._events += events
         return events
 
     def read(self, after: int = 0) -> Iterator[Event]:
         """Events with `seq` > `after`, in order, including those appended while reading."""
-        place = max(after, 0)
-        while place < len(self._events):
-            yield self._events[place]
-            place += 1
+        index = max(after, 0)
+        while index < len(self._events):
+            yield self._events[index]
+            index += 1
 
     def retrace(self) -> Iterator[Event]:
         """All events, complete, as from `read`."""

@@ -69,7 +69,7 @@ EventRow = tuple[
     bytes | None,
 ]
 """A row of `event`, with the columns in the order of the table."""
-_PLACES = {"sqlite": "?", "postgresql": "%s"}
+_PLACEHOLDERS = {"sqlite": "?", "postgresql": "%s"}
 _UNSEEN = {
     "body": "'started', 'note', 'done'",
     **dict.fromkeys(("shape", "result", "data"), "'note'"),
@@ -80,8 +80,8 @@ def _page_query(columns: Iterable[str]) -> dict[str, str]:
     """The query for a page of events, by dialect."""
     listed = ", ".join(columns)
     return {
-        dialect: f"SELECT {listed} FROM event WHERE seq > {place} ORDER BY seq LIMIT {place}"
-        for dialect, place in _PLACES.items()
+        dialect: f"SELECT {listed} FROM event WHERE seq > {placeholder} ORDER BY seq LIMIT {placeholder}"
+        for dialect, placeholder in _PLACEHOLDERS.items()
     }
 
 
@@ -101,12 +101,13 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        wanted, place = list(shas), _PLACES[connection.dialect.name]
+        wanted, placeholder = list(shas), _PLACEHOLDERS[connection.dialect.name]
         cursor = connection.connection.cursor()
         for start in range(0, len(wanted), PAGE):
-            some = wanted[start : start + PAGE]
+            page = wanted[start : start + PAGE]
             cursor.execute(
-                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([place] * len(some))})", some
+                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([placeholder] * len(page))})",
+                page,
             )
             found.update(cursor.fetchall())
         return found
@@ -191,9 +192,9 @@ def read_rows(
     cursor = connection.connection.cursor()
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
-    for place, row in enumerate(rows, after + 1):
-        if row[0] != place:
-            raise gap_error(place, run_dir)
+    for expected_seq, row in enumerate(rows, after + 1):
+        if row[0] != expected_seq:
+            raise gap_error(expected_seq, run_dir)
     return rows
 
 
@@ -243,11 +244,11 @@ def restore_results(
     def parts(sha: bytes) -> dict[str, str]:
         return texts.get(sha, raw)
 
-    made = [
+    results = [
         None if each is None else restore_result(each, row[_DATA], raw, parts)
         for row, each in zip(rows, parsed)
     ]
-    return _resolve_texts(made, blobs) if whole else made
+    return _resolve_texts(results, blobs) if whole else results
 
 
 @contextmanager
@@ -270,14 +271,14 @@ def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
 
 def _resolve_texts(results: list[Result | None], blobs: Blobs) -> list[Result | None]:
     """The results with the texts of prompts and replies, which are fetched at once."""
-    told = [each for each in results if isinstance(each, Proposal | Text)]
-    wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
+    answers = [each for each in results if isinstance(each, Proposal | Text)]
+    wanted = {text for each in answers for text in (each.prompt, each.reply) if is_reference(text)}
     if not wanted:
         return results
     raw = blobs.get(bytes.fromhex(text[5:]) for text in wanted)
     texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
 
-    def made(each: Result | None) -> Result | None:
+    def with_texts(each: Result | None) -> Result | None:
         if not isinstance(each, Proposal | Text) or not (
             each.prompt in texts or each.reply in texts
         ):
@@ -285,7 +286,7 @@ def _resolve_texts(results: list[Result | None], blobs: Blobs) -> list[Result | 
         prompt, reply = texts.get(each.prompt, each.prompt), texts.get(each.reply, each.reply)
         return msgspec.structs.replace(each, prompt=prompt, reply=reply)
 
-    return [made(each) for each in results]
+    return [with_texts(each) for each in results]
 
 
 def _parse_row(row: EventRow, blobs: Blobs) -> StoredRow | None:
@@ -302,11 +303,11 @@ def _parse_row(row: EventRow, blobs: Blobs) -> StoredRow | None:
 
 def _build_event(row: EventRow, result: Result | None) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = {} if body is None else decode_value(body, JsonObject)
+    plain_body = {} if body is None else decode_value(body, JsonObject)
     return Event(
         seq,
         when,
-        Entry(kind, key, unescape_text(mark), unescape_text(effect), told, result, elapsed),
+        Entry(kind, key, unescape_text(mark), unescape_text(effect), plain_body, result, elapsed),
     )
 
 

@@ -117,32 +117,32 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
         )
     with open_snapshot(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
-        whole = Blobs(source / "blobs", lookup_in(connection))
+        blobs = Blobs(source / "blobs", lookup_in(connection))
         lease = _take_target_lease(to, meta)
         try:
             with translate_errors(folder or source), lease.connection.begin():
-                taken = {
+                copied = {
                     table.name: _copy_table(table, connection, lease.connection)
                     for table in _copied_tables()
                 }
-                taken["blob"] = _add_sums(
-                    taken["blob"], _copy_files(whole, source / "blobs", lease.connection)
+                copied["blob"] = _add_sums(
+                    copied["blob"], _copy_files(blobs, source / "blobs", lease.connection)
                 )
             with translate_errors(folder or source), lease.connection.begin():
-                found = {
+                stored = {
                     table.name: _sum_rows(_table_rows(lease.connection, table))
                     for table in _copied_tables()
                 }
         finally:
             lease.close()
-    if taken != found:
-        wrong = ", ".join(name for name in taken if taken[name] != found[name])
+    if copied != stored:
+        wrong = ", ".join(name for name in copied if copied[name] != stored[name])
         raise JournalDamaged(
             f"the copy differs from its source in: {wrong}",
             where=str(to),
             fix="delete it, try again",
         )
-    return Copied(str(read_pointer(source) or source), str(to), found)
+    return Copied(str(read_pointer(source) or source), str(to), stored)
 
 
 def table_sums(run_dir: Path) -> dict[str, Sum]:
@@ -228,8 +228,8 @@ def _make_sum(count: int, total: int) -> Sum:
     return Sum(count, f"{total % (1 << 256):064x}")
 
 
-def _add_sums(one: Sum, two: Sum) -> Sum:
-    return _make_sum(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
+def _add_sums(first: Sum, second: Sum) -> Sum:
+    return _make_sum(first.rows + second.rows, int(first.digest, 16) + int(second.digest, 16))
 
 
 # Recovery from a damaged journal: count its readable events, and copy them into a new run.
@@ -303,8 +303,8 @@ def recoverable_damage(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
         with _open_salvaged(run_dir) as connection:
             _read_settings(connection, run_dir)
             count = sum(len(events) for events in _readable_prefix(connection, run_dir))
-    except JournalDamaged as hopeless:
-        return hopeless
+    except JournalDamaged as unrecoverable:
+        return unrecoverable
     except CulmenError:  # no room for a copy: report the damage
         return error
     what = f"{error.what}; its first {count} events can be saved"

@@ -548,8 +548,8 @@ class Totals:
         sums[0] += effects
         sums[1] += evaluations
         *known, tokens, dollars = msgspec.structs.astuple(usage)
-        for place, value in enumerate(known, 1):
-            sums[place] += value
+        for index, value in enumerate(known, 1):
+            sums[index] += value
         if tokens or dollars:
             self._add_usage(UNCERTAIN, Usage(input_tokens=tokens, dollars=dollars))
 
@@ -599,12 +599,12 @@ class Inserts:
 
 def compile_insert(statement: Insert, table: Table, dialect: Dialect) -> str:
     """The text of an insert with positional parameters in the order of the table's columns."""
-    by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
+    positional = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
     names = [column.name for column in table.columns]
-    made = statement.compile(dialect=by_place, column_keys=names)
-    if list(made.positiontup or ()) != names:
-        raise RuntimeError(f"unexpected parameter order for {table.name}: {made.positiontup}")
-    return str(made)
+    compiled = statement.compile(dialect=positional, column_keys=names)
+    if list(compiled.positiontup or ()) != names:
+        raise RuntimeError(f"unexpected parameter order for {table.name}: {compiled.positiontup}")
+    return str(compiled)
 
 
 def run_many(cursor: DBAPICursor, sql: str, rows: Iterable[Sequence[object]]) -> None:

@@ -158,8 +158,8 @@ def best_page(
     c, t = sql.candidate.c, sql.tally.c
     unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
     names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
-    places = {escape_text(name): place for place, name in enumerate(scores.ranked_ids)}
-    return sorted(names, key=lambda name: places.get(name, len(places)))[offset:end]
+    ranks = {escape_text(name): rank for rank, name in enumerate(scores.ranked_ids)}
+    return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -182,27 +182,29 @@ def candidate_detail(
     folder = Path(run)
     with open_snapshot(folder) as connection:
         name = resolve_id(connection, folder, id_prefix)
-        found = connection.execute(
+        stored = connection.execute(
             sql.select(sql.candidate).where(sql.candidate.c.id == name)
         ).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
-        whole = candidate_of(connection, folder, found)
+        candidate = candidate_of(connection, folder, stored)
         found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
         row = row_of(found_row, Scores(connection, folder))
-        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
-        source = (
+        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == stored.seq)).all()
+        proposal = (
             assemble_events(connection, folder, first, Texts())[0].entry.result if first else None
         )
-        source = source if isinstance(source, Proposal) else Proposal()
-        told = (
-            blobs.resolve_text(source.prompt),
-            blobs.resolve_text(source.reply),
-            source.hypothesis,
-            source.usage,
+        proposal = proposal if isinstance(proposal, Proposal) else Proposal()
+        proposal_fields = (
+            blobs.resolve_text(proposal.prompt),
+            blobs.resolve_text(proposal.reply),
+            proposal.hypothesis,
+            proposal.usage,
         )
-        seen = _newest_observations(connection, folder, name, observations)
-        below = _child_ids(connection, name, children) if children else ()
-        return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
+        shown = _newest_observations(connection, folder, name, observations)
+        child_ids = _child_ids(connection, name, children) if children else ()
+        return CandidateDetail(
+            candidate, row, shown, child_ids, *proposal_fields, among=len(proposal.candidates)
+        )
 
 
 def with_tallies() -> Select[*tuple[object, ...]]:

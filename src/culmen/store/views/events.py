@@ -264,16 +264,16 @@ def journal_pieces(
 ) -> list[JournalPiece]:
     """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
     count = max(1, min(count, (last - first + 1) // size))
-    found: list[JournalPiece] = []
+    pieces: list[JournalPiece] = []
     with open_snapshot(Path(run)) as connection:
-        for place in range(count):
-            after = first - 1 + round(place * max(0, last - first + 1 - size) / max(1, count - 1))
+        for index in range(count):
+            after = first - 1 + round(index * max(0, last - first + 1 - size) / max(1, count - 1))
             until = min(last, after + size)
             marks = _marks_of(connection, after, until)
-            found.append(
+            pieces.append(
                 JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until))
             )
-    return found
+    return pieces
 
 
 def seq_at(run: Path | str, elapsed: float) -> int:
@@ -482,18 +482,18 @@ def _family_node(row: SqlRow[*tuple[object, ...]], scores: Scores) -> FamilyNode
     name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
     score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
-    island = decode_value(row.origin, _Placed).island
+    island = decode_value(row.origin, _OriginIsland).island
     about = (row.failed or 0, unescape_text(row.model), island)
     return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
 
 
-class _Placed(msgspec.Struct):
+class _OriginIsland(msgspec.Struct):
     """The part of a stored origin that is needed here."""
 
     island: int | None = None
 
 
-class _Share(msgspec.Struct):
+class _ModelCall(msgspec.Struct):
     """The part of a model call's record that is needed here."""
 
     role: str = ""
@@ -501,16 +501,16 @@ class _Share(msgspec.Struct):
     usage: Usage = Usage()
 
 
-class _Priced(msgspec.Struct):
+class _ResultUsage(msgspec.Struct):
     """The part of a stored result that is needed here; the rest is not decoded."""
 
     usage: Usage = Usage()
     faults: dict[str, int] = {}
     model: str = ""
-    asked: tuple[_Share, ...] = ()
+    asked: tuple[_ModelCall, ...] = ()
 
 
-class _Asking(msgspec.Struct):
+class _EffectRole(msgspec.Struct):
     """The part of a stored effect that is needed here."""
 
     role: str = ""
@@ -524,11 +524,11 @@ def _stored_usage(
 ) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
         return _FREE, {}, ()
-    found = decode_value(raw, _Priced)
+    found = decode_value(raw, _ResultUsage)
     return (
         found.usage,
         found.faults,
-        _usage_shares(decode_value(body, _Asking).role if body else "", found),
+        _usage_shares(decode_value(body, _EffectRole).role if body else "", found),
     )
 
 

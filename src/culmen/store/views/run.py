@@ -242,7 +242,7 @@ def _total_spent(rows: list[CallCosts]) -> Spent:
     lost, uncertain = (
         total_usage(row.usage for row in rows if row.effect == name) for name in _ON_TOP
     )
-    counted = (
+    reported = (
         known.calls,
         known.input_tokens,
         known.output_tokens,
@@ -250,7 +250,7 @@ def _total_spent(rows: list[CallCosts]) -> Spent:
         known.unpriced,
         known.cache_hits,
     )
-    return Spent(*counted, possibly_lost=lost, uncertain=uncertain)
+    return Spent(*reported, possibly_lost=lost, uncertain=uncertain)
 
 
 _ON_TOP = ("torn", "uncertain")
@@ -310,12 +310,12 @@ def latest_note(connection: Connection, topic: str) -> JsonObject:
     return next(iter(newest_notes(connection, topic, 1)), {})
 
 
-def newest_notes(connection: Connection, topic: str, most: int) -> list[JsonObject]:
+def newest_notes(connection: Connection, topic: str, limit: int) -> list[JsonObject]:
     """Fields of the last `most` notes of a kind, the newest first."""
     notes = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
     )
-    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
+    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(limit)).scalars()
     return [decode_value(raw, JsonObject) for raw in rows]
 
 
@@ -348,16 +348,19 @@ class Agents(msgspec.Struct, frozen=True):
 
 def agents_progress(connection: Connection) -> Agents | None:
     """The agents of a run; None for a strategy without agents, or before the first starts."""
-    told, tried = latest_note(connection, "agent"), latest_note(connection, "experiment")
-    if not told and "agent" not in tried:  # other strategies note experiments too
+    agent_note, experiment_note = (
+        latest_note(connection, "agent"),
+        latest_note(connection, "experiment"),
+    )
+    if not agent_note and "agent" not in experiment_note:  # other strategies note experiments too
         return None
     return Agents(
         begun=note_count(connection, "agent"),
-        of=int(told.get("agents") or tried.get("agents") or 0),
+        of=int(agent_note.get("agents") or experiment_note.get("agents") or 0),
         ended=note_count(connection, "agent ended"),
-        experiments=int(tried.get("n", 0)),
-        best=tried.get("best"),
-        program=str(told.get("program", "")),
+        experiments=int(experiment_note.get("n", 0)),
+        best=experiment_note.get("best"),
+        program=str(agent_note.get("program", "")),
     )
 
 
