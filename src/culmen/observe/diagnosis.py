@@ -509,11 +509,15 @@ def _wrong_direction(case: DiagnosedRun) -> Finding | None:
         )
         return Finding("direction", what, do, case.check_command, 1.0, "scorer")
     wrong = _GAINS if now.direction == "min" else _LOSSES
-    seen = next((o for o in views.stream_observations(case.path) if o.ok), None)
+    observation = next((o for o in views.stream_observations(case.path) if o.ok), None)
     same = (
         []
-        if seen is None
-        else [k for k, v in seen.metrics.items() if v == seen.score and wrong.search(k.lower())]
+        if observation is None
+        else [
+            k
+            for k, v in observation.metrics.items()
+            if v == observation.score and wrong.search(k.lower())
+        ]
     )
     if not same:
         return None

@@ -420,7 +420,7 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
     If there are several parts, each one's name precedes its lines.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for name in dict.fromkeys([*before, *after]):
         old, new = (texts.get(name, "").splitlines() for texts in (before, after))
         if max(len(old), len(new)) > _LONG:
@@ -428,12 +428,12 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
         changed = [
             escape_controls(line[:_WIDE]) for line in _diff_lines(old, new) if line[1:].strip()
         ]
-        found += (
+        lines += (
             [escape_controls(name[:_WIDE]), *changed]
             if changed and len({*before, *after}) > 1
             else changed
         )
-    return found
+    return lines
 
 
 def _diff_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
@@ -556,17 +556,17 @@ def _best_change_html(run: Path) -> str:
     firsts = views.candidate_rows(run, "old", limit=1)
     if best is None or not firsts or firsts[0].id == best.id:
         return ""
-    found = changed_lines(
+    changed = changed_lines(
         views.candidate_detail(run, firsts[0].id).parts, views.candidate_detail(run, best.id).parts
     )
-    if not found:
+    if not changed:
         return ""
-    shown = select_lines(found, _LINES)
+    shown = select_lines(changed, _LINES)
     lines = "\n".join(
         f'<span style="color:{_HTML_INKS.get(x[:1], "inherit")}">{html.escape(x)}</span>'
         for x in shown
     )
-    rest = len(found) - _LINES
+    rest = len(changed) - _LINES
     more = f"\n… and {count_text(rest, 'line')} more" if rest > 0 else ""
     return (
         "<details><summary>what changed: initial program → "

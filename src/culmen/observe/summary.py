@@ -64,12 +64,12 @@ def summarize_run(run: Path, now: RunStatus | None = None, name: str = "") -> Ru
     """
     now = now or views.run_status(run)
     case = DiagnosedRun(now, run, name)
-    found = tuple(diagnose_run(now, run, case.name))
-    cause = next((finding.what for finding in found[:1] if finding.leads), "")
-    (command, why), *also = _next_steps(case, found)
+    findings = tuple(diagnose_run(now, run, case.name))
+    cause = next((finding.what for finding in findings[:1] if finding.leads), "")
+    (command, why), *also = _next_steps(case, findings)
     line = f"next: {command}  ({why})"
     return RunSummary(
-        result_line(now, run), usage_line(now), line, found, cause, command, tuple(also)
+        result_line(now, run), usage_line(now), line, findings, cause, command, tuple(also)
     )
 
 
@@ -85,21 +85,21 @@ def result_line(now: RunStatus, run: Path) -> str:
     return statements.result_headline(now.best, now.state == "finished")
 
 
-def front_line(found: Front) -> str:
+def front_line(front: Front) -> str:
     """`front of 6, confirmed: accuracy 0.81 to 0.95, latency 3 to 20; hypervolume 12.5`."""
     spans = [
         f"{goal.name} "
         + " to ".join(dict.fromkeys([number_text(min(values)), number_text(max(values))]))
-        for goal in found.objectives
-        if (values := [member.metrics[goal.name] for member in found.members])
+        for goal in front.objectives
+        if (values := [member.metrics[goal.name] for member in front.members])
     ]
-    sure = "confirmed" if found.confirmed else "not confirmed by fresh evaluations"
+    sure = "confirmed" if front.confirmed else "not confirmed by fresh evaluations"
     broken = (
-        "" if all(member.feasible for member in found.members) else "; none holds every constraint"
+        "" if all(member.feasible for member in front.members) else "; none holds every constraint"
     )
     return (
-        f"front of {len(found.members)}, {sure}: {join_nonempty(spans)}; hypervolume "
-        f"{number_text(found.hypervolume)}{broken}"
+        f"front of {len(front.members)}, {sure}: {join_nonempty(spans)}; hypervolume "
+        f"{number_text(front.hypervolume)}{broken}"
     )
 
 
@@ -125,16 +125,18 @@ def usage_line(now: RunStatus) -> str:
     )
 
 
-def _next_steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+def _next_steps(case: DiagnosedRun, findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Useful commands, the most useful first, each with its purpose."""
     now, run = case.now, case.name
-    actionable = [each for each in found if each.command]
+    actionable = [finding for finding in findings if finding.command]
     advised = [
-        (each.command, each.do) for each in actionable if each.leads or each.topic in _UNSURE
+        (finding.command, finding.do)
+        for finding in actionable
+        if finding.leads or finding.topic in _UNSURE
     ]
-    others = [(each.command, each.do) for each in actionable]
+    others = [(finding.command, finding.do) for finding in actionable]
     if now.state == "running":
-        steps = [advised[0]] if found and found[0].leads and advised else []
+        steps = [advised[0]] if findings and findings[0].leads and advised else []
         return _unique_steps(
             [*steps, *_result_steps(case), *others, (f"culmen log {run}", "what happened so far")]
         )
@@ -181,8 +183,8 @@ def check_scored(run: Path) -> None:
 
     A run with `allow_failing`, or without any evaluation, passes.
     """
-    about = views.run_meta(run)
-    if about.allow_failing:
+    meta = views.run_meta(run)
+    if meta.allow_failing:
         return
     now = views.run_status(run)
     if (
@@ -197,8 +199,8 @@ def check_scored(run: Path) -> None:
         return
     raise NothingScored(
         f"{_unscored_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted_failure(first)}\n",
-        where=_failure_location(about.task, first),
-        fix=_failure_fix(about.task, first, now.reason),
+        where=_failure_location(meta.task, first),
+        fix=_failure_fix(meta.task, first, now.reason),
     )
 
 

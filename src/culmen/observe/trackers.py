@@ -30,7 +30,7 @@ ReportMessage = Callable[[str], None]
 
 
 class Tracking(Observer):
-    """Observer that sends a run's events to `tracker`: `with tracking.of(folder, say): ...`."""
+    """Observer that sends a run's events to `tracker`: `with tracking.for_run(folder, report): ...`."""
 
     def __init__(
         self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE
@@ -206,17 +206,17 @@ class TrackedPoint(msgspec.Struct, frozen=True):
     def plotted_values(self) -> dict[str, float]:
         """Figures to plot, by name."""
         spent = self.usage
-        found: dict[str, float | None] = {
+        figures: dict[str, float | None] = {
             "score": self.score,
             "best": self.best,
             "seconds": self.seconds,
         }
-        found |= {
+        figures |= {
             "dollars": spent.dollars,
             "calls": float(spent.calls),
             "tokens": float(spent.tokens),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in figures.items() if value is not None}
 
 
 class EffectSpan(msgspec.Struct, frozen=True):
@@ -308,11 +308,11 @@ class TrackedEvents:
         )
 
     def _tracked_point(self, event: Event) -> TrackedPoint | None:
-        seen = event.entry.result
-        if not isinstance(seen, Observation):
+        observation = event.entry.result
+        if not isinstance(observation, Observation):
             return None
         self.evaluations += 1
         best = None if self._leader.best is None else self._leader.best[0]
         return TrackedPoint(
-            self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time
+            self.evaluations, observation.score, best, self._usage, event.entry.elapsed, event.time
         )

@@ -160,10 +160,10 @@ def local_folder(address: Address, base: Path | None = None) -> Path:
         )
         base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
     folder = base / address.name
-    found = read_pointer(folder)
-    if found == address:
+    pointer = read_pointer(folder)
+    if pointer == address:
         return folder
-    if found is not None or (folder / FILE).exists():
+    if pointer is not None or (folder / FILE).exists():
         raise UserError(
             f"there is another run in '{folder}'",
             where=str(address),

@@ -160,26 +160,26 @@ def _other_files(run: Path) -> dict[str, Path]:
 
     Links and sockets are left out.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder, below, names in os.walk(run):
         below.sort()
         for name in sorted(names):
             path = Path(folder) / name
             inside = path.relative_to(run)
             if inside.parts[0] not in _LEFT and path.is_file() and not path.is_symlink():
-                found[str(inside)] = path
-    return found
+                files[str(inside)] = path
+    return files
 
 
 def _write_archive(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
     with tarfile.open(part, "w:xz", preset=_PRESET) as tar:
         described = json.dumps(msgspec.to_builtins(manifest), indent=1).encode()
-        about = tarfile.TarInfo(_MANIFEST)
-        about.size = len(described)
+        header = tarfile.TarInfo(_MANIFEST)
+        header.size = len(described)
         with tempfile.TemporaryFile() as file:
             file.write(described)
             file.seek(0)
-            tar.addfile(about, file)
+            tar.addfile(header, file)
         for name, path in files.items():
             tar.add(path, f"run/{name}", recursive=False)
     with part.open("rb") as file:

@@ -150,10 +150,10 @@ class Blobs:
     def get(self, shas: Iterable[bytes]) -> dict[bytes, bytes]:
         """Bytes by SHA-256; raises `JournalDamaged` if one is missing or altered."""
         wanted = set(shas)
-        found = self._lookup(wanted)
-        for sha in wanted - found.keys():
-            found[sha] = self.read_file(sha)
-        return found
+        blobs = self._lookup(wanted)
+        for sha in wanted - blobs.keys():
+            blobs[sha] = self.read_file(sha)
+        return blobs
 
     def put_file(self, sha: bytes, data: bytes) -> None:
         """Write one large blob to its file; it is durable on return."""
@@ -289,14 +289,18 @@ def store_body(body: JsonObject, seq: int, batch: RowBatch) -> JsonObject:
 
     The candidates are added to `batch`.
     """
-    one, many = body.get("candidate"), body.get("candidates")
-    if isinstance(one, Candidate):
-        batch.add_candidate(one, seq)
-        body = body | {"candidate": one.id}
-    if isinstance(many, list | tuple) and many and isinstance(many[0], Candidate):
-        for candidate in many:
+    candidate_value, candidate_values = body.get("candidate"), body.get("candidates")
+    if isinstance(candidate_value, Candidate):
+        batch.add_candidate(candidate_value, seq)
+        body = body | {"candidate": candidate_value.id}
+    if (
+        isinstance(candidate_values, list | tuple)
+        and candidate_values
+        and isinstance(candidate_values[0], Candidate)
+    ):
+        for candidate in candidate_values:
             batch.add_candidate(candidate, seq)
-        body = body | {"candidates": [candidate.id for candidate in many]}
+        body = body | {"candidates": [candidate.id for candidate in candidate_values]}
     return body
 
 

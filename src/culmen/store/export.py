@@ -101,11 +101,11 @@ def _write_candidates(run: Path, out: Path, count: int) -> int:
             path = folder / _safe_part_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_bytes(text))
-        about: JsonObject = {
+        facts: JsonObject = {
             **msgspec.to_builtins(row),
             "origin": msgspec.to_builtins(detail.candidate.origin),
         }
-        (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (folder / "about.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return len(rows)
 
 

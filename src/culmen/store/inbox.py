@@ -90,11 +90,13 @@ def waiting_messages(run: Path) -> list[InboxMessage]:
         )
     except FileNotFoundError:
         return []
-    found: list[InboxMessage] = []
+    messages: list[InboxMessage] = []
     for name in names:
         with contextlib.suppress(msgspec.MsgspecError, OSError):
-            found.append(msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage))
-    return found
+            messages.append(
+                msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage)
+            )
+    return messages
 
 
 def remove_message(run: Path, message: str) -> None:

@@ -529,10 +529,10 @@ def _has_catalogue(connection: Connection) -> bool:
 
 
 def _check_catalogue_format(connection: Connection) -> None:
-    found = connection.execute(select(catalogue_table.c.format)).scalar()
-    if found is not None and found > FORMAT:
+    format = connection.execute(select(catalogue_table.c.format)).scalar()
+    if format is not None and format > FORMAT:
         raise UserError(
-            f"this database was written by a newer culmen (format {found}; this one knows up "
+            f"this database was written by a newer culmen (format {format}; this one knows up "
             f"to {FORMAT})",
             fix="pip install --upgrade culmen",
         )

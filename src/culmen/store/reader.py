@@ -100,7 +100,7 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
     """A function that fetches blobs of the table through this connection."""
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
+        blobs: dict[bytes, bytes] = {}
         wanted, placeholder = list(shas), _PLACEHOLDERS[connection.dialect.name]
         cursor = connection.connection.cursor()
         for start in range(0, len(wanted), PAGE):
@@ -109,8 +109,8 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
                 f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([placeholder] * len(page))})",
                 page,
             )
-            found.update(cursor.fetchall())
-        return found
+            blobs.update(cursor.fetchall())
+        return blobs
 
     return lookup
 
@@ -278,13 +278,16 @@ def _resolve_texts(results: list[Result | None], blobs: Blobs) -> list[Result | 
     raw = blobs.get(bytes.fromhex(text[5:]) for text in wanted)
     texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
 
-    def with_texts(each: Result | None) -> Result | None:
-        if not isinstance(each, Proposal | Text) or not (
-            each.prompt in texts or each.reply in texts
+    def with_texts(result: Result | None) -> Result | None:
+        if not isinstance(result, Proposal | Text) or not (
+            result.prompt in texts or result.reply in texts
         ):
-            return each
-        prompt, reply = texts.get(each.prompt, each.prompt), texts.get(each.reply, each.reply)
-        return msgspec.structs.replace(each, prompt=prompt, reply=reply)
+            return result
+        prompt, reply = (
+            texts.get(result.prompt, result.prompt),
+            texts.get(result.reply, result.reply),
+        )
+        return msgspec.structs.replace(result, prompt=prompt, reply=reply)
 
     return [with_texts(each) for each in results]
 

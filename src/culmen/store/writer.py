@@ -177,10 +177,10 @@ class JournalWriter:
         with self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
-        found = [
+        stored_keys = [
             (event.entry.kind, event.entry.key, escape_text(event.entry.mark)) for event in stored
         ]
-        if stored and found != [(row[2], row[5], row[6]) for row in rows]:
+        if stored and stored_keys != [(row[2], row[5], row[6]) for row in rows]:
             raise gap_error(self._last + 1, self._run_dir)
         return stored
 
@@ -426,14 +426,14 @@ class ScoreTally:
 
     def table_row(self, candidate: str) -> tuple[object, ...]:
         """The tally as a row, in the order of the table's columns."""
-        each = [self.failures[name] for name in FAILURES]
+        failures = [self.failures[name] for name in FAILURES]
         scores = (
             candidate,
             self.count,
             self.mean,
             self.spread,
-            sum(each),
-            *each,
+            sum(failures),
+            *failures,
             self.failures["lost"],
             self.first,
         )
@@ -530,13 +530,13 @@ class Totals:
             getattr(result, "usage", _FREE),
         )
         if isinstance(result, Observation) and result.asked:
-            for each in result.asked:
+            for call in result.asked:
                 self._add_usage(
-                    (ASK, escape_text(each.role), escape_text(each.model)),
-                    each.usage,
-                    effects=each.asked,
+                    (ASK, escape_text(call.role), escape_text(call.model)),
+                    call.usage,
+                    effects=call.asked,
                 )
-            usage = usage - total_usage(each.usage for each in result.asked)
+            usage = usage - total_usage(call.usage for call in result.asked)
         self._add_usage(key, usage, int(isinstance(result, Observation)))
 
     def _add_usage(

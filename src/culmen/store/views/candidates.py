@@ -226,13 +226,13 @@ def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tup
 
     Sorting ids first and fetching one page of them is faster than sorting whole rows.
     """
-    found: dict[str, SqlRow[*tuple[object, ...]]] = {}
+    rows_by_id: dict[str, SqlRow[*tuple[object, ...]]] = {}
     for start in range(0, len(names), PAGE):
         rows = connection.execute(
             with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE]))
         )
-        found.update((row.id, row) for row in rows)
-    return [found[name] for name in names if name in found]
+        rows_by_id.update((row.id, row) for row in rows)
+    return [rows_by_id[name] for name in names if name in rows_by_id]
 
 
 def _order_query(query: Select[str], order: Order, direction: str) -> Select[str]:
@@ -355,14 +355,18 @@ def lineage_steps(run: Path | str, id_prefix: str) -> list[Step]:
     """The candidate's ancestors from the initial program to itself, by first parents."""
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        about = read_meta(connection).task.objective
+        objective = read_meta(connection).task.objective
         chain = _rows_with_notes(
             connection, folder, _lineage_ids(connection, resolve_id(connection, folder, id_prefix))
         )
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
-        gain = None if before is None or now is None else about.reward(now) - about.reward(before)
+        gain = (
+            None
+            if before is None or now is None
+            else objective.reward(now) - objective.reward(before)
+        )
         steps.append(Step(row, gain, note))
     return steps
 
@@ -378,11 +382,11 @@ def _lineage_ids(connection: Connection, name: str) -> list[str]:
     parents = {
         row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))
     }
-    found: list[str] = []
+    chain: list[str] = []
     while name in parents:
-        found.append(name)
+        chain.append(name)
         name = parents.pop(name)
-    return found[::-1]
+    return chain[::-1]
 
 
 def _rows_with_notes(
@@ -390,13 +394,13 @@ def _rows_with_notes(
 ) -> list[tuple[CandidateRow, str]]:
     """Each candidate with its statistics and the note of its origin, in the order of `names`."""
     scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
-    found: dict[str, tuple[CandidateRow, str]] = {}
+    rows_by_id: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
         for row in connection.execute(
             query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))
         ):
-            found[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
-    return [found[name] for name in names]
+            rows_by_id[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
+    return [rows_by_id[name] for name in names]
 
 
 # The Pareto front of a run with several objectives, and how its hypervolume grew.

@@ -98,17 +98,17 @@ def search_evaluations(run: Path) -> list[SeenScore]:
         rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
     plain = [SeenScore(*row) for row in rows]
     names = ("candidate", "operator", "model")
-    found = [
+    evaluations = [
         each._replace(**{name: unescape_text(getattr(each, name)) for name in names})
         for each in plain
     ]
-    scores = [each.score for each in found if each.score is not None]
-    if len(found) <= _COLUMNS * 8:
-        return found
+    scores = [each.score for each in evaluations if each.score is not None]
+    if len(evaluations) <= _COLUMNS * 8:
+        return evaluations
     low, high = min(scores, default=0.0), max(scores, default=0.0)
-    tall, wide = (high - low) / _ROWS or 1.0, found[-1].n / _COLUMNS
+    tall, wide = (high - low) / _ROWS or 1.0, evaluations[-1].n / _COLUMNS
     cells: dict[tuple[int, int | str], SeenScore] = {}
-    for each in found:
+    for each in evaluations:
         cell = (
             int(each.n / wide),
             each.status if each.score is None else int((each.score - low) / tall),
@@ -177,14 +177,14 @@ _lock = threading.Lock()
 _kept: OrderedDict[tuple[str, float, tuple[int, int]], LeaderCourse] = OrderedDict()
 
 
-def leader_course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
+def leader_course(run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
     """The points of a run's `LeaderCourse`, which is cached."""
-    key = (str(run.absolute()), about.created, steps)
+    key = (str(run.absolute()), meta.created, steps)
     with _lock:
-        found = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, about, *steps)
+        course = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, meta, *steps)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-    return found.points()
+    return course.points()
 
 
 def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:

@@ -91,13 +91,13 @@ def stream_observations(
     while True:
         with open_snapshot(folder) as connection:
             rows = connection.execute(query.where(sql.observation.c.seq > last)).all()
-            found = assemble_events(connection, folder, rows, Texts())
-        if not found:
+            events = assemble_events(connection, folder, rows, Texts())
+        if not events:
             return
-        for each in found:
+        for each in events:
             if isinstance(each.entry.result, Observation):
                 yield each.entry.result
-        last = found[-1].seq
+        last = events[-1].seq
 
 
 class FailureCauses(msgspec.Struct, frozen=True):
@@ -296,7 +296,7 @@ def in_flight(run: Path | str) -> list[EffectMark]:
 
     The journal is read from its end, because effects in flight began recently.
     """
-    ended, found, before = set[int](), list[EffectMark](), _END
+    ended, starts, before = set[int](), list[EffectMark](), _END
     with open_snapshot(Path(run)) as connection:
         while True:
             query = (
@@ -308,12 +308,12 @@ def in_flight(run: Path | str) -> list[EffectMark]:
             page = [EffectMark(*row) for row in connection.execute(query)]
             for mark in page:
                 if mark.kind in ("state", "stop"):
-                    return found[::-1]
+                    return starts[::-1]
                 if mark.kind == "started" and mark.key not in ended:
-                    found.append(mark)
+                    starts.append(mark)
                 ended.add(mark.key)
             if len(page) < PAGE:
-                return found[::-1]
+                return starts[::-1]
             before = page[-1].seq
 
 
@@ -378,12 +378,12 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
         if row.result[:5] != b"blob:"
     ]
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
-    found = [
+    costs = [
         cost
         for cost in (*plain, *_large_costs(connection, run, large))
         if cost.faults or cost.usage != _FREE
     ]
-    return sorted(found, key=lambda cost: cost.seq)
+    return sorted(costs, key=lambda cost: cost.seq)
 
 
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
@@ -426,14 +426,14 @@ def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandid
         .where(sql.others, sql.event.c.seq > after, sql.event.c.shape == "vectors")
         .order_by(sql.event.c.seq)
     )
-    found: list[EmbeddedCandidates] = []
+    embeddings: list[EmbeddedCandidates] = []
     with open_snapshot(Path(run)) as connection:
         for seq, body, result, data in connection.execute(query):
             names = tuple(decode_value(body, JsonObject).get("candidates", ())) if body else ()
             vectors = decode_value(result, Vectors)
             if len(names) == vectors.count:
-                found.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
-    return found
+                embeddings.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
+    return embeddings
 
 
 def effect_results(
@@ -450,10 +450,10 @@ def effect_results(
     query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
     with open_snapshot(folder) as connection:
         rows = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
-        texts, found = Texts(), list[Event]()
+        texts, events = Texts(), list[Event]()
         for start in range(0, len(rows), PAGE):
-            found += assemble_events(connection, folder, rows[start : start + PAGE], texts)
-        return found
+            events += assemble_events(connection, folder, rows[start : start + PAGE], texts)
+        return events
 
 
 def family_tree(run: Path | str) -> list[FamilyNode]:
@@ -524,11 +524,11 @@ def _stored_usage(
 ) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
         return _FREE, {}, ()
-    found = decode_value(raw, _ResultUsage)
+    stored = decode_value(raw, _ResultUsage)
     return (
-        found.usage,
-        found.faults,
-        _usage_shares(decode_value(body, _EffectRole).role if body else "", found),
+        stored.usage,
+        stored.faults,
+        _usage_shares(decode_value(body, _EffectRole).role if body else "", stored),
     )
 
 
@@ -539,15 +539,15 @@ def _usage_shares(role: str, result: object) -> tuple[tuple[str, str, Usage], ..
 
 
 def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
-    found: list[EffectCost] = []
+    costs: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
         ).all()
-        for each in assemble_events(connection, folder, rows, Texts()):
-            result = each.entry.result
+        for event in assemble_events(connection, folder, rows, Texts()):
+            result = event.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
-            shares = _usage_shares(str(each.entry.body.get("role", "")), result)
-            found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults, shares))
-    return found
+            shares = _usage_shares(str(event.entry.body.get("role", "")), result)
+            costs.append(EffectCost(event.seq, event.entry.elapsed, usage, faults, shares))
+    return costs

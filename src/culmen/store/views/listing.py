@@ -327,10 +327,10 @@ def _listed_candidates(
 ) -> list[ListedCandidate]:
     c = sql.candidate.c
     ids, seqs = [escape_text(row.id) for row in rows], {row.seq for row in rows}
-    found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
-    sizes = _text_sizes(connection, folder, [row.parts for row in found])
+    stored_rows = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
+    sizes = _text_sizes(connection, folder, [row.parts for row in stored_rows])
     seconds, among = _mean_seconds(connection, ids), _sibling_counts(connection, seqs)
-    known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in found}
+    known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in stored_rows}
     lines: list[ListedCandidate] = []
     for row in rows:
         origin, size = known[escape_text(row.id)]
