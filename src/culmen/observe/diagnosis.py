@@ -196,7 +196,7 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
     if not full and not _DISK.search(case.now.error):
         return None
     consequence = (
-        f": {percent_text(share)} of evaluations failed of it"
+        f": {percent_text(share)} of evaluations failed for that reason"
         if full
         else ", so the run could not go on"
     )
@@ -240,7 +240,7 @@ def failure_remedy(failed: Observation) -> str:
     if failed.status is Status.TIMEOUT:
         return "raise the limit of seconds, or make the program faster"
     if failed.reason == "provider_away":
-        return "see to the service that the evaluator asks"
+        return "restore the service that the evaluator asks"
     if location:
         return f"correct {location}"
     return "correct the evaluator, or the initial program if the evaluator is right"
@@ -256,7 +256,10 @@ def _scorer_failures(case: DiagnosedRun) -> Finding | None:
         [each for each in case.failed_evaluations if culprit_of(each) in ("", "scorer")]
     )
     words, location = (last_words(example), failure_location(example)) if example else ("", "")
-    what = f"the evaluator itself failed in {percent_text(share)} of evaluations: {words}{_location_suffix(location)}"
+    what = (
+        f"the evaluator itself failed in {percent_text(share)} of evaluations: "
+        f"{words}{_location_suffix(location)}"
+    )
     do = f"correct {location or 'the evaluator'}: no candidate is to blame"
     return Finding("scorer_fails", what, do, case.check_command, share, "scorer", location)
 
@@ -275,7 +278,7 @@ def _lost_evaluations(case: DiagnosedRun) -> Finding | None:
     loss = f"{percent_text(share)} of evaluations were lost"
     if away:
         what = f"{loss}: the service that the evaluator asks did not answer"
-        do = "see to that service first: what was lost is evaluated again"
+        do = "restore that service first: lost evaluations are repeated"
         return Finding("lost", what, do, case.extended_fork_command(""), share, "provider")
     do = "fewer at once need less memory; culmen doctor says what this machine lacks"
     return Finding(
@@ -380,8 +383,8 @@ def _repeated_programs(case: DiagnosedRun) -> Finding | None:
         return None
     share = 1 - case.new_candidate_count / case.request_count
     what = (
-        f"{percent_text(share)} of {count_text(case.request_count, 'answer')} of {case.model} gave a program that is "
-        "known already"
+        f"{percent_text(share)} of {count_text(case.request_count, 'answer')} of {case.model} "
+        "gave a program that is known already"
     )
     return Finding(
         "nothing_accepted",
@@ -408,7 +411,8 @@ def _failing_candidates(case: DiagnosedRun) -> Finding | None:
     part = kinds.get(kind, 0) / max(1, sum(kinds.values()))
     share = causes.fruitless / causes.candidates
     of_them = f" ({percent_text(part)} of failures)" if part < 0.995 else ""
-    what = f"{percent_text(share)} of candidates fail: {_failure_description(kind, words, case)}{of_them}"
+    description = _failure_description(kind, words, case)
+    what = f"{percent_text(share)} of candidates fail: {description}{of_them}"
     do, command = _remedy_and_command(kind, case)
     location = next(
         (
@@ -577,8 +581,8 @@ def _at_bound(case: DiagnosedRun) -> Finding | None:
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
         return None
     what = (
-        f"the initial program scores {number_text(first)}, the best that the task's bounds allow (100 "
-        "%): nothing is to gain"
+        f"the initial program scores {number_text(first)}, the best that the task's bounds allow "
+        "(100 %): nothing is to gain"
     )
     return Finding(
         "at_bound",
@@ -652,8 +656,8 @@ def _one_case(case: DiagnosedRun) -> Finding | None:
     if best is None or best.deciding_share < _DECIDES:
         return None
     what = (
-        f"one case decides: {best.deciding_case} makes up {percent_text(best.deciding_share)} of all "
-        "change of the score"
+        f"one case decides: {best.deciding_case} makes up {percent_text(best.deciding_share)} "
+        "of all change of the score"
     )
     do = "see what it did to that case; more cases like it would tell more"
     return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
@@ -671,8 +675,8 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
     gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
     what = (
-        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its margin, ± "
-        f"{margin}"
+        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its "
+        f"margin, ± {margin}"
     )
     leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
@@ -700,7 +704,8 @@ def _fallen_final_score(case: DiagnosedRun) -> Finding | None:
         if spread
         else "fresh evaluations differ from those of the search"
     )
-    what = f"the final value {verb} from {statements.search_score_text(best)} to {statements.reported_score_text(best)}: {why}"
+    before, after = statements.search_score_text(best), statements.reported_score_text(best)
+    what = f"the final value {verb} from {before} to {after}: {why}"
     do = "measure longer: more evaluations of each candidate"
     return Finding("fallen", what, do, _longer_fork_command(case), leads=False)
 

@@ -206,4 +206,6 @@ def best_score_text(result: RunResult | None) -> str:
     """`best 0.52 ± 0.04`, for a line of progress; certified values with all their digits."""
     if result is None:
         return "no score yet"
-    return f"best {reported_score_text(result) if result.certified is None else number_text(result.certified)}"
+    if result.certified is None:
+        return f"best {reported_score_text(result)}"
+    return f"best {number_text(result.certified)}"

@@ -197,8 +197,9 @@ def check_scored(run: Path) -> None:
     first = next(islice((o for o in views.stream_observations(run) if not o.ok), _LOOKED), None)
     if first is None:
         return
+    headline = _unscored_headline(now.reason, now.evaluations, now.usage.calls)
     raise NothingScored(
-        f"{_unscored_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted_failure(first)}\n",
+        f"{headline}\n\n{_quoted_failure(first)}\n",
         where=_failure_location(meta.task, first),
         fix=_failure_fix(meta.task, first, now.reason),
     )
@@ -213,8 +214,8 @@ def _unscored_headline(reason: str, evaluations: int, calls: int) -> str:
         )
     if reason == "always_fails":
         return (
-            f"the first {count_text(evaluations, 'evaluation')} all failed alike, so the search was "
-            f"ended ({spent}):"
+            f"the first {count_text(evaluations, 'evaluation')} all failed alike, so the search "
+            f"was ended ({spent}):"
         )
     return f"none of {count_text(evaluations, 'evaluation')} gave a score ({spent}); the first one:"
 

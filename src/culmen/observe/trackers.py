@@ -30,7 +30,7 @@ ReportMessage = Callable[[str], None]
 
 
 class Tracking(Observer):
-    """Observer that sends a run's events to `tracker`: `with tracking.for_run(folder, report): ...`."""
+    """Observer that sends events to `tracker`: `with tracking.for_run(folder, report): ...`."""
 
     def __init__(
         self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE

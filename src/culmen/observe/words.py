@@ -33,17 +33,16 @@ def describe_entry(entry: Entry) -> str:
             + (f" on {case}" if case else "")
         )
     if entry.kind == "held":
-        return (
-            f"{entry.effect} asks a model; it costs at most {_cost_text(entry.body.get('most', {}))} in "
-            "all"
-        )
+        cost = _cost_text(entry.body.get("most", {}))
+        return f"{entry.effect} asks a model; it costs at most {cost} in all"
     if entry.kind == "torn":
-        return f"{entry.effect} was cut off; it may have cost {_cost_text(entry.body.get('usage', {}))}"
+        cost = _cost_text(entry.body.get("usage", {}))
+        return f"{entry.effect} was cut off; it may have cost {cost}"
     if entry.kind == "tell":
         return _describe_message(entry)
     if entry.kind == "stop":
         reason = str(entry.body.get("reason", ""))
-        return f"search told to end: {'by a person' if reason == 'user' else reason}"
+        return f"search asked to end: {'by a person' if reason == 'user' else reason}"
     if entry.kind == "state":
         return join_nonempty(
             [
@@ -60,8 +59,8 @@ def _describe_message(entry: Entry) -> str:
     ids = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
     kind = str(entry.body.get("tell", ""))
     if kind == "pause":
-        return "told to pause, to be resumed"
-    return f"told a {kind}: {ids or _shorten_value(entry.body.get('text', ''))}"
+        return "asked to pause, to be resumed"
+    return f"received a {kind}: {ids or _shorten_value(entry.body.get('text', ''))}"
 
 
 def _describe_result(entry: Entry) -> str:
@@ -172,7 +171,8 @@ def describe_session(entry: Entry) -> str:
     """A finished session effect as a sentence fragment."""
     data: JsonObject = getattr(entry.result, "data", {})
     what = entry.effect.partition(".")[2]
-    return f"agent {agent_tag(entry.body.get('agent'))} {_DONE.get(what, _describe_other)(data, entry)}"
+    action = _DONE.get(what, _describe_other)(data, entry)
+    return f"agent {agent_tag(entry.body.get('agent'))} {action}"
 
 
 def agent_note(entry: Entry) -> str:
@@ -223,7 +223,7 @@ def _describe_tool(data: JsonObject, entry: Entry) -> str:
 
 
 def _describe_nudge(data: JsonObject, entry: Entry) -> str:
-    return "was nudged" + ("" if data.get("delivered", True) else ", and nobody heard it")
+    return "was nudged" + ("" if data.get("delivered", True) else ", which was not delivered")
 
 
 def _describe_end(data: JsonObject, entry: Entry) -> str:
@@ -252,7 +252,8 @@ def _describe_experiment(body: JsonObject) -> str:
         )
         outcome += f", {body['reason'].replace('_', ' ')}" if body.get("reason") else ""
     who = "seed" if body.get("agent") == -1 else f"agent {agent_tag(body.get('agent'))}"
-    return f"experiment {body.get('n')}, {who}: {join_nonempty([str(body.get('candidate', '')), outcome])}"
+    result = join_nonempty([str(body.get("candidate", "")), outcome])
+    return f"experiment {body.get('n')}, {who}: {result}"
 
 
 def _describe_agent(body: JsonObject) -> str:

@@ -90,7 +90,7 @@ def parse_address(text: str, name: str = "") -> Address:
     user, _, password = login.partition(":")
     if re.search(r":[^\]]*[^\]\d][^\]]*$", host):
         raise UserError(
-            f"'{host.rpartition(':')[2]}' is no port", where=_WHERE, fix=f"write {_EXAMPLE}"
+            f"'{host.rpartition(':')[2]}' is not a port", where=_WHERE, fix=f"write {_EXAMPLE}"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     password = unquote(password) or options.pop("password", "")

@@ -219,7 +219,7 @@ def _open_archive(file: Path) -> tarfile.TarFile:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, EOFError) as error:
         raise UserError(
-            f"this is no archive of a run ({error})", where=str(file), fix="culmen archive RUN"
+            f"this is not an archive of a run ({error})", where=str(file), fix="culmen archive RUN"
         ) from None
 
 
@@ -232,7 +232,7 @@ def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
         manifest = None
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
         raise UserError(
-            "this is no archive that this culmen can read",
+            "this culmen cannot read this archive",
             where=str(file),
             fix="culmen archive RUN",
         )

@@ -123,7 +123,7 @@ def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:
         except UnicodeEncodeError as error:
             what = (
                 f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' "
-                "is no character"
+                "is not a character"
             )
             raise UserError(
                 what, where="a lone surrogate", fix="send text that can be written as UTF-8"
@@ -155,7 +155,7 @@ def send_stop(run: Path, *, pause: bool = False) -> Sent:
     """
     if not _is_live(run):
         raise UserError(
-            f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
+            f"no process runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
         )
     return Sent(leave_message(run, "pause" if pause else "stop"), True)
 

@@ -263,7 +263,7 @@ def translate_driver_errors(address: Address) -> Iterator[None]:
 # Errors of PostgreSQL and its driver as culmen's: the problem, the database, and the remedy.
 
 _SAFE = "everything recorded so far is safe"
-_RESUME = "once it does, a run goes on by: culmen resume, with its folder or address"
+_RESUME = "once it does, continue a run with: culmen resume, with its folder or address"
 _UNREACHED = ("OperationalError", "ConnectionTimeout", "InterfaceError")
 _REFUSED = re.compile(
     r"authentication failed|pg_hba\.conf|role .* (does not exist|is not permitted)"
@@ -286,16 +286,14 @@ def culmen_error_for(error: object, address: Address) -> CulmenError | None:
         fix = "make room there, or raise max_connections"
         return Unavailable(f"the database has no room ({message}); {_SAFE}", where=where, fix=fix)
     if state == "42P01":
-        return JournalDamaged(
-            f"the tables of the run are not as they should be ({message})", where=where
-        )
+        return JournalDamaged(f"the tables of the run are damaged ({message})", where=where)
     if state == "42501":
         return UserError(
             f"the database refuses: {message}", where=where, fix=_rights_fix(message, address)
         )
     if state == "25006":
         return UserError(
-            f"the database takes no writes: {message}",
+            f"the database is read-only: {message}",
             where=where,
             fix="name the primary server in the URL",
         )
@@ -319,7 +317,7 @@ def _connection_error(error: object, message: str, address: Address) -> CulmenEr
     if "no password supplied" in message:
         fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(
-            f"the database wants a password of {user} ({message})", where=where, fix=fix
+            f"the database requires a password for {user} ({message})", where=where, fix=fix
         )
     if re.search("database .* does not exist", message):
         fix = f"make it: createdb {_server_options(address)} {_database_name(address)}"
@@ -350,7 +348,10 @@ def _error_line(text: str) -> str:
 
 def _rights_fix(message: str, address: Address) -> str:
     if "for database" in message:
-        return f"as its owner: GRANT CREATE ON DATABASE {_database_name(address)} TO {_user_name(address)}"
+        return (
+            f"as its owner: GRANT CREATE ON DATABASE {_database_name(address)} "
+            f"TO {_user_name(address)}"
+        )
     return (
         "connect as the user who made these runs, or as that user: GRANT <that user> TO "
         f"{_user_name(address)}"

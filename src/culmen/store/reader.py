@@ -80,7 +80,8 @@ def _page_query(columns: Iterable[str]) -> dict[str, str]:
     """The query for a page of events, by dialect."""
     listed = ", ".join(columns)
     return {
-        dialect: f"SELECT {listed} FROM event WHERE seq > {placeholder} ORDER BY seq LIMIT {placeholder}"
+        dialect: f"SELECT {listed} FROM event WHERE seq > {placeholder} "
+        f"ORDER BY seq LIMIT {placeholder}"
         for dialect, placeholder in _PLACEHOLDERS.items()
     }
 

@@ -62,7 +62,7 @@ def replace_labels(run: Path, tags: list[str], remark: str) -> Labels:
     )
     if wrong is not None:
         raise UserError(
-            f"'{wrong[:_TAG]}' is no tag",
+            f"'{wrong[:_TAG]}' is not a tag",
             fix=f"a tag is a line of at most {_TAG} characters without commas",
         )
     if len(kept) > _TAGS or len(remark) > _REMARK:

@@ -257,7 +257,7 @@ class JournalWriter:
                 "another process took this run over: "
                 f"{current_owner(self._run_dir) or 'it is gone by now'}",
                 where=str(self._run_dir),
-                fix="stop this process; the other one goes on",
+                fix="stop this process; the other one continues",
             )
 
     def _last_mark(self) -> int:

@@ -442,7 +442,7 @@ class Front(msgspec.Struct, frozen=True):
         named = [goal.name for goal in self.objectives]
         for name, value in (weights or {}).items():
             if name not in named or not 0 <= value < float("inf"):
-                what = f"{name}={value:g} is no weight of an objective"
+                what = f"{name}={value:g} is not a weight of an objective"
                 raise UserError(
                     what, where="weights", fix=f"give numbers from 0 for {', '.join(named)}"
                 )
