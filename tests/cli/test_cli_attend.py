@@ -75,7 +75,7 @@ def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
         wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was never journaled")
         wait(lambda: inbox.waiting_messages(run) == [], "what was journaled was not forgotten")
         log = place.culmen("log", "long", "--all").out
-        assert f"told a candidate: {mine()[0].id}" in log and "told a hint: think of seven" in log
+        assert f"received a candidate: {mine()[0].id}" in log and "received a hint: think of seven" in log
         stopped = place.culmen("stop", "long")
         assert stopped.code == 0, stopped.err
         out, _ = process.communicate(timeout=120)

@@ -269,7 +269,7 @@ def test_a_disk_that_is_full():
         return value(text)
 
     first, command = first_words(ran(evaluator))
-    assert first.startswith("no space is left on the disk: ") and "% of evaluations failed of it" in first
+    assert first.startswith("no space is left on the disk: ") and "% of evaluations failed for that reason" in first
     assert command == "culmen fork run"
 
 

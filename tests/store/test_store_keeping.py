@@ -19,7 +19,7 @@ from tests.store.runs import new_run, observed, program, proposed, state
 def test_a_message_that_is_no_text_is_refused_before_it_is_left(tmp_path):
     with new_run(tmp_path) as journal:
         for left in (("hint", "try \ud800 twice", None), ("candidate", "", {"a": "x = '\udfff'"})):
-            with pytest.raises(UserError, match="is no character"):
+            with pytest.raises(UserError, match="is not a character"):
                 inbox.leave_message(journal.run_dir, *left)
         assert inbox.waiting_messages(journal.run_dir) == []
 

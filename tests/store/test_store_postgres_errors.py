@@ -35,7 +35,7 @@ def listed(url):
     ("change", "kind", "what", "fix"),
     [
         ((":pass%20word%2F%E2%84%961@", f":{SECRET}@"), UserError, f"refuses the password of {USER}", "PGPASSWORD"),
-        ((":pass%20word%2F%E2%84%961@", "@"), UserError, f"wants a password of {USER}", "CULMEN_DB"),
+        ((":pass%20word%2F%E2%84%961@", "@"), UserError, f"requires a password for {USER}", "CULMEN_DB"),
         (("/test_", "/none_"), UserError, "no such database", f"-U {USER} none_"),
         (("?host=", "?host=/nowhere"), Unavailable, "does not answer", "pg_isready -h /nowhere"),
         (("?host=", "?nonsense=1&host="), UserError, 'option "nonsense"', "libpq"),

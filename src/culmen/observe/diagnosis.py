@@ -172,18 +172,18 @@ def percent_text(share: float) -> str:
 
 def last_words(failed: Observation) -> str:
     """The evaluator's last line on a failed evaluation; else the reason of the failure."""
-    said = failed.last_words.rstrip(".")
-    return said[:200] if said else (failed.reason or failed.status.value).replace("_", " ")
+    line = failed.last_words.rstrip(".")
+    return line[:200] if line else (failed.reason or failed.status.value).replace("_", " ")
 
 
-def place_of(failed: Observation) -> str:
+def failure_location(failed: Observation) -> str:
     """The user's own `file:line` in a traceback; "" without one."""
-    place = errors.place_in_text(failed.feedback)
-    return "" if place is None else place.file_and_line
+    location = errors.place_in_text(failed.feedback)
+    return "" if location is None else location.file_and_line
 
 
-def _place_suffix(place: str) -> str:
-    return f" ({place})" if place else ""
+def _location_suffix(location: str) -> str:
+    return f" ({location})" if location else ""
 
 
 # -- nothing, or hardly anything, could be evaluated
@@ -195,15 +195,15 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
     share = full / max(1, case.now.evaluations)
     if not full and not _DISK.search(case.now.error):
         return None
-    told = (
-        f": {percent_text(share)} of evaluations failed of it"
+    consequence = (
+        f": {percent_text(share)} of evaluations failed for that reason"
         if full
         else ", so the run could not go on"
     )
     command = case.fork_command() if case.now.state == "finished" else f"culmen resume {case.name}"
     do = "once there is room: df -h shows which disk is full"
     return Finding(
-        "disk_full", f"no space is left on the disk{told}", do, command, share, "machine"
+        "disk_full", f"no space is left on the disk{consequence}", do, command, share, "machine"
     )
 
 
@@ -218,31 +218,31 @@ def _nothing_scored(case: DiagnosedRun) -> Finding | None:
         return None
     first = case.failed_evaluations[0]
     alike = sum(each.failure_kind == first.failure_kind for each in case.failed_evaluations)
-    share, place = alike / len(case.failed_evaluations), place_of(first)
+    share, location = alike / len(case.failed_evaluations), failure_location(first)
     who = (
         "the initial program gives no score"
         if now.reason == "initial_fails"
         else "nothing has scored"
     )
-    of = f"in {alike:,} of {count_text(len(case.failed_evaluations), 'evaluation')}"
-    what = f"{who}: {last_words(first)}{_place_suffix(place)}, {of}"
+    count = f"in {alike:,} of {count_text(len(case.failed_evaluations), 'evaluation')}"
+    what = f"{who}: {last_words(first)}{_location_suffix(location)}, {count}"
     if first.reason == "provider_away":
-        what = f"{who}: the service that the evaluator asks did not answer, {of}"
-    culprit = culprit_of(first) or ("scorer" if place else "")
+        what = f"{who}: the service that the evaluator asks did not answer, {count}"
+    culprit = culprit_of(first) or ("scorer" if location else "")
     return Finding(
-        "nothing_scored", what, failure_remedy(first), case.check_command, share, culprit, place
+        "nothing_scored", what, failure_remedy(first), case.check_command, share, culprit, location
     )
 
 
 def failure_remedy(failed: Observation) -> str:
     """The fix, in words, for an evaluation without a score."""
-    place = place_of(failed)
+    location = failure_location(failed)
     if failed.status is Status.TIMEOUT:
         return "raise the limit of seconds, or make the program faster"
     if failed.reason == "provider_away":
-        return "see to the service that the evaluator asks"
-    if place:
-        return f"correct {place}"
+        return "restore the service that the evaluator asks"
+    if location:
+        return f"correct {location}"
     return "correct the evaluator, or the initial program if the evaluator is right"
 
 
@@ -255,10 +255,13 @@ def _scorer_failures(case: DiagnosedRun) -> Finding | None:
     example = _most_common_failure(
         [each for each in case.failed_evaluations if culprit_of(each) in ("", "scorer")]
     )
-    words, place = (last_words(example), place_of(example)) if example else ("", "")
-    what = f"the evaluator itself failed in {percent_text(share)} of evaluations: {words}{_place_suffix(place)}"
-    do = f"correct {place or 'the evaluator'}: no candidate is to blame"
-    return Finding("scorer_fails", what, do, case.check_command, share, "scorer", place)
+    words, location = (last_words(example), failure_location(example)) if example else ("", "")
+    what = (
+        f"the evaluator itself failed in {percent_text(share)} of evaluations: "
+        f"{words}{_location_suffix(location)}"
+    )
+    do = f"correct {location or 'the evaluator'}: no candidate is to blame"
+    return Finding("scorer_fails", what, do, case.check_command, share, "scorer", location)
 
 
 def _most_common_failure(failed: list[Observation]) -> Observation | None:
@@ -272,15 +275,15 @@ def _lost_evaluations(case: DiagnosedRun) -> Finding | None:
     if all_ < ENOUGH or lost < _LOSING * all_:
         return None
     share, away = lost / all_, case.now.failures.get("provider_away", 0) >= lost / 2
-    told = f"{percent_text(share)} of evaluations were lost"
+    loss = f"{percent_text(share)} of evaluations were lost"
     if away:
-        what = f"{told}: the service that the evaluator asks did not answer"
-        do = "see to that service first: what was lost is evaluated again"
+        what = f"{loss}: the service that the evaluator asks did not answer"
+        do = "restore that service first: lost evaluations are repeated"
         return Finding("lost", what, do, case.extended_fork_command(""), share, "provider")
     do = "fewer at once need less memory; culmen doctor says what this machine lacks"
     return Finding(
         "lost",
-        f"{told} by this machine",
+        f"{loss} by this machine",
         do,
         case.extended_fork_command("--workers 1"),
         share,
@@ -380,8 +383,8 @@ def _repeated_programs(case: DiagnosedRun) -> Finding | None:
         return None
     share = 1 - case.new_candidate_count / case.request_count
     what = (
-        f"{percent_text(share)} of {count_text(case.request_count, 'answer')} of {case.model} gave a program that is "
-        "known already"
+        f"{percent_text(share)} of {count_text(case.request_count, 'answer')} of {case.model} "
+        "gave a program that is known already"
     )
     return Finding(
         "nothing_accepted",
@@ -408,14 +411,19 @@ def _failing_candidates(case: DiagnosedRun) -> Finding | None:
     part = kinds.get(kind, 0) / max(1, sum(kinds.values()))
     share = causes.fruitless / causes.candidates
     of_them = f" ({percent_text(part)} of failures)" if part < 0.995 else ""
-    what = f"{percent_text(share)} of candidates fail: {_failure_description(kind, words, case)}{of_them}"
+    description = _failure_description(kind, words, case)
+    what = f"{percent_text(share)} of candidates fail: {description}{of_them}"
     do, command = _remedy_and_command(kind, case)
-    place = next(
-        (place_of(each) for each in case.failed_evaluations if kind_of(_failure_key(each)) == kind),
+    location = next(
+        (
+            failure_location(each)
+            for each in case.failed_evaluations
+            if kind_of(_failure_key(each)) == kind
+        ),
         "",
     )
     leads = share >= (_RANDOM if case.is_offline else _MANY)
-    return Finding("failing", what, do, command, share, "candidate", place, leads)
+    return Finding("failing", what, do, command, share, "candidate", location, leads)
 
 
 def _failure_key(failed: Observation) -> str:
@@ -505,11 +513,15 @@ def _wrong_direction(case: DiagnosedRun) -> Finding | None:
         )
         return Finding("direction", what, do, case.check_command, 1.0, "scorer")
     wrong = _GAINS if now.direction == "min" else _LOSSES
-    seen = next((o for o in views.stream_observations(case.path) if o.ok), None)
+    observation = next((o for o in views.stream_observations(case.path) if o.ok), None)
     same = (
         []
-        if seen is None
-        else [k for k, v in seen.metrics.items() if v == seen.score and wrong.search(k.lower())]
+        if observation is None
+        else [
+            k
+            for k, v in observation.metrics.items()
+            if v == observation.score and wrong.search(k.lower())
+        ]
     )
     if not same:
         return None
@@ -569,8 +581,8 @@ def _at_bound(case: DiagnosedRun) -> Finding | None:
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
         return None
     what = (
-        f"the initial program scores {number_text(first)}, the best that the task's bounds allow (100 "
-        "%): nothing is to gain"
+        f"the initial program scores {number_text(first)}, the best that the task's bounds allow "
+        "(100 %): nothing is to gain"
     )
     return Finding(
         "at_bound",
@@ -644,8 +656,8 @@ def _one_case(case: DiagnosedRun) -> Finding | None:
     if best is None or best.deciding_share < _DECIDES:
         return None
     what = (
-        f"one case decides: {best.deciding_case} makes up {percent_text(best.deciding_share)} of all "
-        "change of the score"
+        f"one case decides: {best.deciding_case} makes up {percent_text(best.deciding_share)} "
+        "of all change of the score"
     )
     do = "see what it did to that case; more cases like it would tell more"
     return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
@@ -663,8 +675,8 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
     gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
     what = (
-        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its margin, ± "
-        f"{margin}"
+        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its "
+        f"margin, ± {margin}"
     )
     leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
@@ -692,7 +704,8 @@ def _fallen_final_score(case: DiagnosedRun) -> Finding | None:
         if spread
         else "fresh evaluations differ from those of the search"
     )
-    what = f"the final value {verb} from {statements.search_score_text(best)} to {statements.reported_score_text(best)}: {why}"
+    before, after = statements.search_score_text(best), statements.reported_score_text(best)
+    what = f"the final value {verb} from {before} to {after}: {why}"
     do = "measure longer: more evaluations of each candidate"
     return Finding("fallen", what, do, _longer_fork_command(case), leads=False)
 

@@ -30,7 +30,7 @@ from culmen.store import views
 from culmen.store.views import ProgressPoint, RunStatus
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
 
@@ -104,21 +104,23 @@ class News:
     """Improvements to report, merged so that at most one is due every `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
-        self._patience, self._told = patience, 0.0
-        self._held: tuple[RunStatus, RunResult, RunResult | None] | None = None
+        self._patience, self._last_report = patience, 0.0
+        self._pending: tuple[RunStatus, RunResult, RunResult | None] | None = None
 
     def add(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Add an improvement."""
-        self._held = (now, best, before if self._held is None else self._held[2])
+        self._pending = (now, best, before if self._pending is None else self._pending[2])
 
     def take_due(
         self, at_once: bool = False
     ) -> tuple[RunStatus, RunResult, RunResult | None] | None:
         """The merged improvement if one is due: the run, its best, and the best last reported."""
-        if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
+        if self._pending is None or (
+            not at_once and time.monotonic() - self._last_report < self._patience
+        ):
             return None
-        told, self._held, self._told = self._held, None, time.monotonic()
-        return told
+        improvement, self._pending, self._last_report = self._pending, None, time.monotonic()
+        return improvement
 
 
 class PlainDisplay:
@@ -160,8 +162,8 @@ class PlainDisplay:
         self._report_improvement(at_once=True)
 
     def _report_improvement(self, at_once: bool) -> None:
-        if (told := self._news.take_due(at_once)) is not None:
-            now, best, before = told
+        if (improvement := self._news.take_due(at_once)) is not None:
+            now, best, before = improvement
             self._write_status_line(now, gain_text(best, before))
 
     def _write_status_line(self, now: RunStatus, news: str) -> None:
@@ -227,7 +229,7 @@ class TerminalDisplay:
         self._better_at: float | None = None
         self._news = News(_QUIET)
         self._clock = (time.monotonic(), 0.0)
-        self._places = 0
+        self._decimals = 0
         self._change: Change | None = None
 
     def show_preparation(self, seconds: float) -> None:
@@ -274,9 +276,9 @@ class TerminalDisplay:
     def _announce_improvement(self, at_once: bool) -> None:
         from rich.text import Text
 
-        if (told := self._news.take_due(at_once)) is None:
+        if (improvement := self._news.take_due(at_once)) is None:
             return
-        now, best, before = told
+        now, best, before = improvement
         line = Text(f"{clock_text(now.elapsed_seconds):>7}  ", style="dim")
         line.append(f"{self._score_text(best):>10}", style="not dim")
         line.append(f"  {gain_text(best, before):<10}", style="green not dim")
@@ -346,8 +348,8 @@ class TerminalDisplay:
         """
         if best.margin and best.certified is None:
             return statements.reported_score_text(best)
-        self._places = max(self._places, column_decimals([best.value]))
-        return number_text(best.value, self._places)
+        self._decimals = max(self._decimals, column_decimals([best.value]))
+        return number_text(best.value, self._decimals)
 
     def _usage_line(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text
@@ -370,7 +372,7 @@ class _Lines:
         self._draw = terminal.status_lines
         self._data = (now, elapsed, rate)
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self._draw(*self._data, options.max_width)
 
 
@@ -394,7 +396,7 @@ class Change(msgspec.Struct, frozen=True):
     more: int
 
 
-def candidate_change(run: Path | str, name: str, most: int = 6) -> Change | None:
+def candidate_change(run: Path | str, name: str, limit: int = 6) -> Change | None:
     """Changes of candidate `name` from its first parent, in at most `most` lines.
 
     None for a candidate without a parent, or if there are no changed lines to show.
@@ -403,14 +405,14 @@ def candidate_change(run: Path | str, name: str, most: int = 6) -> Change | None
     if not now.row.parents:
         return None
     since = now.row.parents[0]
-    found = changed_lines(
+    changed = changed_lines(
         views.candidate_detail(run, since, observations=0, children=0).parts, now.parts
     )
-    if not found:
+    if not changed:
         return None
-    lines = select_lines(found, most)
-    told = sum(line[:1] in "+-" for line in lines)
-    return Change(since, tuple(lines), sum(line[:1] in "+-" for line in found) - told)
+    lines = select_lines(changed, limit)
+    shown_count = sum(line[:1] in "+-" for line in lines)
+    return Change(since, tuple(lines), sum(line[:1] in "+-" for line in changed) - shown_count)
 
 
 def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -418,34 +420,34 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
     If there are several parts, each one's name precedes its lines.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for name in dict.fromkeys([*before, *after]):
-        one, two = (texts.get(name, "").splitlines() for texts in (before, after))
-        if max(len(one), len(two)) > _LONG:
+        old, new = (texts.get(name, "").splitlines() for texts in (before, after))
+        if max(len(old), len(new)) > _LONG:
             continue
         changed = [
-            escape_controls(line[:_WIDE]) for line in _diff_lines(one, two) if line[1:].strip()
+            escape_controls(line[:_WIDE]) for line in _diff_lines(old, new) if line[1:].strip()
         ]
-        found += (
+        lines += (
             [escape_controls(name[:_WIDE]), *changed]
             if changed and len({*before, *after}) > 1
             else changed
         )
-    return found
+    return lines
 
 
-def _diff_lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
+def _diff_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     """Removed lines of `one` and added lines of `two`, change by change."""
     for kind, low, high, start, end in difflib.SequenceMatcher(
-        None, one, two, autojunk=False
+        None, before, after, autojunk=False
     ).get_opcodes():
         if kind == "equal":
             continue
         old, new = (
-            [line.expandtabs(4) for line in each] for each in (one[low:high], two[start:end])
+            [line.expandtabs(4) for line in each] for each in (before[low:high], after[start:end])
         )
-        for place in range(min(len(old), len(new))):
-            old[place], new[place] = _from_difference(old[place], new[place])
+        for index in range(min(len(old), len(new))):
+            old[index], new[index] = _from_difference(old[index], new[index])
         yield from (f"-{line}" for line in old)
         yield from (f"+{line}" for line in new)
 
@@ -453,25 +455,27 @@ def _diff_lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
 def _from_difference(old: str, new: str) -> tuple[str, str]:
     """Both lines, cut to begin shortly before their first difference if that is far in."""
     same = next(
-        (place for place, (one, other) in enumerate(zip(old, new)) if one != other),
+        (index for index, (left, right) in enumerate(zip(old, new)) if left != right),
         min(len(old), len(new)),
     )
     cut = same - _BEFORE
     return (old, new) if cut < _BEFORE else (f"…{old[cut:]}", f"…{new[cut:]}")
 
 
-def select_lines(lines: list[str], most: int) -> list[str]:
+def select_lines(lines: list[str], limit: int) -> list[str]:
     """At most `most` of the lines, in order.
 
     At most half of them are removed lines, unless there are too few others: added lines matter
     more.
     """
-    if len(lines) <= most:
+    if len(lines) <= limit:
         return lines
-    removed = [place for place, line in enumerate(lines) if line.startswith("-")]
-    others = [place for place, line in enumerate(lines) if not line.startswith("-")]
-    gone = min(len(removed), max(most // 2, most - len(others)))
-    return [lines[place] for place in sorted(removed[:gone] + others[: most - gone])]
+    removed = [index for index, line in enumerate(lines) if line.startswith("-")]
+    others = [index for index, line in enumerate(lines) if not line.startswith("-")]
+    removed_count = min(len(removed), max(limit // 2, limit - len(others)))
+    return [
+        lines[index] for index in sorted(removed[:removed_count] + others[: limit - removed_count])
+    ]
 
 
 # A run in a notebook: as HTML (result, curve of the best so far, changes), also while it runs.
@@ -497,7 +501,7 @@ def in_notebook() -> bool:
         from IPython.core.getipython import get_ipython  # pyright: ignore[reportMissingImports]
     except ImportError:
         return False
-    shell: Any = get_ipython()
+    shell: object = get_ipython()
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
@@ -552,17 +556,17 @@ def _best_change_html(run: Path) -> str:
     firsts = views.candidate_rows(run, "old", limit=1)
     if best is None or not firsts or firsts[0].id == best.id:
         return ""
-    found = changed_lines(
+    changed = changed_lines(
         views.candidate_detail(run, firsts[0].id).parts, views.candidate_detail(run, best.id).parts
     )
-    if not found:
+    if not changed:
         return ""
-    shown = select_lines(found, _LINES)
+    shown = select_lines(changed, _LINES)
     lines = "\n".join(
         f'<span style="color:{_HTML_INKS.get(x[:1], "inherit")}">{html.escape(x)}</span>'
         for x in shown
     )
-    rest = len(found) - _LINES
+    rest = len(changed) - _LINES
     more = f"\n… and {count_text(rest, 'line')} more" if rest > 0 else ""
     return (
         "<details><summary>what changed: initial program → "
@@ -586,7 +590,7 @@ class NotebookDisplay(PlainDisplay):
 
         self._html = HTML
         self._handle: Any = display(HTML(preformatted_html("getting ready")), display_id=True)
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._drawn = 0.0
         self._now: RunStatus | None = None
 
@@ -605,7 +609,7 @@ class NotebookDisplay(PlainDisplay):
 
     def show_message(self, text: str) -> None:
         """Add a separate message, kept above the figures."""
-        self._said.append(text)
+        self._messages.append(text)
 
     def close(self) -> None:
         """Draw the final state, which stays."""
@@ -623,7 +627,7 @@ class NotebookDisplay(PlainDisplay):
             *usage_texts(now),
         ]
         head = "  ".join(filter(None, parts))
-        words = html.escape("\n".join([*self._said, head]))
+        words = html.escape("\n".join([*self._messages, head]))
         self._handle.update(
             self._html(
                 f"<div>{preformatted_html(words)}"

@@ -31,24 +31,24 @@ def column_decimals(values: Iterable[float]) -> int:
     top = max((abs(v) for v in finite), default=0.0)
     if top == 0.0 or top >= 10**_DIGITS:
         return 0
-    most = min(_DIGITS + 4, max(0, _DIGITS - 1 - math.floor(math.log10(top))))
+    maximum = min(_DIGITS + 4, max(0, _DIGITS - 1 - math.floor(math.log10(top))))
     return next(
         (
             d
-            for d in range(most)
-            if all(float(f"{v:.{d}f}") == float(f"{v:.{most}f}") for v in finite)
+            for d in range(maximum)
+            if all(float(f"{v:.{d}f}") == float(f"{v:.{maximum}f}") for v in finite)
         ),
-        most,
+        maximum,
     )
 
 
-def number_text(value: float | None, places: int | None = None) -> str:
+def number_text(value: float | None, decimals: int | None = None) -> str:
     """One number with `places` decimals, or as many as `decimals` returns; `-` for None."""
     if value is None:
         return "-"
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.6g}"
-    text = f"{value:.{column_decimals([value]) if places is None else places}f}"
+    text = f"{value:.{column_decimals([value]) if decimals is None else decimals}f}"
     return text.removeprefix("-") if not float(text) else text
 
 
@@ -113,10 +113,10 @@ def duration_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, rest = divmod(total, 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)

@@ -107,21 +107,21 @@ def result_doubts(result: RunResult | None) -> list[Doubt]:
     """Doubts about the reported score."""
     if result is None:
         return []
-    found: list[Doubt] = []
+    doubts: list[Doubt] = []
     if result.kept_initial:
-        found.append(Doubt("warn", "initial program kept", _KEPT))
+        doubts.append(Doubt("warn", "initial program kept", _KEPT))
     elif result.confirmed and result.gain is not None:
         gain = result.score_difference(result.gain, 0.0)
         if gain <= 0 and result.gain_margin is not None:
-            found.append(Doubt("bad", "no better than the initial program", _GAIN))
+            doubts.append(Doubt("bad", "no better than the initial program", _GAIN))
         elif gain <= (result.gain_margin or 0.0):
-            found.append(Doubt("warn", "not clearly better than the initial program", _GAIN))
+            doubts.append(Doubt("warn", "not clearly better than the initial program", _GAIN))
     if result.failures:
         words = f"failed {result.failures} of {count_text(result.count, 'evaluation')}"
-        found.append(Doubt("warn", words, "failures count as the floor of the score"))
+        doubts.append(Doubt("warn", words, "failures count as the floor of the score"))
     if result.se is not None and _score_fall(result) > max(1e-9, _FAR * result.se):
-        found.append(Doubt("warn", f"fell from {search_score_text(result)}", _FELL))
-    return found
+        doubts.append(Doubt("warn", f"fell from {search_score_text(result)}", _FELL))
+    return doubts
 
 
 _KEPT = "no other candidate was shown to be better, on equal terms"
@@ -206,4 +206,6 @@ def best_score_text(result: RunResult | None) -> str:
     """`best 0.52 ± 0.04`, for a line of progress; certified values with all their digits."""
     if result is None:
         return "no score yet"
-    return f"best {reported_score_text(result) if result.certified is None else number_text(result.certified)}"
+    if result.certified is None:
+        return f"best {reported_score_text(result)}"
+    return f"best {number_text(result.certified)}"

@@ -64,12 +64,12 @@ def summarize_run(run: Path, now: RunStatus | None = None, name: str = "") -> Ru
     """
     now = now or views.run_status(run)
     case = DiagnosedRun(now, run, name)
-    found = tuple(diagnose_run(now, run, case.name))
-    cause = next((finding.what for finding in found[:1] if finding.leads), "")
-    (command, why), *also = _next_steps(case, found)
+    findings = tuple(diagnose_run(now, run, case.name))
+    cause = next((finding.what for finding in findings[:1] if finding.leads), "")
+    (command, why), *also = _next_steps(case, findings)
     line = f"next: {command}  ({why})"
     return RunSummary(
-        result_line(now, run), usage_line(now), line, found, cause, command, tuple(also)
+        result_line(now, run), usage_line(now), line, findings, cause, command, tuple(also)
     )
 
 
@@ -85,21 +85,21 @@ def result_line(now: RunStatus, run: Path) -> str:
     return statements.result_headline(now.best, now.state == "finished")
 
 
-def front_line(found: Front) -> str:
+def front_line(front: Front) -> str:
     """`front of 6, confirmed: accuracy 0.81 to 0.95, latency 3 to 20; hypervolume 12.5`."""
     spans = [
         f"{goal.name} "
         + " to ".join(dict.fromkeys([number_text(min(values)), number_text(max(values))]))
-        for goal in found.objectives
-        if (values := [member.metrics[goal.name] for member in found.members])
+        for goal in front.objectives
+        if (values := [member.metrics[goal.name] for member in front.members])
     ]
-    sure = "confirmed" if found.confirmed else "not confirmed by fresh evaluations"
+    sure = "confirmed" if front.confirmed else "not confirmed by fresh evaluations"
     broken = (
-        "" if all(member.feasible for member in found.members) else "; none holds every constraint"
+        "" if all(member.feasible for member in front.members) else "; none holds every constraint"
     )
     return (
-        f"front of {len(found.members)}, {sure}: {join_nonempty(spans)}; hypervolume "
-        f"{number_text(found.hypervolume)}{broken}"
+        f"front of {len(front.members)}, {sure}: {join_nonempty(spans)}; hypervolume "
+        f"{number_text(front.hypervolume)}{broken}"
     )
 
 
@@ -125,14 +125,18 @@ def usage_line(now: RunStatus) -> str:
     )
 
 
-def _next_steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+def _next_steps(case: DiagnosedRun, findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Useful commands, the most useful first, each with its purpose."""
     now, run = case.now, case.name
-    told = [each for each in found if each.command]
-    advised = [(each.command, each.do) for each in told if each.leads or each.topic in _UNSURE]
-    others = [(each.command, each.do) for each in told]
+    actionable = [finding for finding in findings if finding.command]
+    advised = [
+        (finding.command, finding.do)
+        for finding in actionable
+        if finding.leads or finding.topic in _UNSURE
+    ]
+    others = [(finding.command, finding.do) for finding in actionable]
     if now.state == "running":
-        steps = [advised[0]] if found and found[0].leads and advised else []
+        steps = [advised[0]] if findings and findings[0].leads and advised else []
         return _unique_steps(
             [*steps, *_result_steps(case), *others, (f"culmen log {run}", "what happened so far")]
         )
@@ -179,8 +183,8 @@ def check_scored(run: Path) -> None:
 
     A run with `allow_failing`, or without any evaluation, passes.
     """
-    about = views.run_meta(run)
-    if about.allow_failing:
+    meta = views.run_meta(run)
+    if meta.allow_failing:
         return
     now = views.run_status(run)
     if (
@@ -193,10 +197,11 @@ def check_scored(run: Path) -> None:
     first = next(islice((o for o in views.stream_observations(run) if not o.ok), _LOOKED), None)
     if first is None:
         return
+    headline = _unscored_headline(now.reason, now.evaluations, now.usage.calls)
     raise NothingScored(
-        f"{_unscored_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted_failure(first)}\n",
-        where=_failure_place(about.task, first),
-        fix=_failure_fix(about.task, first, now.reason),
+        f"{headline}\n\n{_quoted_failure(first)}\n",
+        where=_failure_location(meta.task, first),
+        fix=_failure_fix(meta.task, first, now.reason),
     )
 
 
@@ -209,8 +214,8 @@ def _unscored_headline(reason: str, evaluations: int, calls: int) -> str:
         )
     if reason == "always_fails":
         return (
-            f"the first {count_text(evaluations, 'evaluation')} all failed alike, so the search was "
-            f"ended ({spent}):"
+            f"the first {count_text(evaluations, 'evaluation')} all failed alike, so the search "
+            f"was ended ({spent}):"
         )
     return f"none of {count_text(evaluations, 'evaluation')} gave a score ({spent}); the first one:"
 
@@ -231,9 +236,9 @@ def _quoted_failure(failed: Observation) -> str:
     )
 
 
-def _failure_place(task: Task, failed: Observation) -> str:
-    place = errors.place_in_text(failed.feedback)
-    return str(place) if place is not None else task.evaluator.path or "the evaluator"
+def _failure_location(task: Task, failed: Observation) -> str:
+    location = errors.place_in_text(failed.feedback)
+    return str(location) if location is not None else task.evaluator.path or "the evaluator"
 
 
 def _failure_fix(task: Task, failed: Observation, reason: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.event import Result
 from culmen.core.json import JsonObject
 from culmen.observe.trackers import (
     EffectSpan,
@@ -23,6 +24,12 @@ from culmen.observe.trackers import (
     Tracker,
     Tracking,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
+    from tensorboardX import SummaryWriter
 
 _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
@@ -36,7 +43,7 @@ class MLflow:
     """
 
     def __init__(self, uri: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
-        self._uri, self._given, self._prefix, self.texts = uri, run, prefix, texts
+        self._uri, self._run_id, self._prefix, self.texts = uri, run, prefix, texts
         self._client: Any = None
         self._run, self.reached = run, 0
 
@@ -45,10 +52,10 @@ class MLflow:
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
         self._client = client = MlflowClient(tracking_uri=self._uri or None)
-        if self._given:
+        if self._run_id:
             self._read_reached()
-            have = client.get_run(self._run).data.params
-            return self._log_settings(about, have)
+            logged = client.get_run(self._run).data.params
+            return self._log_settings(about, logged)
         name = f"culmen-{about.task}"
         known = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if known is None else known.experiment_id
@@ -67,14 +74,14 @@ class MLflow:
         before = self._client.get_metric_history(self._run, f"{self._prefix}seconds")
         self.reached = max((metric.step for metric in before), default=0)
 
-    def _log_settings(self, about: TrackedRun, have: Mapping[str, str]) -> None:
+    def _log_settings(self, about: TrackedRun, logged: Mapping[str, str]) -> None:
         """Log settings that are not there yet: MLflow refuses to change one."""
         for key, value in {
             "task": about.task,
             "strategy": about.strategy,
             **about.settings,
         }.items():
-            if f"{self._prefix}{key}" not in have:
+            if f"{self._prefix}{key}" not in logged:
                 self._client.log_param(self._run, f"{self._prefix}{key}", value[:500])
 
     def log_point(self, point: TrackedPoint) -> None:
@@ -105,7 +112,7 @@ class MLflow:
 
     def close(self, state: str) -> None:
         """Set the final state, unless the run has another owner."""
-        if self._given:
+        if self._run_id:
             return
         self._client.set_terminated(self._run, _ENDS.get(state, "KILLED"))
 
@@ -122,7 +129,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, project: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
-        self._project, self._given, self._prefix, self.texts = project, run, prefix, texts
+        self._project, self._run_id, self._prefix, self.texts = project, run, prefix, texts
         self._run: Any = None
         self._borrowed, self.reached = False, 0
 
@@ -132,13 +139,15 @@ class WeightsAndBiases:
 
         named = {"task": about.task, "strategy": about.strategy, **about.settings}
         config = {f"{self._prefix}{key}": value for key, value in named.items()}
-        if self._given:
-            self._borrowed = wandb.run is not None and wandb.run.id == self._given
-        names: JsonObject = {} if self._given else {"name": about.run, "group": about.task}
+        if self._run_id:
+            self._borrowed = wandb.run is not None and wandb.run.id == self._run_id
+        names: JsonObject = {} if self._run_id else {"name": about.run, "group": about.task}
         self._run = (
-            wandb.run if self._borrowed else self._init_run(config, self._given or about.run, names)
+            wandb.run
+            if self._borrowed
+            else self._init_run(config, self._run_id or about.run, names)
         )
-        if self._given:
+        if self._run_id:
             self._run.config.update(config, allow_val_change=True)
             self._run.define_metric(f"{self._prefix}*", step_metric=f"{self._prefix}evaluations")
             self.reached = int(self._run.summary.get(f"{self._prefix}evaluations") or 0)
@@ -160,7 +169,7 @@ class WeightsAndBiases:
     def log_point(self, point: TrackedPoint) -> None:
         """Log one step of every curve."""
         figures = {f"{self._prefix}{name}": value for name, value in point.plotted_values().items()}
-        if self._given:  # the run's owner counts its steps
+        if self._run_id:  # the run's owner counts its steps
             self._run.log({**figures, f"{self._prefix}evaluations": point.evaluations})
         else:
             self._run.log(figures, step=point.evaluations)
@@ -172,10 +181,8 @@ class WeightsAndBiases:
         """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        columns: list[Any] = (
-            list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
-        )
-        rows: list[Any] = [_candidate_table_row(each)[: len(columns)] for each in candidates]
+        columns = [name for name in _COLUMNS if self.texts or name != "text"]
+        rows = [_candidate_table_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:
@@ -196,7 +203,7 @@ class TensorBoard:
 
     def __init__(self, folder: str, prefix: str = "") -> None:
         self._folder, self._prefix = Path(folder), prefix
-        self._writer: Any = None
+        self._writer: SummaryWriter  # set by `start`
 
     def start(self, about: TrackedRun) -> None:
         """Open the files and record the settings."""
@@ -240,10 +247,10 @@ class OpenTelemetry:
 
     texts = False
 
-    def __init__(self, endpoint: str = "", exporter: Any = None) -> None:
+    def __init__(self, endpoint: str = "", exporter: SpanExporter | None = None) -> None:
         self._endpoint, self._exporter = endpoint, exporter
-        self._provider: Any = None
-        self._tracer: Any = None
+        self._provider: TracerProvider  # these two are set by `start`
+        self._tracer: Tracer
 
     def start(self, about: TrackedRun) -> None:
         """Make a provider of its own; the process's global provider is not touched."""
@@ -269,7 +276,7 @@ class OpenTelemetry:
 
         result, model = span.result, getattr(span.result, "model", "")
         called = isinstance(result, Proposal | Text) and result.usage.calls > 0
-        made = self._tracer.start_span(
+        otel_span = self._tracer.start_span(
             f"chat {model}".strip() if called else span.effect,
             kind=SpanKind.CLIENT if called else SpanKind.INTERNAL,
             start_time=int(span.start * _NANO),
@@ -281,9 +288,9 @@ class OpenTelemetry:
         )
         fault = _result_fault(result)
         if fault:
-            made.set_attribute("error.type", fault)
-            made.set_status(Status(StatusCode.ERROR))
-        made.end(end_time=int(max(span.start, span.end) * _NANO))
+            otel_span.set_attribute("error.type", fault)
+            otel_span.set_status(Status(StatusCode.ERROR))
+        otel_span.end(end_time=int(max(span.start, span.end) * _NANO))
 
     def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """No-op: there are spans for effects only."""
@@ -295,8 +302,8 @@ class OpenTelemetry:
 
 def _span_attributes(span: EffectSpan, called: bool) -> JsonObject:
     """Attributes of a span, named by the conventions for calls of models."""
-    result: Any = span.result
-    if called:
+    result = span.result
+    if called and isinstance(result, Proposal | Text):
         provider, _, rest = result.model.partition("/")
         named = {"gen_ai.provider.name": provider} if rest else {}
         return {
@@ -315,13 +322,13 @@ def _span_attributes(span: EffectSpan, called: bool) -> JsonObject:
     return {}
 
 
-def _result_fault(result: Any) -> str:
+def _result_fault(result: Result | None) -> str:
     if isinstance(result, Observation):
         return "" if result.score is not None else result.status.value
     return str(getattr(result, "fault", ""))
 
 
-def _otlp_exporter(endpoint: str) -> Any:
+def _otlp_exporter(endpoint: str) -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return (
@@ -334,20 +341,20 @@ def _otlp_exporter(endpoint: str) -> Any:
 # Trackers by the text of --track.
 
 
-def _make_tensorboard(place: str, asked: JsonObject) -> Tracker:
-    return TensorBoard(place or "runs/tensorboard", **asked)
+def _make_tensorboard(folder: str, options: JsonObject) -> Tracker:
+    return TensorBoard(folder or "runs/tensorboard", **options)
 
 
-def _make_mlflow(place: str, asked: JsonObject) -> Tracker:
-    return MLflow(place, **asked)
+def _make_mlflow(uri: str, options: JsonObject) -> Tracker:
+    return MLflow(uri, **options)
 
 
-def _make_wandb(place: str, asked: JsonObject) -> Tracker:
-    return WeightsAndBiases(place or "culmen", **asked)
+def _make_wandb(project: str, options: JsonObject) -> Tracker:
+    return WeightsAndBiases(project or "culmen", **options)
 
 
-def _make_otel(place: str, asked: JsonObject) -> Tracker:
-    return OpenTelemetry(place, **asked)
+def _make_otel(endpoint: str, options: JsonObject) -> Tracker:
+    return OpenTelemetry(endpoint, **options)
 
 
 _MAKERS: dict[str, tuple[str, Callable[[str, JsonObject], Tracker], tuple[str, ...]]] = {
@@ -361,7 +368,7 @@ NAMES = tuple(_MAKERS)
 _COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
 
 
-def _candidate_table_row(candidate: TrackedCandidate) -> list[Any]:
+def _candidate_table_row(candidate: TrackedCandidate) -> list[object]:
     known = [getattr(candidate, name) for name in _COLUMNS[2:-1]]
     return [candidate.id, ", ".join(candidate.parents), *known, Candidate.of(candidate.parts).text]
 
@@ -375,8 +382,8 @@ def parse_trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
 
 
 def _parse_tracker(text: str) -> Tracking:
-    whole, _, rest = text.partition("#")
-    name, _, place = whole.partition(":")
+    target, _, rest = text.partition("#")
+    name, _, destination = target.partition(":")
     if name not in _MAKERS:
         raise UserError(
             f"there is no tracker '{name}'",
@@ -384,10 +391,10 @@ def _parse_tracker(text: str) -> Tracking:
             fix=f"use one of {', '.join(NAMES)}",
         )
     package, make, options = _MAKERS[name]
-    asked: JsonObject = {}
+    values: JsonObject = {}
     for piece in filter(None, rest.split(",")):
-        key, given, value = piece.partition("=")
-        if key not in options or bool(given) == (key == "texts") or (given and not value):
+        key, equals, value = piece.partition("=")
+        if key not in options or bool(equals) == (key == "texts") or (equals and not value):
             known = (
                 ", ".join(each if each == "texts" else f"{each}=TEXT" for each in options)
                 or "nothing behind #"
@@ -395,11 +402,11 @@ def _parse_tracker(text: str) -> Tracking:
             raise UserError(
                 f"{name} has no option '{piece}'", where=f"--track {text}", fix=f"use {known}"
             )
-        asked[key] = value or True
+        values[key] = value or True
     if not _is_installed(package):
         fix = f"pip install 'culmen[{name}]'"
         raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
-    return Tracking(name, make(place, asked))
+    return Tracking(name, make(destination, values))
 
 
 def _is_installed(package: str) -> bool:

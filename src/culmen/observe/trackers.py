@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from culmen.core.evaluation import Observation
-from culmen.core.event import Event
+from culmen.core.event import Event, Result
 from culmen.core.ports import Observer
 from culmen.core.usage import Usage
 from culmen.store import views
@@ -26,27 +26,27 @@ _PAGE = 2000
 _TREE = 5000  # candidates in a tree: the oldest ones
 _POLL = 0.5  # seconds between two reads of a running run
 
-Say = Callable[[str], None]
+ReportMessage = Callable[[str], None]
 
 
 class Tracking(Observer):
-    """Observer that sends a run's events to `tracker`: `with tracking.of(folder, say): ...`."""
+    """Observer that sends events to `tracker`: `with tracking.for_run(folder, report): ...`."""
 
     def __init__(
         self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE
     ) -> None:
         self.name, self._tracker, self._patience = name, tracker, patience
         self._queue: queue.Queue[Event] = queue.Queue(waiting)
-        self._run, self._say = Path(), _discard_message
+        self._run, self._report_message = Path(), _discard_message
         self._closing, self._broken = threading.Event(), threading.Event()
         self._missed = 0
         self._thread = threading.Thread(
             target=self._run_thread, name=f"culmen-track-{name}", daemon=True
         )
 
-    def for_run(self, run: Path, say: Say) -> Tracking:
+    def for_run(self, run: Path, report_message: ReportMessage) -> Tracking:
         """Set the run to track, and the receiver of messages about trouble."""
-        self._run, self._say = run, say
+        self._run, self._report_message = run, report_message
         return self
 
     def __enter__(self) -> Tracking:
@@ -57,11 +57,11 @@ class Tracking(Observer):
         self._closing.set()
         self._thread.join(self._patience)
         if self._thread.is_alive():
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} is still busy and was left behind; the run is not affected."
             )
         elif self._missed:
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it."
             )
 
@@ -108,7 +108,7 @@ class Tracking(Observer):
             self._send_queued()
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
             self._broken.set()
-            self._say(
+            self._report_message(
                 f"Tracker {self.name} failed and is left out from now on: "
                 f"{type(error).__name__}: {error}"
             )
@@ -206,17 +206,17 @@ class TrackedPoint(msgspec.Struct, frozen=True):
     def plotted_values(self) -> dict[str, float]:
         """Figures to plot, by name."""
         spent = self.usage
-        found: dict[str, float | None] = {
+        figures: dict[str, float | None] = {
             "score": self.score,
             "best": self.best,
             "seconds": self.seconds,
         }
-        found |= {
+        figures |= {
             "dollars": spent.dollars,
             "calls": float(spent.calls),
             "tokens": float(spent.tokens),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in figures.items() if value is not None}
 
 
 class EffectSpan(msgspec.Struct, frozen=True):
@@ -227,7 +227,7 @@ class EffectSpan(msgspec.Struct, frozen=True):
     role: str
     start: float
     end: float
-    result: Any
+    result: Result | None
 
 
 class TrackedCandidate(msgspec.Struct, frozen=True):
@@ -308,11 +308,11 @@ class TrackedEvents:
         )
 
     def _tracked_point(self, event: Event) -> TrackedPoint | None:
-        seen = event.entry.result
-        if not isinstance(seen, Observation):
+        observation = event.entry.result
+        if not isinstance(observation, Observation):
             return None
         self.evaluations += 1
         best = None if self._leader.best is None else self._leader.best[0]
         return TrackedPoint(
-            self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time
+            self.evaluations, observation.score, best, self._usage, event.entry.elapsed, event.time
         )

@@ -91,8 +91,8 @@ class Watch(Observer):
         """Note that new events are durable."""
         self._begun = self._changed = True
         for event in events:
-            if said := noise_note(event.entry):
-                self.remarked(said)
+            if sentence := noise_note(event.entry):
+                self.remarked(sentence)
 
     def interrupted(self) -> None:
         """Show a message on the effect of Ctrl-C."""

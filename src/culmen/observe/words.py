@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
 from culmen.core.json import JsonObject
@@ -31,17 +33,16 @@ def describe_entry(entry: Entry) -> str:
             + (f" on {case}" if case else "")
         )
     if entry.kind == "held":
-        return (
-            f"{entry.effect} asks a model; it costs at most {_cost_text(entry.body.get('most', {}))} in "
-            "all"
-        )
+        cost = _cost_text(entry.body.get("most", {}))
+        return f"{entry.effect} asks a model; it costs at most {cost} in all"
     if entry.kind == "torn":
-        return f"{entry.effect} was cut off; it may have cost {_cost_text(entry.body.get('usage', {}))}"
+        cost = _cost_text(entry.body.get("usage", {}))
+        return f"{entry.effect} was cut off; it may have cost {cost}"
     if entry.kind == "tell":
         return _describe_message(entry)
     if entry.kind == "stop":
         reason = str(entry.body.get("reason", ""))
-        return f"search told to end: {'by a person' if reason == 'user' else reason}"
+        return f"search asked to end: {'by a person' if reason == 'user' else reason}"
     if entry.kind == "state":
         return join_nonempty(
             [
@@ -55,15 +56,15 @@ def describe_entry(entry: Entry) -> str:
 
 def _describe_message(entry: Entry) -> str:
     """A message sent by a person, as a sentence fragment."""
-    made = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
+    ids = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
     kind = str(entry.body.get("tell", ""))
     if kind == "pause":
-        return "told to pause, to be resumed"
-    return f"told a {kind}: {made or _shorten_value(entry.body.get('text', ''))}"
+        return "asked to pause, to be resumed"
+    return f"received a {kind}: {ids or _shorten_value(entry.body.get('text', ''))}"
 
 
 def _describe_result(entry: Entry) -> str:
-    result: Any = entry.result
+    result = entry.result
     if isinstance(result, Observation):
         outcome = (
             number_text(result.score) + trust_suffix(result.trust)
@@ -76,22 +77,23 @@ def _describe_result(entry: Entry) -> str:
         return f"embedded {count_text(result.count, 'candidate')} with {result.embedder}"
     if isinstance(result, Edits):
         return f"edited: {count_text(len(result.parts), 'new text')}{_fault_suffix(result)}"
-    if hasattr(result, "candidates"):
+    if isinstance(result, Proposal):
         ids = join_nonempty(candidate.id for candidate in result.candidates)
         return f"proposed {ids or 'nothing'}{_model_suffix(result)}{_fault_suffix(result)}"
-    if hasattr(result, "text"):
-        return f"wrote {count_text(len(result.text), 'character')}{_model_suffix(result)}{_fault_suffix(result)}"
+    if isinstance(result, Text):
+        length = count_text(len(result.text), "character")
+        return f"wrote {length}{_model_suffix(result)}{_fault_suffix(result)}"
     if entry.effect.startswith("session."):
         return describe_session(entry)
     return f"{entry.effect} done"
 
 
-def _model_suffix(result: Any) -> str:
+def _model_suffix(result: Proposal | Text) -> str:
     tokens = f", {result.usage.tokens:,} tokens" if result.usage.tokens else ""
     return f" by {result.model}{tokens}" if result.model else ""
 
 
-def _fault_suffix(result: Any) -> str:
+def _fault_suffix(result: Proposal | Text | Edits) -> str:
     return f" ({result.fault.replace('_', ' ')})" if result.fault else ""
 
 
@@ -109,12 +111,18 @@ def _describe_note(entry: Entry) -> str:
         return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
-    if said := noise_note(entry):
-        return said
+    if sentence := noise_note(entry):
+        return sentence
     fields = join_nonempty(f"{name} {_shorten_value(value)}" for name, value in body.items())
-    made = [_describe_candidate(candidate) for candidate in getattr(entry.result, "candidates", ())]
+    candidates = [
+        _describe_candidate(candidate) for candidate in getattr(entry.result, "candidates", ())
+    ]
     return join_nonempty(
-        ["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields],
+        [
+            "seeds" if kind == "seeds" else "new" if candidates else kind.replace("_", " "),
+            *candidates,
+            fields,
+        ],
         "  ",
     )
 
@@ -127,7 +135,7 @@ def noise_note(entry: Entry) -> str:
     return statements.noise_sentence(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
-def _describe_candidate(candidate: Any) -> str:
+def _describe_candidate(candidate: Candidate) -> str:
     """A candidate with its operator and note."""
     origin = candidate.origin
     return (
@@ -137,7 +145,7 @@ def _describe_candidate(candidate: Any) -> str:
     )
 
 
-def _shorten_value(value: Any) -> str:
+def _shorten_value(value: object) -> str:
     """A value in at most 80 characters; of a structure, its id or its size."""
     if isinstance(value, dict):
         text = (
@@ -163,7 +171,8 @@ def describe_session(entry: Entry) -> str:
     """A finished session effect as a sentence fragment."""
     data: JsonObject = getattr(entry.result, "data", {})
     what = entry.effect.partition(".")[2]
-    return f"agent {agent_tag(entry.body.get('agent'))} {_DONE.get(what, _describe_other)(data, entry)}"
+    action = _DONE.get(what, _describe_other)(data, entry)
+    return f"agent {agent_tag(entry.body.get('agent'))} {action}"
 
 
 def agent_note(entry: Entry) -> str:
@@ -172,7 +181,7 @@ def agent_note(entry: Entry) -> str:
     return teller(entry.body) if teller is not None and "agent" in entry.body else ""
 
 
-def agent_tag(agent: Any) -> str:
+def agent_tag(agent: object) -> str:
     """Tag of an agent: a00, a01, ... as in paths; `-` for rows of initial programs."""
     return f"a{agent:02d}" if isinstance(agent, int) and agent >= 0 else "-"
 
@@ -214,7 +223,7 @@ def _describe_tool(data: JsonObject, entry: Entry) -> str:
 
 
 def _describe_nudge(data: JsonObject, entry: Entry) -> str:
-    return "was nudged" + ("" if data.get("delivered", True) else ", and nobody heard it")
+    return "was nudged" + ("" if data.get("delivered", True) else ", which was not delivered")
 
 
 def _describe_end(data: JsonObject, entry: Entry) -> str:
@@ -243,7 +252,8 @@ def _describe_experiment(body: JsonObject) -> str:
         )
         outcome += f", {body['reason'].replace('_', ' ')}" if body.get("reason") else ""
     who = "seed" if body.get("agent") == -1 else f"agent {agent_tag(body.get('agent'))}"
-    return f"experiment {body.get('n')}, {who}: {join_nonempty([str(body.get('candidate', '')), outcome])}"
+    result = join_nonempty([str(body.get("candidate", "")), outcome])
+    return f"experiment {body.get('n')}, {who}: {result}"
 
 
 def _describe_agent(body: JsonObject) -> str:
@@ -274,14 +284,14 @@ def _describe_stand_in(body: JsonObject) -> str:
     return f"agent {agent_tag(body['agent'])}: {body.get('why', '')}"
 
 
-def _shorten_text(text: Any) -> str:
+def _shorten_text(text: object) -> str:
     """An agent's text on one line, shortened."""
     flat = " ".join(escape_controls(str(text)).split())
     return flat if len(flat) <= _WORD else flat[: _WORD - 3] + "..."
 
 
-def _list_paths(paths: Any) -> str:
-    shown = [_shorten_text(path) for path in list(paths)[:3]]
+def _list_paths(paths: Sequence[str]) -> str:
+    shown = [_shorten_text(path) for path in paths[:3]]
     return join_nonempty([*shown, f"and {len(paths) - 3} more" if len(paths) > 3 else ""])
 
 

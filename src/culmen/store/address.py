@@ -72,12 +72,12 @@ def parse_address(text: str, name: str = "") -> Address:
     Raises `UserError` for a text that is not a valid address.
     """
     if text.startswith("db:"):
-        given = os.environ.get(VARIABLE)
-        if not given:
+        url = os.environ.get(VARIABLE)
+        if not url:
             raise UserError(
                 f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}"
             )
-        return parse_address(given.partition("#")[0], text[3:] or name)
+        return parse_address(url.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:
@@ -90,7 +90,7 @@ def parse_address(text: str, name: str = "") -> Address:
     user, _, password = login.partition(":")
     if re.search(r":[^\]]*[^\]\d][^\]]*$", host):
         raise UserError(
-            f"'{host.rpartition(':')[2]}' is no port", where=_WHERE, fix=f"write {_EXAMPLE}"
+            f"'{host.rpartition(':')[2]}' is not a port", where=_WHERE, fix=f"write {_EXAMPLE}"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     password = unquote(password) or options.pop("password", "")
@@ -160,10 +160,10 @@ def local_folder(address: Address, base: Path | None = None) -> Path:
         )
         base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
     folder = base / address.name
-    found = read_pointer(folder)
-    if found == address:
+    pointer = read_pointer(folder)
+    if pointer == address:
         return folder
-    if found is not None or (folder / FILE).exists():
+    if pointer is not None or (folder / FILE).exists():
         raise UserError(
             f"there is another run in '{folder}'",
             where=str(address),

@@ -86,8 +86,10 @@ def archive_run(
     ):
         staged = Path(folder) / "run"
         _stage_journal(run, staged)
-        places = _other_files(run)
-        files = {name: _file_sha256(path) for name, path in {**places, FILE: staged / FILE}.items()}
+        other_files = _other_files(run)
+        files = {
+            name: _file_sha256(path) for name, path in {**other_files, FILE: staged / FILE}.items()
+        }
         manifest = Manifest(
             status.run,
             status.task,
@@ -98,8 +100,8 @@ def archive_run(
             transfer.table_sums(staged),
         )
         part = Path(folder) / "archive"
-        _write_archive(part, manifest, {**places, FILE: staged / FILE})
-        before = sum(path.stat().st_size for path in (*places.values(), staged / FILE))
+        _write_archive(part, manifest, {**other_files, FILE: staged / FILE})
+        before = sum(path.stat().st_size for path in (*other_files.values(), staged / FILE))
         _verify_archive(part)
         part.replace(target)
     if remove:
@@ -158,26 +160,26 @@ def _other_files(run: Path) -> dict[str, Path]:
 
     Links and sockets are left out.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder, below, names in os.walk(run):
         below.sort()
         for name in sorted(names):
             path = Path(folder) / name
             inside = path.relative_to(run)
             if inside.parts[0] not in _LEFT and path.is_file() and not path.is_symlink():
-                found[str(inside)] = path
-    return found
+                files[str(inside)] = path
+    return files
 
 
 def _write_archive(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
     with tarfile.open(part, "w:xz", preset=_PRESET) as tar:
         described = json.dumps(msgspec.to_builtins(manifest), indent=1).encode()
-        about = tarfile.TarInfo(_MANIFEST)
-        about.size = len(described)
+        header = tarfile.TarInfo(_MANIFEST)
+        header.size = len(described)
         with tempfile.TemporaryFile() as file:
             file.write(described)
             file.seek(0)
-            tar.addfile(about, file)
+            tar.addfile(header, file)
         for name, path in files.items():
             tar.add(path, f"run/{name}", recursive=False)
     with part.open("rb") as file:
@@ -217,7 +219,7 @@ def _open_archive(file: Path) -> tarfile.TarFile:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, EOFError) as error:
         raise UserError(
-            f"this is no archive of a run ({error})", where=str(file), fix="culmen archive RUN"
+            f"this is not an archive of a run ({error})", where=str(file), fix="culmen archive RUN"
         ) from None
 
 
@@ -230,7 +232,7 @@ def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
         manifest = None
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
         raise UserError(
-            "this is no archive that this culmen can read",
+            "this culmen cannot read this archive",
             where=str(file),
             fix="culmen archive RUN",
         )

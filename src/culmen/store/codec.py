@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
 # by type: making a decoder costs more than decoding a small document
-_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 _ESCAPED = b"~"
 _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
@@ -51,7 +51,7 @@ def unescape_text(text: str) -> str:
     return _CODE.sub(lambda found: chr(int(found[1], 16)), text) if "\x1b" in text else text
 
 
-def encode_value(value: Any) -> bytes:
+def encode_value(value: object) -> bytes:
     """Structs and plain data as JSON, escaped if JSON cannot represent them."""
     try:
         raw = _ENCODER.encode(value)
@@ -64,7 +64,11 @@ def encode_value(value: Any) -> bytes:
     return raw
 
 
-def decode_value(raw: bytes, kind: type[T] | Any = Any) -> T:
+@overload
+def decode_value(raw: bytes) -> object: ...
+@overload
+def decode_value(raw: bytes, kind: type[T]) -> T: ...
+def decode_value(raw: bytes, kind: type = object) -> object:
     """The inverse of `encode`; raises `msgspec.DecodeError` on damaged bytes."""
     if raw[:1] == _ESCAPED:
         return msgspec.convert(_unescape_value(msgspec.json.decode(raw[1:])), kind)
@@ -84,7 +88,7 @@ def bytes_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 
-def _has_odd_float(value: Any) -> bool:
+def _has_odd_float(value: object) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -92,7 +96,7 @@ def _has_odd_float(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_odd_float, value))
 
 
-def _escape_value(value: Any) -> Any:
+def _escape_value(value: object) -> object:
     if isinstance(value, str):
         return escape_text(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -102,7 +106,7 @@ def _escape_value(value: Any) -> Any:
     return [_escape_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _unescape_value(value: Any) -> Any:
+def _unescape_value(value: object) -> object:
     if isinstance(value, str):
         return float(value[2:-1]) if value.startswith("\x1b[") else unescape_text(value)
     if isinstance(value, dict):
@@ -146,10 +150,10 @@ class Blobs:
     def get(self, shas: Iterable[bytes]) -> dict[bytes, bytes]:
         """Bytes by SHA-256; raises `JournalDamaged` if one is missing or altered."""
         wanted = set(shas)
-        found = self._lookup(wanted)
-        for sha in wanted - found.keys():
-            found[sha] = self.read_file(sha)
-        return found
+        blobs = self._lookup(wanted)
+        for sha in wanted - blobs.keys():
+            blobs[sha] = self.read_file(sha)
+        return blobs
 
     def put_file(self, sha: bytes, data: bytes) -> None:
         """Write one large blob to its file; it is durable on return."""
@@ -285,14 +289,18 @@ def store_body(body: JsonObject, seq: int, batch: RowBatch) -> JsonObject:
 
     The candidates are added to `batch`.
     """
-    one, many = body.get("candidate"), body.get("candidates")
-    if isinstance(one, Candidate):
-        batch.add_candidate(one, seq)
-        body = body | {"candidate": one.id}
-    if isinstance(many, list | tuple) and many and isinstance(many[0], Candidate):
-        for candidate in many:
+    candidate_value, candidate_values = body.get("candidate"), body.get("candidates")
+    if isinstance(candidate_value, Candidate):
+        batch.add_candidate(candidate_value, seq)
+        body = body | {"candidate": candidate_value.id}
+    if (
+        isinstance(candidate_values, list | tuple)
+        and candidate_values
+        and isinstance(candidate_values[0], Candidate)
+    ):
+        for candidate in candidate_values:
             batch.add_candidate(candidate, seq)
-        body = body | {"candidates": [candidate.id for candidate in many]}
+        body = body | {"candidates": [candidate.id for candidate in candidate_values]}
     return body
 
 
@@ -358,7 +366,10 @@ _STORE: dict[type, Callable[[Any, int, RowBatch], StoredResult]] = {
     Custom: _store_custom,
 }
 
-_ROWS: dict[str, type] = {
+StoredRow = Observation | ProposalRow | Text | Vectors | EditsRow | Custom
+"""A result as decoded from its row; its blobs are still references."""
+
+_ROWS: dict[str, type[StoredRow]] = {
     "observation": Observation,
     "proposal": ProposalRow,
     "text": Text,
@@ -368,10 +379,10 @@ _ROWS: dict[str, type] = {
 }
 
 
-def parse_result(shape: str, raw: bytes) -> Any:
+def parse_result(shape: str, raw: bytes) -> StoredRow:
     """The stored form of a result; its blobs are still references."""
     row = decode_value(raw, _ROWS[shape])
-    return _with_trust(row, raw) if shape == "observation" and not row.trust else row
+    return _with_trust(row, raw) if isinstance(row, Observation) and not row.trust else row
 
 
 def _with_trust(row: Observation, raw: bytes) -> Observation:
@@ -384,7 +395,7 @@ def _with_trust(row: Observation, raw: bytes) -> Observation:
     return msgspec.structs.replace(row, trust="verified" if row.certified is None else "certified")
 
 
-def blobs_of(row: Any) -> Iterable[bytes]:
+def blobs_of(row: StoredRow) -> Iterable[bytes]:
     """The blobs that `restore_result` needs."""
     if isinstance(row, ProposalRow):
         return [bytes.fromhex(appearance.parts) for appearance in row.candidates]
@@ -397,19 +408,21 @@ def blobs_of(row: Any) -> Iterable[bytes]:
 
 
 def restore_result(
-    row: Any,
+    row: StoredRow,
     data: bytes | None,
     get: Callable[[bytes], bytes],
     parts: Callable[[bytes], dict[str, str]],
-) -> Any:
+) -> Result:
     """The result in full, except for references in `prompt` and `reply`."""
     if isinstance(row, ProposalRow):
-        found = tuple(
-            Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin)
-            for each in row.candidates
+        candidates = tuple(
+            Candidate.of(
+                parts(bytes.fromhex(appearance.parts)), appearance.parents, appearance.origin
+            )
+            for appearance in row.candidates
         )
-        told = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
-        return Proposal(found, *told)
+        rest = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
+        return Proposal(candidates, *rest)
     if isinstance(row, EditsRow):
         return Edits(
             tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts),

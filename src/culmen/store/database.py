@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -61,7 +61,7 @@ def _make_sqlite_engine(uri: str, write: bool) -> Engine:
     )
 
     @event.listens_for(engine, "connect")
-    def _configure(raw: Any, _record: Any) -> None:
+    def _configure(raw: sqlite3.Connection, _record: object) -> None:
         raw.isolation_level = None  # the driver must not begin transactions on its own
         if write:
             raw.execute("PRAGMA journal_mode=WAL")
@@ -86,7 +86,7 @@ def _sqlite_uri(path: Path, write: bool) -> str:
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
-def _add_sqrt(raw: Any) -> None:
+def _add_sqrt(raw: sqlite3.Connection) -> None:
     """Add a square root to a SQLite built without one; the built-in one is faster."""
     try:
         raw.execute("SELECT sqrt(1.0)")
@@ -193,14 +193,14 @@ def check_format(connection: Connection, run_dir: Path) -> None:
 
     from culmen.store import schema
 
-    found = connection.execute(select(schema.run.c.format)).scalar()
-    if found is None:
+    format = connection.execute(select(schema.run.c.format)).scalar()
+    if format is None:
         raise JournalDamaged(
             "the journal names no run", where=str(run_dir), fix="delete the folder, or restore it"
         )
-    if found > FORMAT:
+    if format > FORMAT:
         raise UserError(
-            f"this run was written by a newer culmen (format {found}; this one knows up to "
+            f"this run was written by a newer culmen (format {format}; this one knows up to "
             f"{FORMAT})",
             where=str(run_dir),
             fix="pip install --upgrade culmen",
@@ -280,10 +280,10 @@ def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
     code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
         return _damaged_error(error, run_dir)
-    found: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
-    if found is None and ("no such table" in str(error) or "Could not decode" in str(error)):
-        found = _damaged_error
-    return found and found(error, run_dir)
+    make_error: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
+    if make_error is None and ("no such table" in str(error) or "Could not decode" in str(error)):
+        make_error = _damaged_error
+    return make_error and make_error(error, run_dir)
 
 
 def _disk_full_error(run_dir: Path) -> Unavailable:
@@ -361,14 +361,14 @@ def alembic_configuration(connection: Connection) -> Config:
 _MOST = 4  # copies kept at once
 
 
-class _Copy(NamedTuple):
+class _UpgradedCopy(NamedTuple):
     state: tuple[object, ...]
     folder: tempfile.TemporaryDirectory[str]
     file: Path
 
 
 _lock = threading.Lock()  # Alembic knows one migration at a time
-_kept: OrderedDict[Path, _Copy] = OrderedDict()
+_kept: OrderedDict[Path, _UpgradedCopy] = OrderedDict()
 
 
 def upgraded_copy(source: Path, uri: str, name: str) -> Path:
@@ -387,7 +387,7 @@ def upgraded_copy(source: Path, uri: str, name: str) -> Path:
         return known.file
 
 
-def _make_copy(state: tuple[object, ...], uri: str, name: str) -> _Copy:
+def _make_copy(state: tuple[object, ...], uri: str, name: str) -> _UpgradedCopy:
     folder = tempfile.TemporaryDirectory(prefix="culmen-")
     file = Path(folder.name) / name
     with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(file)) as new:
@@ -395,7 +395,7 @@ def _make_copy(state: tuple[object, ...], uri: str, name: str) -> _Copy:
     engine: Engine = engine_for(file, write=True)
     with engine.connect() as connection, connection.begin():
         upgrade_tables(connection)
-    return _Copy(state, folder, file)
+    return _UpgradedCopy(state, folder, file)
 
 
 def _file_state(source: Path) -> tuple[object, ...]:
@@ -427,7 +427,7 @@ _APART = (
 )
 
 
-class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
+class _StoredOptions(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """The options with the values that a journal implies where it leaves them out."""
 
     model: str | dict[str, str] | None = None
@@ -435,7 +435,7 @@ class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     workers: int = 1
 
 
-class RunMeta(_Kept, frozen=True, omit_defaults=True):
+class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     """The settings of a run, sufficient to resume it: its options and the values derived.
 
     `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form;

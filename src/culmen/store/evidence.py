@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -134,10 +134,10 @@ class RunEvidence:
             sql.select(o.culprit, sql.func.count(), best).where(o.phase == "").group_by(o.culprit)
         )
         account.made = 0
-        for culprit, many, score in connection.execute(query).all():
-            account.made += many
+        for culprit, count, score in connection.execute(query).all():
+            account.made += count
             if culprit:  # none of a score
-                account.failed[culprit] = many
+                account.failed[culprit] = count
             if score is not None:
                 reward = objective.reward(score)
                 account.top = reward if account.top is None else max(account.top, reward)
@@ -226,9 +226,11 @@ class RunEvidence:
             e.kind == "note", e.topic == escape_text(ADMISSION), e.seq <= last
         )
         with translate_decode_errors(self._folder):
-            told = [decode_value(raw, JsonObject) for raw in connection.execute(query).scalars()]
-        for each in told:
-            for candidate in each.get("candidates", ()):
+            admissions = [
+                decode_value(raw, JsonObject) for raw in connection.execute(query).scalars()
+            ]
+        for admission in admissions:
+            for candidate in admission.get("candidates", ()):
                 self.evidence.bar_candidate(candidate)
 
 
@@ -241,12 +243,12 @@ def prior_in(meta: RunMeta) -> StepLaw | None:
     """The step law in the configuration of a run's strategy, from an earlier run."""
     from culmen.evidence.pedigree import StepLaw
 
-    given: Any = (meta.strategy.get("config") or {}).get("prior")
-    given = given.get("fields", given) if isinstance(given, dict) else None
-    if not given:
+    prior = (meta.strategy.get("config") or {}).get("prior")
+    fields = prior.get("fields", prior) if isinstance(prior, dict) else None
+    if not fields:
         return None
     names = ("noise", "step", "drift", "sign")
-    return StepLaw(*(given.get(name, 0) for name in names))
+    return StepLaw(*(fields.get(name, 0) for name in names))
 
 
 def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:
@@ -453,14 +455,16 @@ class FollowedLeader:
         return self._leader
 
     def _update_leader(self, seen: Observation) -> None:
-        made = self._evidence.account.made
+        evaluations = self._evidence.account.made
         reward = None if seen.score is None else self._objective.reward(seen.score)
         record = reward is not None and (
             self._leader is None or reward > self._objective.reward(self._leader[0])
         )
-        if made < self._next and not record:
+        if evaluations < self._next and not record:
             return
-        self._next = made + (1 if made < self._FIRST else max(1, made // self._PART))
+        self._next = evaluations + (
+            1 if evaluations < self._FIRST else max(1, evaluations // self._PART)
+        )
         leader = self._evidence.leader()
         score = None if leader is None else self._evidence.verdict.score_of(leader)
         if leader is not None and score is not None:

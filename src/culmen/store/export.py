@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -21,7 +21,14 @@ from culmen.store import sql, views
 from culmen.store.codec import decode_value, parse_result, text_bytes, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
-from culmen.store.reader import PAGE, Texts, read_rows, restore_results, translate_decode_errors
+from culmen.store.reader import (
+    PAGE,
+    EventRow,
+    Texts,
+    read_rows,
+    restore_results,
+    translate_decode_errors,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -87,18 +94,18 @@ def _write_csv(run: Path, file: IO[str]) -> int:
 
 def _write_candidates(run: Path, out: Path, count: int) -> int:
     rows = views.candidate_rows(run, "best", limit=count)
-    for place, row in enumerate(rows, 1):
+    for rank, row in enumerate(rows, 1):
         detail = views.candidate_detail(run, row.id, observations=0, children=0)
-        folder = out / f"{place:0{len(str(count))}d}-{row.id}"
+        folder = out / f"{rank:0{len(str(count))}d}-{row.id}"
         for name, text in detail.parts.items():
             path = folder / _safe_part_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_bytes(text))
-        about: JsonObject = {
+        facts: JsonObject = {
             **msgspec.to_builtins(row),
             "origin": msgspec.to_builtins(detail.candidate.origin),
         }
-        (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (folder / "about.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return len(rows)
 
 
@@ -137,11 +144,11 @@ class _Line(msgspec.Struct):
     time: float
     kind: str
     key: int
-    mark: Any
-    effect: Any
+    mark: str | msgspec.Raw
+    effect: str | msgspec.Raw
     body: msgspec.Raw
-    result: Any
-    elapsed: Any
+    result: Observation | msgspec.Raw
+    elapsed: float | msgspec.Raw
 
 
 def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
@@ -187,53 +194,57 @@ def _encode_page(lines: list[_Line]) -> bytes:
 
 
 def _encodable_results(
-    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts
-) -> list[Any]:
+    connection: Connection, run_dir: Path, rows: Sequence[EventRow], texts: Texts
+) -> list[Observation | msgspec.Raw]:
     """Results of the rows, ready for encoding.
 
     Most are observations without references, which need no further look-up.
     """
-    found, others = list[Any]([_NULL]) * len(rows), list[int]()
-    for place, row in enumerate(rows):
+    encodable: list[Observation | msgspec.Raw] = [_NULL] * len(rows)
+    others: list[int] = []
+    for index, row in enumerate(rows):
         shape = row[_SHAPE]
         if shape is None:
             continue
         raw = row[_RESULT]
-        if shape == "observation" and raw[:1] == b"{" and b"blob:" not in raw:
-            seen = parse_result(shape, raw)
-            found[place] = (
-                seen
-                if b'"usage"' not in raw and _encodes_alike(seen)
-                else encode_standard_json(seen)
+        if shape == "observation" and raw is not None and raw[:1] == b"{" and b"blob:" not in raw:
+            observation = parse_result(shape, raw)
+            free = b'"usage"' not in raw
+            encodable[index] = (
+                observation
+                if free and isinstance(observation, Observation) and _encodes_alike(observation)
+                else encode_standard_json(observation)
             )
         else:
-            others.append(place)
-    for place, result in zip(
-        others, restore_results(connection, run_dir, [rows[place] for place in others], texts, True)
+            others.append(index)
+    for index, result in zip(
+        others, restore_results(connection, run_dir, [rows[index] for index in others], texts, True)
     ):
-        found[place] = encode_standard_json(result)
-    return found
+        encodable[index] = encode_standard_json(result)
+    return encodable
 
 
-def _encodes_alike(seen: Observation) -> bool:
+def _encodes_alike(observation: Observation) -> bool:
     """True if both JSON encoders write the numbers of an observation without costs alike."""
-    for number in (seen.score, seen.seconds, seen.certified, *seen.metrics.values()):
+    numbers = (observation.score, observation.seconds, observation.certified)
+    for number in (*numbers, *observation.metrics.values()):
         if number and not _LEAST <= abs(number) < _GREATEST:
             return False
     return True
 
 
-def _export_line(row: Sequence[Any], came: Any) -> _Line:
+def _export_line(row: EventRow, result: Observation | msgspec.Raw) -> _Line:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = _EMPTY if body is None else encode_standard_json(decode_value(body, JsonObject))
+    raw_body = _EMPTY if body is None else encode_standard_json(decode_value(body, JsonObject))
+    written = elapsed
     if not _LEAST <= elapsed < _GREATEST:
-        elapsed = msgspec.Raw(repr(elapsed).encode())
+        written = msgspec.Raw(repr(elapsed).encode())
     return _Line(
-        seq, when, kind, key, unescape_text(mark), unescape_text(effect), told, came, elapsed
+        seq, when, kind, key, unescape_text(mark), unescape_text(effect), raw_body, result, written
     )
 
 
-def encode_standard_json(value: Any) -> msgspec.Raw:
+def encode_standard_json(value: object) -> msgspec.Raw:
     """A struct or plain data, encoded exactly like the standard `json` module.
 
     The bytes are those of `json.dumps(msgspec.to_builtins(value), separators=(",", ":"))`.

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -56,7 +56,9 @@ def leave_message(
         f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
     )
     if (address := read_pointer(run)) is not None:
-        _postgres_module().insert_message(address, message.id, encode_value(message))
+        from culmen.store import postgres
+
+        postgres.insert_message(address, message.id, encode_value(message))
         return message
     folder = run / FOLDER
     try:
@@ -79,35 +81,33 @@ def leave_message(
 def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := read_pointer(run)) is not None:
-        return [
-            decode_value(raw, InboxMessage) for raw in _postgres_module().message_bodies(address)
-        ]
+        from culmen.store import postgres
+
+        return [decode_value(raw, InboxMessage) for raw in postgres.message_bodies(address)]
     try:
         names = sorted(
             entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")
         )
     except FileNotFoundError:
         return []
-    found: list[InboxMessage] = []
+    messages: list[InboxMessage] = []
     for name in names:
         with contextlib.suppress(msgspec.MsgspecError, OSError):
-            found.append(msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage))
-    return found
+            messages.append(
+                msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage)
+            )
+    return messages
 
 
 def remove_message(run: Path, message: str) -> None:
     """Remove a message that was journaled."""
     if (address := read_pointer(run)) is not None:
-        _postgres_module().delete_message(address, message)
+        from culmen.store import postgres
+
+        postgres.delete_message(address, message)
         return
     with contextlib.suppress(FileNotFoundError):
         (run / FOLDER / f"{message}.json").unlink()
-
-
-def _postgres_module() -> Any:
-    from culmen.store import postgres
-
-    return postgres
 
 
 def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:
@@ -117,13 +117,13 @@ def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:
         raise UserError(f"the hint has {len(text):,} characters", fix=f"at most {HINT_CHARS:,}")
     if kind == "candidate" and not any(part.strip() for part in parts.values()):
         raise UserError("the candidate is empty", fix="give its text")
-    for name, told in {"the message": text, **(parts or {})}.items():
+    for name, content in {"the message": text, **(parts or {})}.items():
         try:
-            f"{name}{told}".encode()
+            f"{name}{content}".encode()
         except UnicodeEncodeError as error:
             what = (
                 f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' "
-                "is no character"
+                "is not a character"
             )
             raise UserError(
                 what, where="a lone surrogate", fix="send text that can be written as UTF-8"
@@ -155,7 +155,7 @@ def send_stop(run: Path, *, pause: bool = False) -> Sent:
     """
     if not _is_live(run):
         raise UserError(
-            f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
+            f"no process runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
         )
     return Sent(leave_message(run, "pause" if pause else "stop"), True)
 

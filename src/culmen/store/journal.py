@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -166,7 +166,7 @@ class SqlJournal:
         with open_snapshot(self.run_dir, tables=False) as connection:
             return Blobs(self.run_dir / "blobs", lookup_in(connection)).resolve_text(ref)
 
-    def set_meta(self, **changes: Any) -> RunMeta:
+    def set_meta(self, **changes: object) -> RunMeta:
         """Change fields of `meta`, durably; raises `TypeError` for an unknown field."""
         self.meta = msgspec.structs.replace(self.meta, **changes)
         self._required_writer.save_meta(self.meta)
@@ -217,16 +217,16 @@ class MemoryJournal:
         for entry in entries:
             check_entry(entry)
         first, now = len(self._events) + 1, self._clock()
-        events = [Event(first + place, now, entry) for place, entry in enumerate(entries)]
+        events = [Event(first + index, now, entry) for index, entry in enumerate(entries)]
         self._events += events
         return events
 
     def read(self, after: int = 0) -> Iterator[Event]:
         """Events with `seq` > `after`, in order, including those appended while reading."""
-        place = max(after, 0)
-        while place < len(self._events):
-            yield self._events[place]
-            place += 1
+        index = max(after, 0)
+        while index < len(self._events):
+            yield self._events[index]
+            index += 1
 
     def retrace(self) -> Iterator[Event]:
         """All events, complete, as from `read`."""

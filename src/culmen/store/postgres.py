@@ -44,7 +44,7 @@ from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailab
 from culmen.store.address import VARIABLE, Address, Owner
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Row
 
 
 _PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process is gone
@@ -263,7 +263,7 @@ def translate_driver_errors(address: Address) -> Iterator[None]:
 # Errors of PostgreSQL and its driver as culmen's: the problem, the database, and the remedy.
 
 _SAFE = "everything recorded so far is safe"
-_RESUME = "once it does, a run goes on by: culmen resume, with its folder or address"
+_RESUME = "once it does, continue a run with: culmen resume, with its folder or address"
 _UNREACHED = ("OperationalError", "ConnectionTimeout", "InterfaceError")
 _REFUSED = re.compile(
     r"authentication failed|pg_hba\.conf|role .* (does not exist|is not permitted)"
@@ -272,67 +272,71 @@ _REFUSED = re.compile(
 
 def culmen_error_for(error: object, address: Address) -> CulmenError | None:
     """The culmen error for an error of psycopg; None for a bug."""
-    state, said = cast("str | None", getattr(error, "sqlstate", None)), _error_line(str(error))
+    state, message = cast("str | None", getattr(error, "sqlstate", None)), _error_line(str(error))
     if state is None:
-        return _connection_error(error, said, address)
+        return _connection_error(error, message, address)
     where = str(address)
     if state.startswith(("08", "57P")):
         return Unavailable(
-            f"the connection to the database was lost ({said}); {_SAFE}", where=where, fix=_RESUME
+            f"the connection to the database was lost ({message}); {_SAFE}",
+            where=where,
+            fix=_RESUME,
         )
     if state.startswith("53"):
         fix = "make room there, or raise max_connections"
-        return Unavailable(f"the database has no room ({said}); {_SAFE}", where=where, fix=fix)
+        return Unavailable(f"the database has no room ({message}); {_SAFE}", where=where, fix=fix)
     if state == "42P01":
-        return JournalDamaged(
-            f"the tables of the run are not as they should be ({said})", where=where
-        )
+        return JournalDamaged(f"the tables of the run are damaged ({message})", where=where)
     if state == "42501":
         return UserError(
-            f"the database refuses: {said}", where=where, fix=_rights_fix(said, address)
+            f"the database refuses: {message}", where=where, fix=_rights_fix(message, address)
         )
     if state == "25006":
         return UserError(
-            f"the database takes no writes: {said}",
+            f"the database is read-only: {message}",
             where=where,
             fix="name the primary server in the URL",
         )
     if state.startswith("28") or state == "3D000":
         return UserError(
-            f"the database refuses: {said}",
+            f"the database refuses: {message}",
             where=where,
             fix="check user, password, name and rights",
         )
     return None
 
 
-def _connection_error(error: object, said: str, address: Address) -> CulmenError | None:
+def _connection_error(error: object, message: str, address: Address) -> CulmenError | None:
     """The culmen error for an error of the driver itself, mostly before it connected."""
     where, user = str(address), _user_name(address)
-    if "password authentication failed" in said:
+    if "password authentication failed" in message:
         fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(
-            f"the database refuses the password of {user} ({said})", where=where, fix=fix
+            f"the database refuses the password of {user} ({message})", where=where, fix=fix
         )
-    if "no password supplied" in said:
+    if "no password supplied" in message:
         fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
-        return UserError(f"the database wants a password of {user} ({said})", where=where, fix=fix)
-    if re.search("database .* does not exist", said):
+        return UserError(
+            f"the database requires a password for {user} ({message})", where=where, fix=fix
+        )
+    if re.search("database .* does not exist", message):
         fix = f"make it: createdb {_server_options(address)} {_database_name(address)}"
-        return UserError(f"the server has no such database ({said})", where=where, fix=fix)
-    if _REFUSED.search(said):
+        return UserError(f"the server has no such database ({message})", where=where, fix=fix)
+    if _REFUSED.search(message):
         fix = "name another user in the URL, or have the server let this one in (pg_hba.conf)"
-        return UserError(f"the database refuses {user} ({said})", where=where, fix=fix)
+        return UserError(f"the database refuses {user} ({message})", where=where, fix=fix)
     if (
-        "invalid connection option" in said
-        or "invalid port" in said
-        or "invalid integer value" in said
+        "invalid connection option" in message
+        or "invalid port" in message
+        or "invalid integer value" in message
     ):
         fix = "leave it out; after the ? are options of libpq, such as host, port, sslmode"
-        return UserError(f"the URL cannot be used ({said})", where=where, fix=fix)
+        return UserError(f"the URL cannot be used ({message})", where=where, fix=fix)
     if type(error).__name__ in _UNREACHED:
         fix = f"pg_isready {_server_options(address)} says whether it does; {_RESUME}"
-        return Unavailable(f"the database does not answer ({said}); {_SAFE}", where=where, fix=fix)
+        return Unavailable(
+            f"the database does not answer ({message}); {_SAFE}", where=where, fix=fix
+        )
     return None
 
 
@@ -342,9 +346,12 @@ def _error_line(text: str) -> str:
     return re.sub(r"^connection (failed|is bad): (?=connection to server)", "", line)
 
 
-def _rights_fix(said: str, address: Address) -> str:
-    if "for database" in said:
-        return f"as its owner: GRANT CREATE ON DATABASE {_database_name(address)} TO {_user_name(address)}"
+def _rights_fix(message: str, address: Address) -> str:
+    if "for database" in message:
+        return (
+            f"as its owner: GRANT CREATE ON DATABASE {_database_name(address)} "
+            f"TO {_user_name(address)}"
+        )
     return (
         "connect as the user who made these runs, or as that user: GRANT <that user> TO "
         f"{_user_name(address)}"
@@ -364,9 +371,9 @@ def _server_options(address: Address) -> str:
     """Command-line options that point the server's own programs to it."""
     parts = urlsplit(address.url)
     host = parts.hostname or next(iter(parse_qs(parts.query).get("host", [])), "")
-    told = [f"-h {host}" if host else "", f"-p {parts.port}" if parts.port else ""]
+    options = [f"-h {host}" if host else "", f"-p {parts.port}" if parts.port else ""]
     login = parts.netloc.rpartition("@")[0]
-    return " ".join(filter(None, [*told, f"-U {login}" if login else ""]))
+    return " ".join(filter(None, [*options, f"-U {login}" if login else ""]))
 
 
 # The runs of a database: one row each in the schema `culmen`, the tables of each in a schema of its
@@ -523,16 +530,16 @@ def _has_catalogue(connection: Connection) -> bool:
 
 
 def _check_catalogue_format(connection: Connection) -> None:
-    found = connection.execute(select(catalogue_table.c.format)).scalar()
-    if found is not None and found > FORMAT:
+    format = connection.execute(select(catalogue_table.c.format)).scalar()
+    if format is not None and format > FORMAT:
         raise UserError(
-            f"this database was written by a newer culmen (format {found}; this one knows up "
+            f"this database was written by a newer culmen (format {format}; this one knows up "
             f"to {FORMAT})",
             fix="pip install --upgrade culmen",
         )
 
 
-def _owner_in_row(row: Any) -> Owner | None:
+def _owner_in_row(row: Row[*tuple[object, ...]]) -> Owner | None:
     return (
         msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None
     )

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,11 +14,12 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation
-from culmen.core.event import Entry, Event
+from culmen.core.event import Entry, Event, Result
 from culmen.core.json import JsonObject
 from culmen.store import sql
 from culmen.store.codec import (
     Blobs,
+    StoredRow,
     blobs_of,
     bytes_text,
     decode_value,
@@ -31,7 +32,7 @@ from culmen.store.codec import (
 from culmen.store.database import open_snapshot
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 
 PAGE = 500
@@ -53,7 +54,22 @@ _COLUMNS = (
     "data",
 )
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
-_PLACES = {"sqlite": "?", "postgresql": "%s"}
+EventRow = tuple[
+    int,
+    float,
+    str,
+    str,
+    str | None,
+    int,
+    str,
+    float,
+    str | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+]
+"""A row of `event`, with the columns in the order of the table."""
+_PLACEHOLDERS = {"sqlite": "?", "postgresql": "%s"}
 _UNSEEN = {
     "body": "'started', 'note', 'done'",
     **dict.fromkeys(("shape", "result", "data"), "'note'"),
@@ -64,8 +80,9 @@ def _page_query(columns: Iterable[str]) -> dict[str, str]:
     """The query for a page of events, by dialect."""
     listed = ", ".join(columns)
     return {
-        dialect: f"SELECT {listed} FROM event WHERE seq > {place} ORDER BY seq LIMIT {place}"
-        for dialect, place in _PLACES.items()
+        dialect: f"SELECT {listed} FROM event WHERE seq > {placeholder} "
+        f"ORDER BY seq LIMIT {placeholder}"
+        for dialect, placeholder in _PLACEHOLDERS.items()
     }
 
 
@@ -84,16 +101,17 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
     """A function that fetches blobs of the table through this connection."""
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
-        wanted, place = list(shas), _PLACES[connection.dialect.name]
+        blobs: dict[bytes, bytes] = {}
+        wanted, placeholder = list(shas), _PLACEHOLDERS[connection.dialect.name]
         cursor = connection.connection.cursor()
         for start in range(0, len(wanted), PAGE):
-            some = wanted[start : start + PAGE]
+            page = wanted[start : start + PAGE]
             cursor.execute(
-                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([place] * len(some))})", some
+                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([placeholder] * len(page))})",
+                page,
             )
-            found.update(cursor.fetchall())
-        return found
+            blobs.update(cursor.fetchall())
+        return blobs
 
     return lookup
 
@@ -169,22 +187,22 @@ def read_page(
 
 def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
-) -> Sequence[Sequence[Any]]:
+) -> Sequence[EventRow]:
     """The raw rows of `event`; raises `JournalDamaged` at a gap."""
     # the driver's own: Core's rows cost more than the reading
     cursor = connection.connection.cursor()
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
-    for place, row in enumerate(rows, after + 1):
-        if row[0] != place:
-            raise gap_error(place, run_dir)
+    for expected_seq, row in enumerate(rows, after + 1):
+        if row[0] != expected_seq:
+            raise gap_error(expected_seq, run_dir)
     return rows
 
 
 def assemble_events(
     connection: Connection,
     run_dir: Path,
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[EventRow],
     texts: Texts,
     *,
     whole: bool = False,
@@ -200,17 +218,17 @@ def assemble_events(
 def restore_results(
     connection: Connection,
     run_dir: Path,
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[EventRow],
     texts: Texts,
     whole: bool = False,
-) -> list[Any]:
+) -> list[Result | None]:
     """Results in rows of `event`, None for a row without one.
 
     The blobs of all rows are fetched at once. With `whole`, prompts and replies are texts, not
     references. To be called inside `sense`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-    parsed = [None if row[_SHAPE] is None else _parse_row(row, blobs) for row in rows]
+    parsed = [_parse_row(row, blobs) for row in rows]
     wanted = {
         sha
         for each in parsed
@@ -227,11 +245,11 @@ def restore_results(
     def parts(sha: bytes) -> dict[str, str]:
         return texts.get(sha, raw)
 
-    made = [
+    results = [
         None if each is None else restore_result(each, row[_DATA], raw, parts)
         for row, each in zip(rows, parsed)
     ]
-    return _resolve_texts(made, blobs) if whole else made
+    return _resolve_texts(results, blobs) if whole else results
 
 
 @contextmanager
@@ -252,41 +270,48 @@ def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _resolve_texts(results: list[Any], blobs: Blobs) -> list[Any]:
+def _resolve_texts(results: list[Result | None], blobs: Blobs) -> list[Result | None]:
     """The results with the texts of prompts and replies, which are fetched at once."""
-    told = [each for each in results if isinstance(each, Proposal | Text)]
-    wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
+    answers = [each for each in results if isinstance(each, Proposal | Text)]
+    wanted = {text for each in answers for text in (each.prompt, each.reply) if is_reference(text)}
     if not wanted:
         return results
     raw = blobs.get(bytes.fromhex(text[5:]) for text in wanted)
     texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
 
-    def made(each: Any) -> Any:
-        if not isinstance(each, Proposal | Text) or not (
-            each.prompt in texts or each.reply in texts
+    def with_texts(result: Result | None) -> Result | None:
+        if not isinstance(result, Proposal | Text) or not (
+            result.prompt in texts or result.reply in texts
         ):
-            return each
-        prompt, reply = texts.get(each.prompt, each.prompt), texts.get(each.reply, each.reply)
-        return msgspec.structs.replace(each, prompt=prompt, reply=reply)
+            return result
+        prompt, reply = (
+            texts.get(result.prompt, result.prompt),
+            texts.get(result.reply, result.reply),
+        )
+        return msgspec.structs.replace(result, prompt=prompt, reply=reply)
 
-    return [made(each) for each in results]
+    return [with_texts(each) for each in results]
 
 
-def _parse_row(row: Sequence[Any], blobs: Blobs) -> Any:
-    raw: bytes = row[_RESULT]
+def _parse_row(row: EventRow, blobs: Blobs) -> StoredRow | None:
+    shape, raw = row[_SHAPE], row[_RESULT]
+    if shape is None:
+        return None
+    if raw is None:
+        raise ValueError(f"event {row[0]} has no result")
     if raw[:5] == b"blob:":
         sha = bytes.fromhex(raw[5:].decode())
         raw = blobs.get([sha])[sha]
-    return parse_result(row[_SHAPE], raw)
+    return parse_result(shape, raw)
 
 
-def _build_event(row: Sequence[Any], result: Any) -> Event:
+def _build_event(row: EventRow, result: Result | None) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = {} if body is None else decode_value(body, JsonObject)
+    plain_body = {} if body is None else decode_value(body, JsonObject)
     return Event(
         seq,
         when,
-        Entry(kind, key, unescape_text(mark), unescape_text(effect), told, result, elapsed),
+        Entry(kind, key, unescape_text(mark), unescape_text(effect), plain_body, result, elapsed),
     )
 
 
@@ -337,12 +362,16 @@ class JournalObservations:
             if not rows:
                 raise KeyError(f"{candidate} {mark}")
             with translate_decode_errors(self._run_dir):
-                found: Observation = restore_results(connection, self._run_dir, rows, Texts())[0]
-        self._recent[mark] = found
-        return found
+                (result,) = restore_results(connection, self._run_dir, rows, Texts())
+        if not isinstance(result, Observation):
+            raise JournalDamaged(
+                f"event {rows[0][0]} is not an observation", where=str(self._run_dir)
+            )
+        self._recent[mark] = result
+        return result
 
 
-def candidate_of(connection: Connection, run_dir: Path, row: Any) -> Candidate:
+def candidate_of(connection: Connection, run_dir: Path, row: Row[*tuple[object, ...]]) -> Candidate:
     """The candidate in a row of its table."""
     parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
     parents = tuple(unescape_text(row.parents).split())

@@ -7,7 +7,7 @@ not read events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -31,6 +31,7 @@ from culmen.store.codec import decode_value
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.sql.compiler import SQLCompiler
 
 
 REVISION = "0006"
@@ -214,13 +215,12 @@ class holds(GenericFunction[bool]):
 def register_island(connection: Connection) -> Connection:
     """The same connection; on SQLite, with the function `island` registered."""
     if connection.dialect.name == "sqlite":
-        raw: Any = connection.connection.dbapi_connection
-        raw.create_function("island", 1, _island_in_origin, deterministic=True)
+        connection.connection.create_function("island", 1, _island_in_origin, deterministic=True)
     return connection
 
 
 @compiles(island, "postgresql")
-def _island_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+def _island_in_postgresql(element: island, compiler: SQLCompiler, **options: object) -> str:
     """The island by a pattern: PostgreSQL's JSON refuses texts with NUL.
 
     Quotes inside a text of the origin are escaped, so the pattern cannot match there.
@@ -232,13 +232,13 @@ def _island_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
 
 
 @compiles(holds)
-def _holds_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+def _holds_in_sqlite(element: holds, compiler: SQLCompiler, **options: object) -> str:
     column, wanted = (compiler.process(each, **options) for each in element.clauses)
     return f"(instr({column}, {wanted}) > 0)"
 
 
 @compiles(holds, "postgresql")
-def _holds_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+def _holds_in_postgresql(element: holds, compiler: SQLCompiler, **options: object) -> str:
     column, wanted = (compiler.process(each, **options) for each in element.clauses)
     return f"(position({wanted} in {column}) > 0)"
 

@@ -47,13 +47,13 @@ def fresh_scores(run: Path) -> list[FreshScore]:
         lines = (run / FILE).read_bytes().splitlines()
     except OSError:
         return []
-    found: list[FreshScore] = []
+    scores: list[FreshScore] = []
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=FreshScore))
+            scores.append(msgspec.json.decode(line, type=FreshScore))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # the machine stopped in the middle of a line
-    return found
+    return scores
 
 
 def fresh_score_bytes(run: Path) -> int:

@@ -62,18 +62,18 @@ def replace_labels(run: Path, tags: list[str], remark: str) -> Labels:
     )
     if wrong is not None:
         raise UserError(
-            f"'{wrong[:_TAG]}' is no tag",
+            f"'{wrong[:_TAG]}' is not a tag",
             fix=f"a tag is a line of at most {_TAG} characters without commas",
         )
     if len(kept) > _TAGS or len(remark) > _REMARK:
         raise UserError(
             "that is too much", fix=f"at most {_TAGS} tags, and {_REMARK:,} characters of a remark"
         )
-    found = Labels(kept, remark.strip(), time.time())
+    labels = Labels(kept, remark.strip(), time.time())
     try:
         with (run / LABELS).open("ab") as file:
             torn = file.tell() and not _ends_with_newline(run)
-            file.write(b"\n" * bool(torn) + msgspec.json.encode(found) + b"\n")
+            file.write(b"\n" * bool(torn) + msgspec.json.encode(labels) + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except UnicodeEncodeError:
@@ -84,7 +84,7 @@ def replace_labels(run: Path, tags: list[str], remark: str) -> Labels:
             where=str(run / LABELS),
             fix="check who owns the folder",
         ) from None
-    return found
+    return labels
 
 
 def _ends_with_newline(run: Path) -> bool:
@@ -111,7 +111,7 @@ class Question(msgspec.Struct, frozen=True):
 
 def waiting_questions(run: Path) -> list[Question]:
     """The waiting prompts, oldest first, without those that are open in an editor."""
-    found: list[Question] = []
+    questions: list[Question] = []
     for prompt in sorted((run / QUESTIONS).glob("[0-9]*.prompt.md")):
         number = prompt.name.partition(".")[0]
         if any((prompt.with_name(f"{number}.reply.{kind}")).exists() for kind in ("md", "draft")):
@@ -123,8 +123,8 @@ def waiting_questions(run: Path) -> list[Question]:
             )
         except FileNotFoundError:  # answered just now
             continue
-        found.append(Question(number, text, asked))
-    return found
+        questions.append(Question(number, text, asked))
+    return questions
 
 
 def answer_question(run: Path, number: str, text: str) -> None:

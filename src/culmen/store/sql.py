@@ -6,7 +6,7 @@ few tenths of a second, which a program that reads no run should not pay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sqlalchemy import (
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     import sqlalchemy
 
     from culmen.store import schema
 
-    found = globals()[name] = getattr(schema if hasattr(schema, name) else sqlalchemy, name)
-    return found
+    value = globals()[name] = getattr(schema if hasattr(schema, name) else sqlalchemy, name)
+    return value

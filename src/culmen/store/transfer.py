@@ -12,10 +12,10 @@ import hashlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,6 +47,8 @@ from culmen.store.reader import PAGE, lookup_in, read_page
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
+    from culmen.store.lease import WriteLease
+
 
 _PAGE = 1000
 
@@ -69,7 +71,7 @@ class Copied(msgspec.Struct, frozen=True):
     tables: dict[str, Sum]
 
 
-def runs_to_copy(text: str, find: Any) -> list[Path]:
+def runs_to_copy(text: str, find: Callable[[str], Path]) -> list[Path]:
     """The run that a user names, or all runs of a folder or a database.
 
     `find` returns the folder of a run by its name.
@@ -115,32 +117,32 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
         )
     with open_snapshot(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
-        whole = Blobs(source / "blobs", lookup_in(connection))
+        blobs = Blobs(source / "blobs", lookup_in(connection))
         lease = _take_target_lease(to, meta)
         try:
             with translate_errors(folder or source), lease.connection.begin():
-                taken = {
+                copied = {
                     table.name: _copy_table(table, connection, lease.connection)
                     for table in _copied_tables()
                 }
-                taken["blob"] = _add_sums(
-                    taken["blob"], _copy_files(whole, source / "blobs", lease.connection)
+                copied["blob"] = _add_sums(
+                    copied["blob"], _copy_files(blobs, source / "blobs", lease.connection)
                 )
             with translate_errors(folder or source), lease.connection.begin():
-                found = {
+                stored = {
                     table.name: _sum_rows(_table_rows(lease.connection, table))
                     for table in _copied_tables()
                 }
         finally:
             lease.close()
-    if taken != found:
-        wrong = ", ".join(name for name in taken if taken[name] != found[name])
+    if copied != stored:
+        wrong = ", ".join(name for name in copied if copied[name] != stored[name])
         raise JournalDamaged(
             f"the copy differs from its source in: {wrong}",
             where=str(to),
             fix="delete it, try again",
         )
-    return Copied(str(read_pointer(source) or source), str(to), found)
+    return Copied(str(read_pointer(source) or source), str(to), stored)
 
 
 def table_sums(run_dir: Path) -> dict[str, Sum]:
@@ -149,7 +151,7 @@ def table_sums(run_dir: Path) -> dict[str, Sum]:
         return {table.name: _sum_rows(_table_rows(connection, table)) for table in _copied_tables()}
 
 
-def _take_target_lease(to: Path | Address, meta: Any) -> Any:
+def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
     from culmen.store.lease import FolderLease
     from culmen.store.writer import make_tables
 
@@ -186,14 +188,14 @@ def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
     return _insert_rows(schema.blob, ((sha, blobs.read_file(sha)) for sha in names), into)
 
 
-def _insert_rows(table: Table, rows: Iterable[tuple[Any, ...]], into: Connection) -> Sum:
+def _insert_rows(table: Table, rows: Iterable[tuple[object, ...]], into: Connection) -> Sum:
     from culmen.store.writer import compile_insert
 
     statement, cursor = (
         compile_insert(sql.insert(table), table, into.dialect),
         into.connection.cursor(),
     )
-    count, total, page = 0, 0, list[tuple[Any, ...]]()
+    count, total, page = 0, 0, list[tuple[object, ...]]()
     for row in rows:
         count, total = count + 1, total + _row_hash(row)
         page.append(row)
@@ -205,20 +207,20 @@ def _insert_rows(table: Table, rows: Iterable[tuple[Any, ...]], into: Connection
     return _make_sum(count, total)
 
 
-def _table_rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
+def _table_rows(connection: Connection, table: Table) -> Iterator[tuple[object, ...]]:
     streamed = connection.execution_options(stream_results=True, yield_per=_PAGE)
     for row in streamed.execute(sql.select(table)):
         yield tuple(row)
 
 
-def _sum_rows(rows: Iterable[tuple[Any, ...]]) -> Sum:
+def _sum_rows(rows: Iterable[tuple[object, ...]]) -> Sum:
     count = total = 0
     for row in rows:
         count, total = count + 1, total + _row_hash(row)
     return _make_sum(count, total)
 
 
-def _row_hash(row: tuple[Any, ...]) -> int:
+def _row_hash(row: tuple[object, ...]) -> int:
     return int.from_bytes(hashlib.sha256(msgspec.msgpack.encode(row)).digest())
 
 
@@ -226,8 +228,8 @@ def _make_sum(count: int, total: int) -> Sum:
     return Sum(count, f"{total % (1 << 256):064x}")
 
 
-def _add_sums(one: Sum, two: Sum) -> Sum:
-    return _make_sum(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
+def _add_sums(first: Sum, second: Sum) -> Sum:
+    return _make_sum(first.rows + second.rows, int(first.digest, 16) + int(second.digest, 16))
 
 
 # Recovery from a damaged journal: count its readable events, and copy them into a new run.
@@ -301,8 +303,8 @@ def recoverable_damage(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
         with _open_salvaged(run_dir) as connection:
             _read_settings(connection, run_dir)
             count = sum(len(events) for events in _readable_prefix(connection, run_dir))
-    except JournalDamaged as hopeless:
-        return hopeless
+    except JournalDamaged as unrecoverable:
+        return unrecoverable
     except CulmenError:  # no room for a copy: report the damage
         return error
     what = f"{error.what}; its first {count} events can be saved"
@@ -359,12 +361,15 @@ def _padded_copy(run_dir: Path, copy: Path) -> Path:
 def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> None:
     names = ", ".join(column.name for column in table.columns)
     marks = ", ".join("?" * len(table.columns))
-    cursor = target.connection.cursor()
-    rows: Any = _readable_rows(source, names, table.name)  # streamed: the driver takes any iterator
-    cursor.executemany(f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})", rows)
+    target.connection.executemany(  # of sqlite3: it takes an iterator, so the rows are streamed
+        f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})",
+        _readable_rows(source, names, table.name),
+    )
 
 
-def _readable_rows(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
+def _readable_rows(
+    source: sqlite3.Connection, names: str, table: str
+) -> Iterator[tuple[object, ...]]:
     """All readable rows, in the order they were written.
 
     After an unreadable row, the next rows are read one by one.

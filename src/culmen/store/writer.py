@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy import Table, case, func, insert, literal_column, select, update
@@ -16,10 +16,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import OVER_LIMIT, Proposal, Text
+from culmen.core.candidate import Candidate
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
 from culmen.core.event import Edits, Entry, Event
-from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import schema
 from culmen.store.codec import (
@@ -41,10 +41,11 @@ from culmen.store.database import (
     translate_errors,
 )
 from culmen.store.lease import WriteLease, current_owner, take_lease
-from culmen.store.reader import gap_error, lookup_in, read_page
+from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Dialect
+    from sqlalchemy import Connection, Dialect, Insert
+    from sqlalchemy.engine.interfaces import DBAPICursor
 
 
 Standing = Callable[[], tuple[str, float, int] | None]
@@ -96,7 +97,7 @@ class JournalWriter:
             check_entry(entry)
         times = times or [time.time()] * len(entries)
         batch, totals = RowBatch(), Totals()
-        rows: list[tuple[Any, ...]] = []
+        rows: list[EventRow] = []
         events: list[Event] = []
         for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
             row, event = _event_row(entry, seq, when, batch)
@@ -168,7 +169,7 @@ class JournalWriter:
                 cursor.execute("ROLLBACK")
             raise
 
-    def _stored_events(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
+    def _stored_events(self, rows: Sequence[EventRow]) -> list[Event]:
         """The stored events of an append whose commit was not acknowledged.
 
         [] if the commit never reached the database.
@@ -176,10 +177,10 @@ class JournalWriter:
         with self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
-        found = [
+        stored_keys = [
             (event.entry.kind, event.entry.key, escape_text(event.entry.mark)) for event in stored
         ]
-        if stored and found != [(row[2], row[5], row[6]) for row in rows]:
+        if stored and stored_keys != [(row[2], row[5], row[6]) for row in rows]:
             raise gap_error(self._last + 1, self._run_dir)
         return stored
 
@@ -223,7 +224,11 @@ class JournalWriter:
         return small
 
     def _insert_all(
-        self, rows: list[tuple[Any, ...]], small: list[Any], batch: RowBatch, totals: Totals
+        self,
+        rows: list[EventRow],
+        small: list[tuple[bytes, bytes]],
+        batch: RowBatch,
+        totals: Totals,
     ) -> None:
         cursor, insert = self._connection.connection.cursor(), self._insert
         self._check_epoch(cursor)
@@ -245,14 +250,14 @@ class JournalWriter:
             [(*key, value) for key, value in totals.counters.items() if value],
         )
 
-    def _check_epoch(self, cursor: Any) -> None:
+    def _check_epoch(self, cursor: DBAPICursor) -> None:
         cursor.execute(self._fence)
         if cursor.fetchone() != (self._epoch,):
             raise RunLocked(
                 "another process took this run over: "
                 f"{current_owner(self._run_dir) or 'it is gone by now'}",
                 where=str(self._run_dir),
-                fix="stop this process; the other one goes on",
+                fix="stop this process; the other one continues",
             )
 
     def _last_mark(self) -> int:
@@ -288,9 +293,7 @@ def make_tables(connection: Connection, meta: RunMeta) -> None:
     )
 
 
-def _event_row(
-    entry: Entry, seq: int, now: float, batch: RowBatch
-) -> tuple[tuple[Any, ...], Event]:
+def _event_row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[EventRow, Event]:
     shape = raw = data = None
     result, body = entry.result, entry.body
     if body:
@@ -322,7 +325,7 @@ def _entry_topic(entry: Entry) -> str | None:
     return escape_text(str(entry.body.get(entry.kind, "")))
 
 
-def _candidate_row(candidate: Any, sha: bytes, seq: int) -> tuple[Any, ...]:
+def _candidate_row(candidate: Candidate, sha: bytes, seq: int) -> tuple[object, ...]:
     return (
         escape_text(candidate.id),
         candidate.digest,
@@ -421,16 +424,16 @@ class ScoreTally:
         """Mark the candidate as grave: its agent admitted to gaming the evaluator."""
         self.grave = seq if self.grave is None else self.grave
 
-    def table_row(self, candidate: str) -> tuple[Any, ...]:
+    def table_row(self, candidate: str) -> tuple[object, ...]:
         """The tally as a row, in the order of the table's columns."""
-        each = [self.failures[name] for name in FAILURES]
+        failures = [self.failures[name] for name in FAILURES]
         scores = (
             candidate,
             self.count,
             self.mean,
             self.spread,
-            sum(each),
-            *each,
+            sum(failures),
+            *failures,
             self.failures["lost"],
             self.first,
         )
@@ -451,10 +454,10 @@ class ScoreTally:
 class Totals:
     """Additions of one append to the tables of sums."""
 
-    observations: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    observations: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
-    spent: dict[tuple[str, str, str], list[Any]] = field(
-        default_factory=dict[tuple[str, str, str], list[Any]]
+    spent: dict[tuple[str, str, str], list[float]] = field(
+        default_factory=dict[tuple[str, str, str], list[float]]
     )
     counters: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
@@ -471,7 +474,7 @@ class Totals:
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):
             self._add_usage(("torn", "", ""), msgspec.convert(usage, Usage))
 
-    def spend_rows(self) -> list[tuple[Any, ...]]:
+    def spend_rows(self) -> list[tuple[object, ...]]:
         """Rows of the table `spend`, in the order of its columns."""
         return [(*key, *values) for key, values in self.spent.items()]
 
@@ -527,13 +530,13 @@ class Totals:
             getattr(result, "usage", _FREE),
         )
         if isinstance(result, Observation) and result.asked:
-            for each in result.asked:
+            for call in result.asked:
                 self._add_usage(
-                    (ASK, escape_text(each.role), escape_text(each.model)),
-                    each.usage,
-                    effects=each.asked,
+                    (ASK, escape_text(call.role), escape_text(call.model)),
+                    call.usage,
+                    effects=call.asked,
                 )
-            usage = usage - total_usage(each.usage for each in result.asked)
+            usage = usage - total_usage(call.usage for call in result.asked)
         self._add_usage(key, usage, int(isinstance(result, Observation)))
 
     def _add_usage(
@@ -545,8 +548,8 @@ class Totals:
         sums[0] += effects
         sums[1] += evaluations
         *known, tokens, dollars = msgspec.structs.astuple(usage)
-        for place, value in enumerate(known, 1):
-            sums[place] += value
+        for index, value in enumerate(known, 1):
+            sums[index] += value
         if tokens or dollars:
             self._add_usage(UNCERTAIN, Usage(input_tokens=tokens, dollars=dollars))
 
@@ -558,7 +561,13 @@ UNCERTAIN = ("uncertain", "", "")  # row for the possible cost of calls that did
 
 # Frequent inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
 
-_UPSERT: JsonObject = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+UpsertInsert = sqlite.Insert | postgresql.Insert
+"""An insert of a dialect that has ON CONFLICT."""
+
+_UPSERT: dict[str, Callable[[Table], UpsertInsert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
 
 
 class Inserts:
@@ -566,50 +575,52 @@ class Inserts:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        fresh = _UPSERT[dialect.name]
+        insert_into = _UPSERT[dialect.name]
         self.event = self._compile_insert(insert(schema.event), schema.event)
         self.observation = self._compile_insert(insert(schema.observation), schema.observation)
         self.progress = self._compile_insert(insert(schema.progress), schema.progress)
-        self.blob = self._compile_insert(fresh(schema.blob).on_conflict_do_nothing(), schema.blob)
-        self.candidate = self._compile_insert(
-            fresh(schema.candidate).on_conflict_do_nothing(), schema.candidate
+        self.blob = self._compile_insert(
+            insert_into(schema.blob).on_conflict_do_nothing(), schema.blob
         )
-        self.tally = self._compile_insert(_merge_tally(fresh(schema.tally)), schema.tally)
+        self.candidate = self._compile_insert(
+            insert_into(schema.candidate).on_conflict_do_nothing(), schema.candidate
+        )
+        self.tally = self._compile_insert(_merge_tally(insert_into(schema.tally)), schema.tally)
         self.spend = self._compile_insert(
-            _upsert_sums(fresh(schema.spend), schema.spend), schema.spend
+            _upsert_sums(insert_into(schema.spend), schema.spend), schema.spend
         )
         self.counter = self._compile_insert(
-            _upsert_sums(fresh(schema.counter), schema.counter), schema.counter
+            _upsert_sums(insert_into(schema.counter), schema.counter), schema.counter
         )
 
-    def _compile_insert(self, statement: Any, table: Table) -> str:
+    def _compile_insert(self, statement: Insert, table: Table) -> str:
         return compile_insert(statement, table, self._dialect)
 
 
-def compile_insert(statement: Any, table: Table, dialect: Dialect) -> str:
+def compile_insert(statement: Insert, table: Table, dialect: Dialect) -> str:
     """The text of an insert with positional parameters in the order of the table's columns."""
-    by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
+    positional = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
     names = [column.name for column in table.columns]
-    made = statement.compile(dialect=by_place, column_keys=names)
-    if list(made.positiontup or ()) != names:
-        raise RuntimeError(f"unexpected parameter order for {table.name}: {made.positiontup}")
-    return str(made)
+    compiled = statement.compile(dialect=positional, column_keys=names)
+    if list(compiled.positiontup or ()) != names:
+        raise RuntimeError(f"unexpected parameter order for {table.name}: {compiled.positiontup}")
+    return str(compiled)
 
 
-def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+def run_many(cursor: DBAPICursor, sql: str, rows: Iterable[Sequence[object]]) -> None:
     """Insert the rows, if there are any."""
     rows = rows if isinstance(rows, list) else list(rows)
     if rows:
         cursor.executemany(sql, rows)
 
 
-def _upsert_sums(statement: Any, table: Table) -> Any:
+def _upsert_sums(statement: UpsertInsert, table: Table) -> UpsertInsert:
     keys = list(table.primary_key.columns)
     sums = {c.name: c + statement.excluded[c.name] for c in table.columns if not c.primary_key}
     return statement.on_conflict_do_update(index_elements=keys, set_=sums)
 
 
-def _merge_tally(statement: Any) -> Any:
+def _merge_tally(statement: UpsertInsert) -> UpsertInsert:
     """An insert that merges the tally into an existing row.
 
     Mean and sum of squared deviations follow the pairwise update of Chan, Golub and LeVeque.

@@ -44,7 +44,7 @@ def done(what: str, data: dict[str, Any], usage: Usage | None = None, **body: An
         (done("answer", {}, closing="threshold"), "was answered; no more experiments: threshold"),
         (done("tool", {"code": 2}, tool="command"), "used command: exit code 2"),
         (done("tool", {"fault": "missing"}, tool="read"), "used read: missing"),
-        (done("nudge", {"delivered": False}), "was nudged, and nobody heard it"),
+        (done("nudge", {"delivered": False}), "was nudged, which was not delivered"),
         (done("end", {}, reason="idle"), "was ended: idle"),
         (done("commit", {"changed": ["a"], "dropped": list("bcdef")}), "committed 1 file, dropped b, c, d, and 2 more"),
         (done("commit", {"conflicts": ["x"]}), "committed 0 files, kept both of x"),

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from culmen.store.reader import PAGE, Texts, assemble_events, candidate_of, look
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy import Row as SqlRow
 
     from culmen.evidence.front import Floats
@@ -142,7 +142,7 @@ def candidate_rows(
 
 def best_page(
     connection: Connection,
-    query: Select[*tuple[Any, ...]],
+    query: Select[str],
     scores: Scores,
     filtered: bool,
     offset: int,
@@ -158,8 +158,8 @@ def best_page(
     c, t = sql.candidate.c, sql.tally.c
     unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
     names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
-    places = {escape_text(name): place for place, name in enumerate(scores.ranked_ids)}
-    return sorted(names, key=lambda name: places.get(name, len(places)))[offset:end]
+    ranks = {escape_text(name): rank for rank, name in enumerate(scores.ranked_ids)}
+    return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -182,30 +182,32 @@ def candidate_detail(
     folder = Path(run)
     with open_snapshot(folder) as connection:
         name = resolve_id(connection, folder, id_prefix)
-        found = connection.execute(
+        stored = connection.execute(
             sql.select(sql.candidate).where(sql.candidate.c.id == name)
         ).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
-        whole = candidate_of(connection, folder, found)
+        candidate = candidate_of(connection, folder, stored)
         found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
         row = row_of(found_row, Scores(connection, folder))
-        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
-        source = (
+        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == stored.seq)).all()
+        proposal = (
             assemble_events(connection, folder, first, Texts())[0].entry.result if first else None
         )
-        source = source if isinstance(source, Proposal) else Proposal()
-        told = (
-            blobs.resolve_text(source.prompt),
-            blobs.resolve_text(source.reply),
-            source.hypothesis,
-            source.usage,
+        proposal = proposal if isinstance(proposal, Proposal) else Proposal()
+        proposal_fields = (
+            blobs.resolve_text(proposal.prompt),
+            blobs.resolve_text(proposal.reply),
+            proposal.hypothesis,
+            proposal.usage,
         )
-        seen = _newest_observations(connection, folder, name, observations)
-        below = _child_ids(connection, name, children) if children else ()
-        return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
+        shown = _newest_observations(connection, folder, name, observations)
+        child_ids = _child_ids(connection, name, children) if children else ()
+        return CandidateDetail(
+            candidate, row, shown, child_ids, *proposal_fields, among=len(proposal.candidates)
+        )
 
 
-def with_tallies() -> Select[*tuple[Any, ...]]:
+def with_tallies() -> Select[*tuple[object, ...]]:
     """A query for candidates with their tallies; NULLs for candidates never evaluated."""
     columns = (
         sql.candidate.c.id,
@@ -219,26 +221,24 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
     return sql.select(*columns, *sums).select_from(joined)
 
 
-def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
+def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[object, ...]]]:
     """The rows of these ids, in their order.
 
     Sorting ids first and fetching one page of them is faster than sorting whole rows.
     """
-    found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
+    rows_by_id: dict[str, SqlRow[*tuple[object, ...]]] = {}
     for start in range(0, len(names), PAGE):
         rows = connection.execute(
             with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE]))
         )
-        found.update((row.id, row) for row in rows)
-    return [found[name] for name in names if name in found]
+        rows_by_id.update((row.id, row) for row in rows)
+    return [rows_by_id[name] for name in names if name in rows_by_id]
 
 
-def _order_query(
-    query: Select[*tuple[Any, ...]], order: Order, direction: str
-) -> Select[*tuple[Any, ...]]:
+def _order_query(query: Select[str], order: Order, direction: str) -> Select[str]:
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     reward = sql.tally.c.mean * (1.0 if direction == "max" else -1.0)
-    keys: dict[str, tuple[Any, ...]] = {
+    keys: dict[str, tuple[ColumnElement[int] | ColumnElement[float], ...]] = {
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
@@ -250,7 +250,7 @@ def _order_query(
     return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
+def row_of(row: SqlRow[*tuple[object, ...]], scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
     name, searched = unescape_text(row.id), row._mapping["count"] or 0
     score = scores.score_of(name)
@@ -355,14 +355,18 @@ def lineage_steps(run: Path | str, id_prefix: str) -> list[Step]:
     """The candidate's ancestors from the initial program to itself, by first parents."""
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        about = read_meta(connection).task.objective
+        objective = read_meta(connection).task.objective
         chain = _rows_with_notes(
             connection, folder, _lineage_ids(connection, resolve_id(connection, folder, id_prefix))
         )
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
-        gain = None if before is None or now is None else about.reward(now) - about.reward(before)
+        gain = (
+            None
+            if before is None or now is None
+            else objective.reward(now) - objective.reward(before)
+        )
         steps.append(Step(row, gain, note))
     return steps
 
@@ -378,11 +382,11 @@ def _lineage_ids(connection: Connection, name: str) -> list[str]:
     parents = {
         row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))
     }
-    found: list[str] = []
+    chain: list[str] = []
     while name in parents:
-        found.append(name)
+        chain.append(name)
         name = parents.pop(name)
-    return found[::-1]
+    return chain[::-1]
 
 
 def _rows_with_notes(
@@ -390,13 +394,13 @@ def _rows_with_notes(
 ) -> list[tuple[CandidateRow, str]]:
     """Each candidate with its statistics and the note of its origin, in the order of `names`."""
     scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
-    found: dict[str, tuple[CandidateRow, str]] = {}
+    rows_by_id: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
         for row in connection.execute(
             query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))
         ):
-            found[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
-    return [found[name] for name in names]
+            rows_by_id[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
+    return [rows_by_id[name] for name in names]
 
 
 # The Pareto front of a run with several objectives, and how its hypervolume grew.
@@ -438,7 +442,7 @@ class Front(msgspec.Struct, frozen=True):
         named = [goal.name for goal in self.objectives]
         for name, value in (weights or {}).items():
             if name not in named or not 0 <= value < float("inf"):
-                what = f"{name}={value:g} is no weight of an objective"
+                what = f"{name}={value:g} is not a weight of an objective"
                 raise UserError(
                     what, where="weights", fix=f"give numbers from 0 for {', '.join(named)}"
                 )

@@ -98,17 +98,17 @@ def search_evaluations(run: Path) -> list[SeenScore]:
         rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
     plain = [SeenScore(*row) for row in rows]
     names = ("candidate", "operator", "model")
-    found = [
+    evaluations = [
         each._replace(**{name: unescape_text(getattr(each, name)) for name in names})
         for each in plain
     ]
-    scores = [each.score for each in found if each.score is not None]
-    if len(found) <= _COLUMNS * 8:
-        return found
+    scores = [each.score for each in evaluations if each.score is not None]
+    if len(evaluations) <= _COLUMNS * 8:
+        return evaluations
     low, high = min(scores, default=0.0), max(scores, default=0.0)
-    tall, wide = (high - low) / _ROWS or 1.0, found[-1].n / _COLUMNS
+    tall, wide = (high - low) / _ROWS or 1.0, evaluations[-1].n / _COLUMNS
     cells: dict[tuple[int, int | str], SeenScore] = {}
-    for each in found:
+    for each in evaluations:
         cell = (
             int(each.n / wide),
             each.status if each.score is None else int((each.score - low) / tall),
@@ -131,7 +131,7 @@ class LeaderCourse:
         self._evidence = RunEvidence(meta, run)
         self._first, self._part = first, part
         self._points: list[LeaderPoint] = []
-        self._made = 0
+        self._evaluations = 0
         self._lock = threading.Lock()
 
     def points(self) -> list[LeaderPoint]:
@@ -149,15 +149,15 @@ class LeaderCourse:
             rows = connection.execute(
                 query.where(o.seq > self._evidence.last).order_by(o.seq)
             ).all()
-            for n, (seq, elapsed, phase) in enumerate(rows, self._made + 1):
+            for n, (seq, elapsed, phase) in enumerate(rows, self._evaluations + 1):
                 if not phase and self._is_due(n):
                     self._evidence.read(connection, seq)
-                    self._made = n
+                    self._evaluations = n
                     self._add_point(n, seq, elapsed)
         return self._points
 
     def _is_due(self, n: int) -> bool:
-        return n <= self._first or n >= self._made + max(1, self._made // self._part)
+        return n <= self._first or n >= self._evaluations + max(1, self._evaluations // self._part)
 
     def _add_point(self, n: int, seq: int, elapsed: float) -> None:
         evidence = self._evidence.evidence
@@ -177,14 +177,14 @@ _lock = threading.Lock()
 _kept: OrderedDict[tuple[str, float, tuple[int, int]], LeaderCourse] = OrderedDict()
 
 
-def leader_course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
+def leader_course(run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
     """The points of a run's `LeaderCourse`, which is cached."""
-    key = (str(run.absolute()), about.created, steps)
+    key = (str(run.absolute()), meta.created, steps)
     with _lock:
-        found = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, about, *steps)
+        course = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, meta, *steps)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-    return found.points()
+    return course.points()
 
 
 def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
@@ -196,8 +196,8 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
     """
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        about = read_meta(connection)
-    found = leader_course(folder, about, steps)
+        meta = read_meta(connection)
+    course = leader_course(folder, meta, steps)
     with open_snapshot(folder) as connection:
         columns = (
             sql.progress.c.evaluations,
@@ -211,19 +211,19 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
             ProgressPoint(*row)
             for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))
         ]
-        if found:
+        if course:
             points = [
                 ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
-                for p in found
+                for p in course
             ]
-        made = int(
+        evaluations = int(
             connection.execute(
                 sql.select(sql.func.sum(sql.counter.c.value)).where(sql.counter.c.scope == "status")
             ).scalar()
             or 0
         )
         best = standing_best(connection, folder)
-        while best is not None and points and points[-1].evaluations >= made:
+        while best is not None and points and points[-1].evaluations >= evaluations:
             points.pop()
         if best is not None:
             last = connection.execute(
@@ -232,6 +232,6 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
                 .limit(1)
             ).one()
             points.append(
-                ProgressPoint(made, last.elapsed, best.id, best.value, best.count, last.seq)
+                ProgressPoint(evaluations, last.elapsed, best.id, best.value, best.count, last.seq)
             )
         return points

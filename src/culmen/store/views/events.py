@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
+    from sqlalchemy import Row as SqlRow
 
 
 def log_events(
@@ -90,13 +91,13 @@ def stream_observations(
     while True:
         with open_snapshot(folder) as connection:
             rows = connection.execute(query.where(sql.observation.c.seq > last)).all()
-            found = assemble_events(connection, folder, rows, Texts())
-        if not found:
+            events = assemble_events(connection, folder, rows, Texts())
+        if not events:
             return
-        for each in found:
+        for each in events:
             if isinstance(each.entry.result, Observation):
                 yield each.entry.result
-        last = found[-1].seq
+        last = events[-1].seq
 
 
 class FailureCauses(msgspec.Struct, frozen=True):
@@ -263,16 +264,16 @@ def journal_pieces(
 ) -> list[JournalPiece]:
     """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
     count = max(1, min(count, (last - first + 1) // size))
-    found: list[JournalPiece] = []
+    pieces: list[JournalPiece] = []
     with open_snapshot(Path(run)) as connection:
-        for place in range(count):
-            after = first - 1 + round(place * max(0, last - first + 1 - size) / max(1, count - 1))
+        for index in range(count):
+            after = first - 1 + round(index * max(0, last - first + 1 - size) / max(1, count - 1))
             until = min(last, after + size)
             marks = _marks_of(connection, after, until)
-            found.append(
+            pieces.append(
                 JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until))
             )
-    return found
+    return pieces
 
 
 def seq_at(run: Path | str, elapsed: float) -> int:
@@ -295,7 +296,7 @@ def in_flight(run: Path | str) -> list[EffectMark]:
 
     The journal is read from its end, because effects in flight began recently.
     """
-    ended, found, before = set[int](), list[EffectMark](), _END
+    ended, starts, before = set[int](), list[EffectMark](), _END
     with open_snapshot(Path(run)) as connection:
         while True:
             query = (
@@ -307,12 +308,12 @@ def in_flight(run: Path | str) -> list[EffectMark]:
             page = [EffectMark(*row) for row in connection.execute(query)]
             for mark in page:
                 if mark.kind in ("state", "stop"):
-                    return found[::-1]
+                    return starts[::-1]
                 if mark.kind == "started" and mark.key not in ended:
-                    found.append(mark)
+                    starts.append(mark)
                 ended.add(mark.key)
             if len(page) < PAGE:
-                return found[::-1]
+                return starts[::-1]
             before = page[-1].seq
 
 
@@ -336,7 +337,7 @@ def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]
     return [EffectMark(*row) for row in connection.execute(query).all()]
 
 
-def _marks_query() -> Select[*tuple[Any, ...]]:
+def _marks_query() -> Select[*tuple[object, ...]]:
     columns = (
         sql.event.c.seq,
         sql.event.c.kind,
@@ -377,12 +378,12 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
         if row.result[:5] != b"blob:"
     ]
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
-    found = [
+    costs = [
         cost
         for cost in (*plain, *_large_costs(connection, run, large))
         if cost.faults or cost.usage != _FREE
     ]
-    return sorted(found, key=lambda cost: cost.seq)
+    return sorted(costs, key=lambda cost: cost.seq)
 
 
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
@@ -425,14 +426,14 @@ def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandid
         .where(sql.others, sql.event.c.seq > after, sql.event.c.shape == "vectors")
         .order_by(sql.event.c.seq)
     )
-    found: list[EmbeddedCandidates] = []
+    embeddings: list[EmbeddedCandidates] = []
     with open_snapshot(Path(run)) as connection:
         for seq, body, result, data in connection.execute(query):
             names = tuple(decode_value(body, JsonObject).get("candidates", ())) if body else ()
             vectors = decode_value(result, Vectors)
             if len(names) == vectors.count:
-                found.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
-    return found
+                embeddings.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
+    return embeddings
 
 
 def effect_results(
@@ -448,11 +449,11 @@ def effect_results(
     )
     query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
     with open_snapshot(folder) as connection:
-        rows: Sequence[Any] = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
-        texts, found = Texts(), list[Event]()
+        rows = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
+        texts, events = Texts(), list[Event]()
         for start in range(0, len(rows), PAGE):
-            found += assemble_events(connection, folder, rows[start : start + PAGE], texts)
-        return found
+            events += assemble_events(connection, folder, rows[start : start + PAGE], texts)
+        return events
 
 
 def family_tree(run: Path | str) -> list[FamilyNode]:
@@ -477,22 +478,22 @@ def family_tree(run: Path | str) -> list[FamilyNode]:
     return [_family_node(row, scores) for row in rows]
 
 
-def _family_node(row: Any, scores: Scores) -> FamilyNode:
+def _family_node(row: SqlRow[*tuple[object, ...]], scores: Scores) -> FamilyNode:
     name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
     score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
-    island = decode_value(row.origin, _Placed).island
+    island = decode_value(row.origin, _OriginIsland).island
     about = (row.failed or 0, unescape_text(row.model), island)
     return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
 
 
-class _Placed(msgspec.Struct):
+class _OriginIsland(msgspec.Struct):
     """The part of a stored origin that is needed here."""
 
     island: int | None = None
 
 
-class _Share(msgspec.Struct):
+class _ModelCall(msgspec.Struct):
     """The part of a model call's record that is needed here."""
 
     role: str = ""
@@ -500,16 +501,16 @@ class _Share(msgspec.Struct):
     usage: Usage = Usage()
 
 
-class _Priced(msgspec.Struct):
+class _ResultUsage(msgspec.Struct):
     """The part of a stored result that is needed here; the rest is not decoded."""
 
     usage: Usage = Usage()
     faults: dict[str, int] = {}
     model: str = ""
-    asked: tuple[_Share, ...] = ()
+    asked: tuple[_ModelCall, ...] = ()
 
 
-class _Asking(msgspec.Struct):
+class _EffectRole(msgspec.Struct):
     """The part of a stored effect that is needed here."""
 
     role: str = ""
@@ -523,30 +524,30 @@ def _stored_usage(
 ) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
         return _FREE, {}, ()
-    found = decode_value(raw, _Priced)
+    stored = decode_value(raw, _ResultUsage)
     return (
-        found.usage,
-        found.faults,
-        _usage_shares(decode_value(body, _Asking).role if body else "", found),
+        stored.usage,
+        stored.faults,
+        _usage_shares(decode_value(body, _EffectRole).role if body else "", stored),
     )
 
 
-def _usage_shares(role: str, result: Any) -> tuple[tuple[str, str, Usage], ...]:
+def _usage_shares(role: str, result: object) -> tuple[tuple[str, str, Usage], ...]:
     if asked := getattr(result, "asked", ()):  # an evaluation that asked models
         return tuple((each.role, each.model, each.usage) for each in asked)
     return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)
 
 
 def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
-    found: list[EffectCost] = []
+    costs: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
         ).all()
-        for each in assemble_events(connection, folder, rows, Texts()):
-            result = each.entry.result
+        for event in assemble_events(connection, folder, rows, Texts()):
+            result = event.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
-            shares = _usage_shares(str(each.entry.body.get("role", "")), result)
-            found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults, shares))
-    return found
+            shares = _usage_shares(str(event.entry.body.get("role", "")), result)
+            costs.append(EffectCost(event.seq, event.entry.elapsed, usage, faults, shares))
+    return costs

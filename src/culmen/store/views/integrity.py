@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,7 @@ from culmen.store.evidence import evidence_of, last_state
 from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True):
@@ -123,13 +123,13 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
     query = query.where(sql.observation.c.candidate.in_(list(candidates))).group_by(
         sql.observation.c.candidate, sql.observation.c.case
     )
-    found: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
     with open_snapshot(Path(run)) as connection:
         for candidate, case, mean in connection.execute(
             query.order_by(sql.func.min(sql.observation.c.seq))
         ):
-            found.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
-    return found
+            means.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
+    return means
 
 
 def _trust_levels(connection: Connection) -> dict[str, int]:
@@ -164,9 +164,11 @@ def _unstable_count(connection: Connection) -> int:
     )
 
 
-def _differing_count(connection: Connection, among: Any) -> int:
+def _differing_count(connection: Connection, candidates: Iterable[str] | Select[str]) -> int:
     seen = sql.observation.c
-    differ = sql.select(seen.candidate).where(seen.score.is_not(None), seen.candidate.in_(among))
+    differ = sql.select(seen.candidate).where(
+        seen.score.is_not(None), seen.candidate.in_(candidates)
+    )
     differ = differ.group_by(seen.candidate, seen.case)
     differ = differ.having(sql.func.max(seen.score) > sql.func.min(seen.score)).subquery()
     return connection.execute(
@@ -180,11 +182,11 @@ _RARE = 8  # observations read for each kind of sign that the latest ones do not
 def _integrity_findings(
     connection: Connection, folder: Path, limit: int, kinds: Collection[str]
 ) -> tuple[IntegrityFinding, ...]:
-    found = _latest_signs(connection, folder, b'"signs"', limit)
-    for name in sorted(set(kinds) - {each.sign for each in found}):
+    findings = _latest_signs(connection, folder, b'"signs"', limit)
+    for name in sorted(set(kinds) - {finding.sign for finding in findings}):
         rare = _latest_signs(connection, folder, b'"name":' + encode_value(name), _RARE)
-        found += [each for each in rare if each.sign == name]
-    return tuple(found)
+        findings += [finding for finding in rare if finding.sign == name]
+    return tuple(findings)
 
 
 def _latest_signs(
@@ -198,17 +200,19 @@ def _latest_signs(
         .limit(limit)
     )
     rows = connection.execute(query).all()
-    found: list[IntegrityFinding] = []
+    findings: list[IntegrityFinding] = []
     for start in range(0, len(rows), PAGE):
-        for each in assemble_events(connection, folder, rows[start : start + PAGE], Texts()):
-            seen = each.entry.result
-            if isinstance(seen, Observation):
-                for sign in seen.signs:
+        for event in assemble_events(connection, folder, rows[start : start + PAGE], Texts()):
+            observation = event.entry.result
+            if isinstance(observation, Observation):
+                for sign in observation.signs:
                     about = (sign.name, sign.evidence, sign.grave, sign.part, sign.line)
-                    found.append(
-                        IntegrityFinding(each.seq, seen.candidate, *about, score=seen.score)
+                    findings.append(
+                        IntegrityFinding(
+                            event.seq, observation.candidate, *about, score=observation.score
+                        )
                     )
-    return found
+    return findings
 
 
 # Integrity evidence besides the observations: scores that changed, and texts of proposers and
@@ -269,17 +273,17 @@ def stream_prose(run: Path | str) -> Iterator[Prose]:
     query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
     while True:
         with open_snapshot(folder, tables=False) as connection:
-            found = assemble_events(
+            events = assemble_events(
                 connection,
                 folder,
                 connection.execute(query.where(sql.event.c.seq > last)).all(),
                 Texts(),
             )
-        if not found:
+        if not events:
             return
-        for each in found:
-            yield from _event_prose(each)
-        last = found[-1].seq
+        for event in events:
+            yield from _event_prose(event)
+        last = events[-1].seq
 
 
 def _event_prose(event: Event) -> Iterator[Prose]:
@@ -291,7 +295,7 @@ def _event_prose(event: Event) -> Iterator[Prose]:
         yield from (Prose(event.seq, "", name, text) for name, text in _find_prose("", result.data))
 
 
-def _find_prose(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _find_prose(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Texts under the keys that hold prose, at any depth."""
     if isinstance(value, str) and name in _WORDS and value.strip():
         yield name, value

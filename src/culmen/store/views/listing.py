@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from culmen.store.views.candidates import CandidateRow, best_page, fetch_rows, r
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
+
+T = TypeVar("T")
 
 SORTS = (
     "best",
@@ -148,7 +150,7 @@ def candidate_page(
 def candidate_facets(run: Path | str) -> Facets:
     """Operators, models and islands of the run's candidates."""
 
-    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
+    def value_counts(connection: Connection, column: ColumnElement[T]) -> list[tuple[T, int]]:
         number = sql.func.count().label("n")
         query = (
             sql.select(column.label("v"), number)
@@ -167,37 +169,38 @@ def candidate_facets(run: Path | str) -> Facets:
         return Facets(
             operators=tuple(
                 (unescape_text(name), n)
-                for name, n in counted(connection, sql.candidate.c.operator)
+                for name, n in value_counts(connection, sql.candidate.c.operator)
             ),
             models=tuple(
-                (unescape_text(name), n) for name, n in counted(connection, sql.candidate.c.model)
+                (unescape_text(name), n)
+                for name, n in value_counts(connection, sql.candidate.c.model)
             ),
-            islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
+            islands=tuple(sorted(value_counts(connection, sql.island(sql.candidate.c.origin)))),
         )
 
 
 def _filter_conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if query.text:
         text = escape_text(query.text)
-        places = (
+        columns = (
             sql.candidate.c.id,
             sql.candidate.c.parents,
             sql.candidate.c.operator,
             sql.candidate.c.model,
         )
-        found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
+        conditions.append(sql.or_(*(column.icontains(text, autoescape=True) for column in columns)))
     if query.operator is not None:
-        found.append(sql.candidate.c.operator == escape_text(query.operator))
+        conditions.append(sql.candidate.c.operator == escape_text(query.operator))
     if query.model is not None:
-        found.append(sql.candidate.c.model == escape_text(query.model))
+        conditions.append(sql.candidate.c.model == escape_text(query.model))
     if query.island is not None:
-        found.append(sql.island(sql.candidate.c.origin) == query.island)
+        conditions.append(sql.island(sql.candidate.c.origin) == query.island)
     count, failed = (
         sql.func.coalesce(sql.tally.c.count, 0),
         sql.func.coalesce(sql.tally.c.failed, 0),
     )
-    found += {
+    conditions += {
         "": [],
         "scored": [count > 0, failed == 0],
         "mixed": [count > 0, failed > 0],
@@ -205,15 +208,15 @@ def _filter_conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
         "unseen": [count == 0, failed == 0],
     }[query.status]
     if query.trust:
-        found += [count > 0, sql.tally.c.trust <= trust_rank(query.trust)]
+        conditions += [count > 0, sql.tally.c.trust <= trust_rank(query.trust)]
     if query.below:
-        found += [count > 0, sql.tally.c.trust > trust_rank(query.below)]
-    return found
+        conditions += [count > 0, sql.tally.c.trust > trust_rank(query.below)]
+    return conditions
 
 
 def _best_page(
     connection: Connection,
-    ids: Select[*tuple[Any, ...]],
+    ids: Select[str],
     query: CandidateQuery,
     scores: Scores,
     total: int,
@@ -225,17 +228,17 @@ def _best_page(
     if not query.descending:
         return best_page(connection, ids, scores, filtered, query.offset, query.limit)
     first = max(0, total - query.offset - query.limit)
-    many = max(0, min(query.limit, total - query.offset))
-    return best_page(connection, ids, scores, filtered, first, many)[::-1]
+    count = max(0, min(query.limit, total - query.offset))
+    return best_page(connection, ids, scores, filtered, first, count)[::-1]
 
 
-def _sort_query(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
+def _sort_query(ids: Select[str], query: CandidateQuery) -> Select[str]:
     """The query in the order of `query.sort`.
 
     Candidates without a value come last in either direction; ties are in order of appearance.
     """
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    keys: dict[str, tuple[Any, Any]] = {
+    keys: dict[str, tuple[ColumnElement[int] | int, ColumnElement[str] | ColumnElement[int]]] = {
         "mean": (unscored, sql.tally.c.mean),
         "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
         "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
@@ -324,10 +327,10 @@ def _listed_candidates(
 ) -> list[ListedCandidate]:
     c = sql.candidate.c
     ids, seqs = [escape_text(row.id) for row in rows], {row.seq for row in rows}
-    found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
-    sizes = _text_sizes(connection, folder, [row.parts for row in found])
+    stored_rows = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
+    sizes = _text_sizes(connection, folder, [row.parts for row in stored_rows])
     seconds, among = _mean_seconds(connection, ids), _sibling_counts(connection, seqs)
-    known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in found}
+    known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in stored_rows}
     lines: list[ListedCandidate] = []
     for row in rows:
         origin, size = known[escape_text(row.id)]

@@ -127,10 +127,10 @@ def run_meta(run: Path | str) -> RunMeta:
 def step_law(run: Path | str) -> StepLaw | None:
     """Step law learnt by this run's search (`culmen.evidence`); None without scores."""
     with open_snapshot(Path(run)) as connection:
-        found = RunEvidence(read_meta(connection), Path(run))
-        _ = found.evidence.model  # modelled from the first evaluation on, also for a long run
-        found.read(connection)
-        return found.evidence.model.step_law
+        evidence = RunEvidence(read_meta(connection), Path(run))
+        _ = evidence.evidence.model  # modelled from the first evaluation on, also for a long run
+        evidence.read(connection)
+        return evidence.evidence.model.step_law
 
 
 def run_status(run: Path | str) -> RunStatus:
@@ -138,41 +138,41 @@ def run_status(run: Path | str) -> RunStatus:
     folder = Path(run)
     holder = current_owner(folder)
     with open_snapshot(folder) as connection:
-        about = read_meta(connection)
+        meta = read_meta(connection)
         counts = _read_counters(connection)
         last = last_state(connection)
         spent = _read_costs(connection)
         state = _run_state(str(last.get("state", "")), holder)
         statuses, found = counts.get("status", {}), count_grave_signs(connection)
         return RunStatus(
-            run=about.id,
+            run=meta.id,
             path=str(folder.resolve()),
-            task=about.task.name,
-            strategy=str(about.strategy.get("path", "")).rpartition(":")[2],
+            task=meta.task.name,
+            strategy=str(meta.strategy.get("path", "")).rpartition(":")[2],
             state=state,
             reason=str(last.get("reason", "")),
             evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
             in_flight=counts.get("session", {}).get("in_flight", 0),
-            best=_best_with_tolerance(connection, folder, about),
+            best=_best_with_tolerance(connection, folder, meta),
             usage=_total_spent(spent),
             elapsed_seconds=_active_seconds(connection, holder),
-            isolation=about.isolation,
-            scoring=about.scoring,
-            budget=about.budget,
-            models=about.models,
+            isolation=meta.isolation,
+            scoring=meta.scoring,
+            budget=meta.budget,
+            models=meta.models,
             owner=holder,
             statuses=statuses,
             faults=counts.get("fault", {}),
             failures=counts.get("reason", {}),
             candidates=_candidate_count(connection),
             events=sum(counts.get("kind", {}).values()),
-            direction=about.task.objective.direction,
-            target=about.task.objective.target,
-            seed=about.seed,
-            workers=about.workers,
-            created=about.created,
+            direction=meta.task.objective.direction,
+            target=meta.task.objective.target,
+            seed=meta.seed,
+            workers=meta.workers,
+            created=meta.created,
             error=str(last.get("error", "")),
-            integrity=about.integrity,
+            integrity=meta.integrity,
             findings=found[0],
             best_before_first_finding=_best_before_finding(connection, folder, found[1]),
             agents=agents_progress(connection),
@@ -216,12 +216,12 @@ def _run_state(recorded: str, holder: Owner | None) -> str:
 
 
 def _read_counters(connection: Connection) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    counters: dict[str, dict[str, int]] = {}
     for row in connection.execute(
         sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())
     ):
-        found.setdefault(row.scope, {})[unescape_text(row.name)] = row.value
-    return found
+        counters.setdefault(row.scope, {})[unescape_text(row.name)] = row.value
+    return counters
 
 
 def _read_costs(connection: Connection) -> list[CallCosts]:
@@ -242,7 +242,7 @@ def _total_spent(rows: list[CallCosts]) -> Spent:
     lost, uncertain = (
         total_usage(row.usage for row in rows if row.effect == name) for name in _ON_TOP
     )
-    counted = (
+    reported = (
         known.calls,
         known.input_tokens,
         known.output_tokens,
@@ -250,7 +250,7 @@ def _total_spent(rows: list[CallCosts]) -> Spent:
         known.unpriced,
         known.cache_hits,
     )
-    return Spent(*counted, possibly_lost=lost, uncertain=uncertain)
+    return Spent(*reported, possibly_lost=lost, uncertain=uncertain)
 
 
 _ON_TOP = ("torn", "uncertain")
@@ -276,14 +276,14 @@ def _candidate_count(connection: Connection) -> int:
 
 
 def _best_with_tolerance(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
-    found = result_of(connection, folder)
+    result = result_of(connection, folder)
     if (
-        found is None
-        or found.tolerance
+        result is None
+        or result.tolerance
         or not isinstance(last_state(connection).get("winner"), dict)
     ):
-        return found
-    return msgspec.structs.replace(found, tolerance=_unchecked_reason(about.task))
+        return result
+    return msgspec.structs.replace(result, tolerance=_unchecked_reason(about.task))
 
 
 def _best_before_finding(
@@ -310,12 +310,12 @@ def latest_note(connection: Connection, topic: str) -> JsonObject:
     return next(iter(newest_notes(connection, topic, 1)), {})
 
 
-def newest_notes(connection: Connection, topic: str, most: int) -> list[JsonObject]:
+def newest_notes(connection: Connection, topic: str, limit: int) -> list[JsonObject]:
     """Fields of the last `most` notes of a kind, the newest first."""
     notes = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
     )
-    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
+    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(limit)).scalars()
     return [decode_value(raw, JsonObject) for raw in rows]
 
 
@@ -348,16 +348,19 @@ class Agents(msgspec.Struct, frozen=True):
 
 def agents_progress(connection: Connection) -> Agents | None:
     """The agents of a run; None for a strategy without agents, or before the first starts."""
-    told, tried = latest_note(connection, "agent"), latest_note(connection, "experiment")
-    if not told and "agent" not in tried:  # other strategies note experiments too
+    agent_note, experiment_note = (
+        latest_note(connection, "agent"),
+        latest_note(connection, "experiment"),
+    )
+    if not agent_note and "agent" not in experiment_note:  # other strategies note experiments too
         return None
     return Agents(
         begun=note_count(connection, "agent"),
-        of=int(told.get("agents") or tried.get("agents") or 0),
+        of=int(agent_note.get("agents") or experiment_note.get("agents") or 0),
         ended=note_count(connection, "agent ended"),
-        experiments=int(tried.get("n", 0)),
-        best=tried.get("best"),
-        program=str(told.get("program", "")),
+        experiments=int(experiment_note.get("n", 0)),
+        best=experiment_note.get("best"),
+        program=str(agent_note.get("program", "")),
     )
 
 
