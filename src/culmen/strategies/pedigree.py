@@ -199,7 +199,7 @@ class _Run:
 
     def measured_mean(self, candidate: Candidate) -> tuple[float | None, Measured]:
         """The value model's mean of a candidate, and its precision; nothing without a score."""
-        value = self.model.value(candidate.id) if candidate.id in self.model.index else None
+        value = self.model.value_of(candidate.id) if candidate.id in self.model.index else None
         if value is None or not value.count:
             return None, Measured()
         return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
@@ -212,7 +212,7 @@ class _Run:
             other = self.candidates.get(id) or self.lab.find(id)
             if (
                 len(chosen) == self.settings.inspirations
-                or not self.model.scored[self.model.index[id]]
+                or not self.model.scored_counts[self.model.index[id]]
             ):
                 break
             if other.id not in near and near.isdisjoint(other.parents):
@@ -224,7 +224,7 @@ class _Run:
     def note_move(self, move: Move) -> None:
         """Journal the action, and the estimated noise if its exactness has changed."""
         noise = self.model.noise
-        if noise.exact != self.exact and (noise.repeats or self.model.declared):
+        if noise.exact != self.exact and (noise.repeats or self.model.declared_exact):
             self.exact = noise.exact
             self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
         action = "again" if move.again else "children"
