@@ -9,7 +9,8 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
-from typing import Any, cast
+from pathlib import Path
+from typing import cast
 
 MOST = 4  # pictures of one evaluation
 BYTES = 256 * 1024  # of all pictures of one evaluation
@@ -24,18 +25,20 @@ def is_picture(text: str) -> bool:
     return text.startswith(tuple(_HEADS.values()))
 
 
-def encode_picture(given: Any) -> str:
+def encode_picture(given: object) -> str:
     """The bytes of a PNG or JPEG file, or the file at a path, as a text.
 
     Raises `ValueError` with the reason if it is not an acceptable picture.
     """
     if isinstance(given, bytes | bytearray):
         data = bytes(given)
+    elif not isinstance(given, str | Path):
+        raise ValueError(f"a {type(given).__name__} is neither bytes nor a path")
     else:
         try:
             with open(given, "rb") as stream:
                 data = stream.read(BYTES + 1)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise ValueError(f"it cannot be read: {error}") from None
     kind, wide, high = read_picture_header(data)
     if len(data) > BYTES:
@@ -87,16 +90,16 @@ def picture_tokens(text: str) -> int:
     return wide * high // _PIXELS_A_TOKEN + _FRAME
 
 
-def picture_artifacts(given: Any) -> dict[str, str]:
+def picture_artifacts(given: object) -> dict[str, str]:
     """The `images` an evaluator returned (one, a list, or a mapping of names) as artifacts.
 
     An unacceptable picture becomes a text with the reason, and has no other effect.
     """
-    named: Mapping[Any, Any]
+    named: Mapping[object, object]
     if isinstance(given, Mapping):
-        named = cast("Mapping[Any, Any]", given)
+        named = cast("Mapping[object, object]", given)
     else:
-        several: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
+        several: list[object] = [*given] if isinstance(given, list | tuple) else [given]
         named = {f"image {place}": each for place, each in enumerate(several, 1)}
     found: dict[str, str] = {}
     left = BYTES
@@ -125,7 +128,7 @@ def check_pictures(texts: Mapping[str, str]) -> dict[str, str]:
     pictures = {name: text for name, text in texts.items() if is_picture(text)}
     if not pictures:
         return dict(texts)
-    raw: dict[str, Any] = {}
+    raw: dict[str, object] = {}
     for name, text in pictures.items():
         try:
             raw[name] = decode_picture(text)

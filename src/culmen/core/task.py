@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -95,7 +95,7 @@ def parse_constraint(text: object, where: str = "constraints") -> Constraint:
 
 
 def parse_metric_goals(
-    given: Mapping[str, Any], where: str = "objectives"
+    given: Mapping[str, object], where: str = "objectives"
 ) -> tuple[MetricGoal, ...]:
     """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
 
@@ -106,27 +106,33 @@ def parse_metric_goals(
     )
 
 
-def _parse_metric_goal(name: str, given: Any, where: str) -> MetricGoal:
-    table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"direction": given}
+def _parse_metric_goal(name: str, given: object, where: str) -> MetricGoal:
+    table = (
+        cast("Mapping[str, object]", given) if isinstance(given, Mapping) else {"direction": given}
+    )
     if unknown := table.keys() - {"direction", "reference", "unit"}:
         raise UserError(
             f"unknown key {sorted(unknown)[0]!r}", where=where, fix="use direction, reference, unit"
         )
-    numbers = {key: table[key] for key in ("reference", "unit") if table.get(key) is not None}
-    for key, value in numbers.items():
-        plain = (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-        if not plain or (key == "unit" and value <= 0):
+    numbers: dict[str, float] = {}
+    for key in ("reference", "unit"):
+        value = table.get(key)
+        if value is None:
+            continue
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(value)
+        if not math.isfinite(number) or (key == "unit" and number <= 0):
             raise UserError(
                 f"{key} = {value!r} is not acceptable",
                 where=where,
                 fix=f"give {key} as a finite number",
             )
+        numbers[key] = number
     return MetricGoal(
         name,
         parse_direction(table.get("direction", "max"), where),
-        **{k: float(v) for k, v in numbers.items()},
+        **numbers,
     )
 
 

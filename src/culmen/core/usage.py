@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -125,7 +125,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         if isinstance(value, Budget):
             return value
         if isinstance(value, Mapping):
-            items = cast("Mapping[Any, Any]", value).items()
+            items = cast("Mapping[object, object]", value).items()
             return cls.parse(
                 ",".join(f"{name}={given}" for name, given in items if given is not None)
             )

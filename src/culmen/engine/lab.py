@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -101,14 +101,30 @@ _STALL = 100_000
 class DirectProposer:
     """The default proposer: asks the model behind the brief's role."""
 
-    async def propose(self, lab: Any, brief: Brief) -> Proposal:
+    async def propose(self, lab: Lab, brief: Brief) -> Proposal:
         return await lab.ask(brief)
 
 
 class Issue(Protocol):
     """Turns a request into a future; `brief` is its encoded brief, if that is at hand."""
 
-    def __call__(self, request: Request, brief: bytes = b"") -> Future[Any]: ...
+    @overload
+    def __call__(self, request: EvaluateRequest) -> Future[Observation]: ...
+
+    @overload
+    def __call__(self, request: ProposeRequest, brief: bytes = b"") -> Future[Proposal]: ...
+
+    @overload
+    def __call__(self, request: WriteRequest) -> Future[Text]: ...
+
+    @overload
+    def __call__(self, request: EmbedRequest) -> Future[Vectors]: ...
+
+    @overload
+    def __call__(self, request: EditRequest) -> Future[Edits]: ...
+
+    @overload
+    def __call__(self, request: CustomRequest) -> Future[Custom]: ...
 
 
 class SearchPort(NamedTuple):
@@ -121,7 +137,7 @@ class SearchPort(NamedTuple):
     """
 
     issue: Issue
-    remembered: Callable[[EvaluateRequest], Future[Any] | None]
+    remembered: Callable[[EvaluateRequest], Future[Observation] | None]
     find: Callable[[str], Candidate]
     remark: Callable[[str, JsonObject, tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
@@ -184,7 +200,7 @@ class EngineLab:
         return self._ledger.elapsed
 
     def lacks(
-        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
+        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: object
     ) -> str:
         """The budget without room for these evaluations, this brief or this `write`.
 
@@ -243,7 +259,7 @@ class EngineLab:
         if checks and requests:
             requests[0] = msgspec.structs.replace(requests[0], checks=checks)
         futures = [self._issue(request) for request in requests]
-        observations: list[Observation] = [await future for future in futures]
+        observations = [await future for future in futures]
         return Rollout(
             candidate,
             tuple(observations),
@@ -276,13 +292,13 @@ class EngineLab:
         """
         brief = self._brief_for_model(brief)
         written = encode_json(brief)
-        proposal: Proposal = await self._issue(
+        proposal = await self._issue(
             ProposeRequest(brief, self._seed_for("propose", written)), written
         )
         self._mark_known(proposal.candidates)
         return proposal
 
-    async def write(self, role: str, **slots: Any) -> Text:
+    async def write(self, role: str, **slots: object) -> Text:
         """Ask the model behind `role` for prose."""
         return await self._issue(
             WriteRequest(role, slots, self._seed_for(role, encode_json(slots)))
@@ -292,29 +308,29 @@ class EngineLab:
         """One vector per candidate."""
         if not candidates:
             return ()
-        vectors: Vectors = await self._issue(EmbedRequest(tuple(candidates)))
+        vectors = await self._issue(EmbedRequest(tuple(candidates)))
         self.embedder = vectors.embedder
         return unpack_vectors(vectors)
 
-    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
+    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: object) -> Edits:
         """Heavy pure work done outside the loop."""
         digest = encode_json([tool, [c.digest for c in candidates], options])
         return await self._issue(
             EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest))
         )
 
-    async def effect(self, kind: str, /, **payload: Any) -> Custom:
+    async def effect(self, kind: str, /, **payload: object) -> Custom:
         """A custom effect, performed by a custom world."""
         return await self._issue(
             CustomRequest(kind, payload, self._seed_for(kind, encode_json(payload)))
         )
 
-    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    async def gather(self, *coroutines: Coroutine[object, None, T]) -> list[T]:
         """Run coroutines side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
     async def within(
-        self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
+        self, seconds: float | None, *coroutines: Coroutine[object, None, T]
     ) -> list[T | None]:
         """Run coroutines side by side for at most `seconds`; None for each unfinished one.
 
@@ -323,17 +339,17 @@ class EngineLab:
         if not coroutines:
             return []
         limit = (
-            Future[Any]()
+            Future[Custom]()
             if seconds is None
             else self._issue(CustomRequest(WAIT, {"seconds": seconds}, 0))
         )
         return await self._loop.within(limit, *coroutines)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def spawn(self, coroutine: Coroutine[object, None, T]) -> Future[T]:
         """Start a coroutine without waiting for it; await the returned future for its result."""
         return self._loop.spawn(coroutine)
 
-    def note(self, kind: str, /, **fields: Any) -> None:
+    def note(self, kind: str, /, **fields: object) -> None:
         """Journal plain data as a note."""
         self._remark(kind, fields, ())
 

@@ -9,13 +9,12 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
 
 import msgspec
 
-from culmen.core.brief import Proposal
+from culmen.core.brief import Proposal, Text
 from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, Request, Vectors
+from culmen.core.event import Custom, Request, Result, Vectors
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 
@@ -257,11 +256,11 @@ Estimate = Callable[[Request], Usage]
 NOTHING, _EVALUATION = Usage(), Usage(evaluations=1)
 
 
-def usage_of(result: Any) -> Usage:
+def usage_of(result: Result | None) -> Usage:
     """Actual cost of an effect, from its result."""
     if isinstance(result, Observation):
         return _EVALUATION if result.usage == NOTHING else result.usage + _EVALUATION
-    if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):
+    if isinstance(result, Proposal | Text | Vectors | Custom):
         return result.usage
     return NOTHING
 

@@ -7,7 +7,7 @@ simulations differ only in their driver: see `driver.py` and `testing/virtual.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from culmen.core.event import (
     EvaluateRequest,
     ProposeRequest,
     Request,
+    Result,
     WriteRequest,
     at_least,
     request_mark,
@@ -50,6 +51,9 @@ from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Past
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
+
+if TYPE_CHECKING:
+    from culmen.evidence.pedigree import StepLaw
 
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
 # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -136,7 +140,7 @@ class Search:
             self.evidence,
         )
         self._finale: Finale | None = None
-        self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
+        self._root: Coroutine[str | None] = self._loop.spawn(strategy.search(self.lab))
 
     @property
     def is_done(self) -> bool:
@@ -453,7 +457,7 @@ class Search:
             self._root = self._loop.spawn(self._finale.run(self.lab))
 
 
-def prior_of(strategy: object) -> Any:
+def prior_of(strategy: object) -> StepLaw | None:
     """Step law that a strategy's settings bring from an earlier run; None without one."""
     given = getattr(strategy, "prior", None)
     if given is None:
@@ -463,7 +467,7 @@ def prior_of(strategy: object) -> Any:
     return StepLaw(given.noise, given.step, given.drift, given.sign)
 
 
-def _result_refused_budget(result: Any) -> str:
+def _result_refused_budget(result: Result | None) -> str:
     """The budget without room for an effect's questions to models, "" for any other result."""
     if isinstance(result, Observation):
         return refused_budget(result.reason) if result.status is Status.LOST else ""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from culmen.core.candidate import Candidate, key_of
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
+from culmen.core.ports import Lab
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.evidence.account import CHOICE, FINAL, SEARCH, Account, Fact, fact_of
@@ -25,7 +27,7 @@ from culmen.evidence.verdict import Verdict
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw, ValueModel
 
-__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look"]
+__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look", "evidence_of"]
 
 
 class Evidence:
@@ -80,6 +82,17 @@ class Evidence:
         """The candidate that the run would report now; None without a score."""
         found = self.result() if self.account.fresh or self.account.looks else None
         return self.ranking.leader() if found is None else found.id
+
+
+def evidence_of(lab: Lab) -> Evidence:
+    """The evidence of a lab's run; UserError if the lab has other statistics than an `Evidence`."""
+    if isinstance(lab.evidence, Evidence):
+        return lab.evidence
+    raise UserError(
+        f"the evidence of this lab is a {type(lab.evidence).__name__}",
+        where="lab.evidence",
+        fix="give the lab a culmen.evidence.evidence.Evidence of its task",
+    )
 
 
 PROMISING = 0.2

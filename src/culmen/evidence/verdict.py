@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from culmen.core.evaluation import meets_trust_level, weakest_trust
@@ -277,9 +278,9 @@ class Verdict:
         return next((fact.tolerance for fact in looked if fact.tolerance), "")
 
 
-def replace_fields(result: RunResult, **changes: Any) -> RunResult:
+def replace_fields(result: RunResult, **changes: object) -> RunResult:
     """The result with some fields changed."""
-    return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})
+    return msgspec.structs.replace(result, **changes)
 
 
 def combined_estimate(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:

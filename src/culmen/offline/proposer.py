@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
@@ -427,7 +426,7 @@ class OfflineProposer(Proposer):
         ]
 
     async def _draw_variants(
-        self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any
+        self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: object
     ) -> list[Candidate]:
         """Up to `count` different edits of the parent, by operators drawn by their credit."""
         mates = [exhibit.candidate for exhibit in brief.inspirations]

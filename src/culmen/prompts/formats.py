@@ -8,7 +8,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -199,7 +199,7 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
     return (task.evaluator.module or f"program{suffix}",)
 
 
-def read_json(text: str) -> tuple[Any, bool]:
+def read_json(text: str) -> tuple[object, bool]:
     """JSON data in a reply, repaired if necessary, and False if the reply broke off.
 
     The data are None if there are none or if they cannot be repaired.

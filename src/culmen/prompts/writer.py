@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -382,12 +381,12 @@ def example_inputs(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
     return "\n\n".join(["Inputs look like this:", *inputs]) if inputs else ""
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: object) -> str:
     """Plain data as text: texts unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def outline_text(value: Any, level: int = 2) -> str:
+def outline_text(value: object, level: int = 2) -> str:
     """Plain data as a readable outline.
 
     Short entries are one a line, long texts are fenced, the rest is under headings.
@@ -409,7 +408,7 @@ def outline_text(value: Any, level: int = 2) -> str:
     )
 
 
-def _outline_entry(name: str, item: Any, level: int) -> str:
+def _outline_entry(name: str, item: object, level: int) -> str:
     text = outline_text(item, level + 1)
     return f"{name}: {text}" if "\n" not in text else f"{'#' * level} {name}\n\n{text}"
 

@@ -147,11 +147,12 @@ class Polca:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        from culmen.memory.queue import (
-            PriorityQueue,
-        )  # with numpy, which describing a strategy need not load
+        # these load numpy, which describing a strategy need not do
+        from culmen.evidence.evidence import evidence_of
+        from culmen.memory.queue import PriorityQueue
 
-        queue, net = PriorityQueue(lab.task.objective.floor, lab.evidence.ranking), self.net()
+        queue = PriorityQueue(lab.task.objective.floor, evidence_of(lab).ranking)
+        net = self.net()
         seeds = net.add(
             lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, get_args, get_type_hints
 
 from culmen.core.errors import UserError
 
@@ -25,12 +25,12 @@ class About:
 
 
 @functools.cache
-def field_hints(cls: Any) -> dict[str, tuple[Any, About]]:
+def field_hints(cls: type) -> dict[str, tuple[object, About]]:
     """Type and annotation of every field of a strategy class, in order.
 
     Fields without an annotation get an empty `About`.
     """
-    found: dict[str, tuple[Any, About]] = {}
+    found: dict[str, tuple[object, About]] = {}
     resolved = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         hint = resolved[field.name]
@@ -39,7 +39,7 @@ def field_hints(cls: Any) -> dict[str, tuple[Any, About]]:
     return found
 
 
-def check(strategy: Any) -> None:
+def check(strategy: object) -> None:
     """Raise `UserError` for the first number out of its range; call it from `__post_init__`."""
     for name, (_, about) in field_hints(strategy.__class__).items():
         value = getattr(strategy, name)

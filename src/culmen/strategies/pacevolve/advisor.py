@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Protocol, cast
 
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
@@ -49,7 +49,7 @@ class Said:
 class Voice(Protocol):
     """Answers one of the `STEPS`."""
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said: ...
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> Said: ...
 
 
 class ModelVoice:
@@ -61,7 +61,7 @@ class ModelVoice:
     def __init__(self) -> None:
         self._silent = False  # found out by asking once
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> Said:
         """One request."""
         if not self._silent:
             reply = await lab.write(f"advisor.{step}", **slots)
@@ -340,17 +340,17 @@ def read_object(text: str) -> JsonObject:
         return {}
     import json_repair
 
-    read: Any = json_repair.loads(text[start:])
+    read: object = json_repair.loads(text[start:])
     first = next(iter(list_or_empty(read)), read)
     return cast(JsonObject, first) if isinstance(first, dict) else {}
 
 
-def list_or_empty(value: Any) -> list[Any]:
+def list_or_empty(value: object) -> list[object]:
     """The value if it is a list, else []."""
-    return cast(list[Any], value) if isinstance(value, list) else []
+    return cast(list[object], value) if isinstance(value, list) else []
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: object) -> int | None:
     """A whole number, also one written as text; None for anything else."""
     if isinstance(value, str) and value.strip().lstrip("#").isdigit():
         return int(value.strip().lstrip("#"))
@@ -581,7 +581,7 @@ class Planning:
         return Decision(ideas, fault=fault)
 
 
-def _object_or_empty(value: Any) -> JsonObject:
+def _object_or_empty(value: object) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
@@ -33,7 +33,7 @@ from culmen.strategies.settings import About, check
 from culmen.train import OBJECTIVES
 
 if TYPE_CHECKING:
-    from culmen.train.objectives import AdvantageRule, Signal
+    from culmen.train.objectives import AdvantageRule, Objective, Signal
 
 _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
@@ -157,7 +157,7 @@ class PacevolvePlusPlus:
         """Rule by which rewards become advantages."""
         from culmen.train.objectives import AdvantageRule  # numpy comes with it
 
-        objective: Any = self.objective
+        objective = cast("Objective", self.objective)  # __post_init__ checks it
         return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
 
     def update_rules(self) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
@@ -35,7 +35,7 @@ class TrainedPolicy:
     drawn: int = 0
     cut: bool = False  # True once a too long prompt has been reported
 
-    async def open(self, lab: Lab, **settings: Any) -> None:
+    async def open(self, lab: Lab, **settings: object) -> None:
         """Make the policy, or find that of an earlier session of this run.
 
         Empty settings are left out of the request.
@@ -47,7 +47,7 @@ class TrainedPolicy:
         self.version = int(opened.data["version"])
         lab.note("policy", name=self.name, **opened.data)
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> Said:
         """One reply (`advisor.Voice`).
 
         The tiny policy knows a menu; all its other steps are left to rules.
