@@ -25,18 +25,18 @@ def is_picture(text: str) -> bool:
     return text.startswith(tuple(_HEADS.values()))
 
 
-def encode_picture(given: object) -> str:
+def encode_picture(image: object) -> str:
     """The bytes of a PNG or JPEG file, or the file at a path, as a text.
 
     Raises `ValueError` with the reason if it is not an acceptable picture.
     """
-    if isinstance(given, bytes | bytearray):
-        data = bytes(given)
-    elif not isinstance(given, str | Path):
-        raise ValueError(f"a {type(given).__name__} is neither bytes nor a path")
+    if isinstance(image, bytes | bytearray):
+        data = bytes(image)
+    elif not isinstance(image, str | Path):
+        raise ValueError(f"a {type(image).__name__} is neither bytes nor a path")
     else:
         try:
-            with open(given, "rb") as stream:
+            with open(image, "rb") as stream:
                 data = stream.read(BYTES + 1)
         except (OSError, ValueError) as error:
             raise ValueError(f"it cannot be read: {error}") from None
@@ -74,13 +74,13 @@ def read_picture_header(data: bytes) -> tuple[str, int, int]:
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Width and height from the frame header (ITU T.81, B.2.2)."""
-    place = 2
-    while place + 9 < len(data) and data[place] == 0xFF:
-        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
+    offset = 2
+    while offset + 9 < len(data) and data[offset] == 0xFF:
+        marker, length = data[offset + 1], int.from_bytes(data[offset + 2 : offset + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            high, wide = struct.unpack(">HH", data[place + 5 : place + 9])
+            high, wide = struct.unpack(">HH", data[offset + 5 : offset + 9])
             return wide, high
-        place += 2 + max(length, 2)
+        offset += 2 + max(length, 2)
     raise ValueError("it is no whole JPEG file")
 
 
@@ -90,34 +90,34 @@ def picture_tokens(text: str) -> int:
     return wide * high // _PIXELS_A_TOKEN + _FRAME
 
 
-def picture_artifacts(given: object) -> dict[str, str]:
+def picture_artifacts(images: object) -> dict[str, str]:
     """The `images` an evaluator returned (one, a list, or a mapping of names) as artifacts.
 
     An unacceptable picture becomes a text with the reason, and has no other effect.
     """
     named: Mapping[object, object]
-    if isinstance(given, Mapping):
-        named = cast("Mapping[object, object]", given)
+    if isinstance(images, Mapping):
+        named = cast("Mapping[object, object]", images)
     else:
-        several: list[object] = [*given] if isinstance(given, list | tuple) else [given]
-        named = {f"image {place}": each for place, each in enumerate(several, 1)}
-    found: dict[str, str] = {}
+        several: list[object] = [*images] if isinstance(images, list | tuple) else [images]
+        named = {f"image {number}": image for number, image in enumerate(several, 1)}
+    artifacts: dict[str, str] = {}
     left = BYTES
-    for place, (name, each) in enumerate(named.items()):
-        if place >= MOST:
-            found["images left out"] = (
+    for number, (name, image) in enumerate(named.items()):
+        if number >= MOST:
+            artifacts["images left out"] = (
                 f"{len(named) - MOST} more than the {MOST} an evaluation may return"
             )
             break
         try:
-            text = encode_picture(each)
+            text = encode_picture(image)
             size = len(text) * 3 // 4
             if size > left:
                 raise ValueError(f"the images of one evaluation have more than {BYTES // 1024} KiB")
-            left, found[str(name)] = left - size, text
+            left, artifacts[str(name)] = left - size, text
         except ValueError as error:
-            found[str(name)] = f"not shown, the evaluator's image was refused: {error}"
-    return found
+            artifacts[str(name)] = f"not shown, the evaluator's image was refused: {error}"
+    return artifacts
 
 
 def check_pictures(texts: Mapping[str, str]) -> dict[str, str]:

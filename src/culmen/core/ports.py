@@ -454,35 +454,35 @@ class Observer(MinimalObserver, Protocol):
 class _Completed:
     """An object completed by the defaults of a protocol."""
 
-    def __init__(self, kind: type, thing: object) -> None:
-        self._kind, self._thing = kind, thing
+    def __init__(self, kind: type, implementation: object) -> None:
+        self._kind, self._implementation = kind, implementation
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(name)
-        if hasattr(self._thing, name):
-            return getattr(self._thing, name)
+        if hasattr(self._implementation, name):
+            return getattr(self._implementation, name)
         default = getattr(self._kind, name)
         if isinstance(default, property):
-            return default.__get__(self._thing)
+            return default.__get__(self._implementation)
         return default.__get__(self) if callable(default) else default
 
 
-def with_protocol_defaults(kind: type[T], thing: object) -> T:
+def with_protocol_defaults(kind: type[T], implementation: object) -> T:
     """The object, completed by the defaults of the protocol `kind`.
 
     Raises `UserError` if it lacks a required member.
     """
     names = _public_members(kind)
-    lacks = [name for name in names if not hasattr(thing, name)]
+    lacks = [name for name in names if not hasattr(implementation, name)]
     required = [name for name in lacks if name in _public_members(kind.__mro__[1])]
     if required:
         what = (
-            f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no "
+            f"a {type(implementation).__name__} is no {kind.__name__.lower()}: it has no "
             f"{' and no '.join(required)}"
         )
         raise UserError(what, fix="culmen docs extending shows what it takes")
-    return cast(T, thing if not lacks else _Completed(kind, thing))
+    return cast(T, implementation if not lacks else _Completed(kind, implementation))
 
 
 def _public_members(kind: type) -> list[str]:

@@ -145,8 +145,8 @@ def read_result(winner: JsonObject) -> RunResult:
     known.setdefault("trust", _trust_before_levels(winner))
     if "margin" not in known and known.get("se") is not None:  # margins came later
         known["margin"] = Z * float(known["se"])
-    found = msgspec.convert(known, RunResult)
-    return msgspec.structs.replace(found, trust=found.trust or _trust_before_levels(winner))
+    result = msgspec.convert(known, RunResult)
+    return msgspec.structs.replace(result, trust=result.trust or _trust_before_levels(winner))
 
 
 def _trust_before_levels(winner: JsonObject) -> str:

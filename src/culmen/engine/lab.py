@@ -156,7 +156,7 @@ class EngineLab:
         loop: Loop,
         seed: int,
         workers: int,
-        outlets: SearchPort,
+        search_port: SearchPort,
         evidence: Evidence,
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
@@ -171,7 +171,7 @@ class EngineLab:
             self._short,
             self._informed,
             self._turns,
-        ) = outlets
+        ) = search_port
         self.embedder = ""
         self._seed = str(seed)
         self._known: set[int] = set()  # known candidates, by the key of their id
@@ -179,7 +179,7 @@ class EngineLab:
         self._mark_known(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
-        self._told: list[HumanInput] = []
+        self._inputs: list[HumanInput] = []
         self._taken = 0  # number of these that `handed` has returned
 
     @property
@@ -355,24 +355,30 @@ class EngineLab:
 
     def inbox(self) -> tuple[HumanInput, ...]:
         """All input from a person so far, in journal order."""
-        return tuple(self._told)
+        return tuple(self._inputs)
 
     def handed(self) -> tuple[Candidate, ...]:
         """A person's candidates since the last call."""
-        fresh, self._taken = self._told[self._taken :], len(self._told)
-        return tuple(told.candidate for told in fresh if told.candidate is not None)
+        fresh, self._taken = self._inputs[self._taken :], len(self._inputs)
+        return tuple(
+            human_input.candidate for human_input in fresh if human_input.candidate is not None
+        )
 
-    async def take_input(self, told: HumanInput) -> None:
+    async def take_input(self, human_input: HumanInput) -> None:
         """Take a person's input; evaluate a candidate.
 
         It runs on as many training cases as the budget has room for.
         """
-        self._told.append(told)
-        room = self._ledger.budget_left("evaluations")
-        cases = self._train if room >= len(self._train) else self._train[: int(room)]
-        if told.candidate is not None and cases:
-            self._mark_known((told.candidate,))
-            await self.evaluate(told.candidate, cases)
+        self._inputs.append(human_input)
+        evaluations_left = self._ledger.budget_left("evaluations")
+        cases = (
+            self._train
+            if evaluations_left >= len(self._train)
+            else self._train[: int(evaluations_left)]
+        )
+        if human_input.candidate is not None and cases:
+            self._mark_known((human_input.candidate,))
+            await self.evaluate(human_input.candidate, cases)
 
     def reset_idle_count(self) -> None:
         """Note that the search issued an effect: the strategy is not spinning."""
@@ -385,7 +391,7 @@ class EngineLab:
 
     def _with_hints(self, brief: Brief) -> Brief:
         """The brief with the hints so far before its context."""
-        hints = [f"- {told.hint}" for told in self._told if told.hint]
+        hints = [f"- {human_input.hint}" for human_input in self._inputs if human_input.hint]
         if not hints:
             return brief
         context = "\n".join(["Hints from the person who watches this search:", *hints])

@@ -208,8 +208,8 @@ _VAIN = {
 
 def describe_change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
     """A child's change, in the author's words, else by the lines added and removed."""
-    said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
-    return _single_line(said, _WORDS) or _describe_diff(parent.text, child.text)
+    description = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
+    return _single_line(description, _WORDS) or _describe_diff(parent.text, child.text)
 
 
 def describe_failure(observation: Observation) -> str:
@@ -266,13 +266,13 @@ def _first_three_lines(lines: Sequence[str], among: Mapping[str, int]) -> list[s
     return [line.strip() for line in lines if line in among and line.strip()][:3] if among else []
 
 
-def _single_line(text: str, most: int) -> str:
+def _single_line(text: str, limit: int) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
-def _put_bounded(where: dict[int, V], key: int, value: V) -> None:
-    where.pop(key, None)
-    where[key] = value
-    if len(where) > _KEPT:
-        del where[next(iter(where))]
+def _put_bounded(table: dict[int, V], key: int, value: V) -> None:
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > _KEPT:
+        del table[next(iter(table))]

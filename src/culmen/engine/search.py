@@ -106,7 +106,7 @@ class Search:
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
-        self._recall = Memo(task, observations or MemoryStore(), self._futures)
+        self._memo = Memo(task, observations or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys not yet tried for admission
         self._refused: set[Usage] = set()  # estimates of the others
@@ -120,8 +120,8 @@ class Search:
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
         self.turns = Turns()
-        known = (self._recall.remembered_future, self._recall.recall_candidate)
-        outlets = SearchPort(
+        known = (self._memo.remembered_future, self._memo.recall_candidate)
+        search_port = SearchPort(
             self._issue_request,
             *known,
             self._journal_note,
@@ -136,7 +136,7 @@ class Search:
             self._loop,
             seed,
             workers,
-            outlets,
+            search_port,
             self.evidence,
         )
         self._finale: Finale | None = None
@@ -220,7 +220,7 @@ class Search:
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
-        self._recall.record_request(effect)
+        self._memo.record_request(effect)
         self._trial.count_request(request)
         return future
 
@@ -302,7 +302,7 @@ class Search:
                 self._finale.count_evaluation(effect.request.candidate, entry.result)
             if entry.result.asked:
                 self.ledger.learn_cost(usage)
-            self._recall.record_delivery(effect.mark, effect.request.candidate, entry.result)
+            self._memo.record_delivery(effect.mark, effect.request.candidate, entry.result)
             self._trial.count_evaluation(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.bars_candidate
             self._check_goal(effect.request.candidate)
@@ -336,7 +336,7 @@ class Search:
         for look in self._inquiry.looks_after(candidate, observation):
             if not self._budget_without_room(Usage(evaluations=1)):
                 self.lab.request_evaluation(
-                    self._recall.recall_candidate(look.candidate), self._cases.get(look.case)
+                    self._memo.recall_candidate(look.candidate), self._cases.get(look.case)
                 )
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
@@ -459,12 +459,12 @@ class Search:
 
 def prior_of(strategy: object) -> StepLaw | None:
     """Step law that a strategy's settings bring from an earlier run; None without one."""
-    given = getattr(strategy, "prior", None)
-    if given is None:
+    prior = getattr(strategy, "prior", None)
+    if prior is None:
         return None
     from culmen.evidence.pedigree import StepLaw
 
-    return StepLaw(given.noise, given.step, given.drift, given.sign)
+    return StepLaw(prior.noise, prior.step, prior.drift, prior.sign)
 
 
 def _result_refused_budget(result: Result | None) -> str:

@@ -110,13 +110,13 @@ def vary_candidate(candidates: tuple[Candidate, ...], options: JsonObject, rng: 
         child, names = candidates[0], list[str]()
         while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
             fresh = {name: weight for name, weight in weights.items() if name not in names}
-            made = edited_child(
+            edit = edited_child(
                 fresh, (child, *candidates[1:]), options, rng
             )  # of several, each on top of the last
-            if made is None:
+            if edit is None:
                 break
-            names.append(made[0])
-            child = made[1]
+            names.append(edit[0])
+            child = edit[1]
         child = (
             _candidate_with_calls(child, options["rung"], options) if "rung" in options else child
         )
@@ -244,10 +244,10 @@ def _cma_strategy(width: int, step: float, size: int, draw: np.random.Generator)
     return cma.CMAEvolutionStrategy([0.0] * width, step, options)
 
 
-def _tuned_literals(found: list[Literal], seed: int) -> list[Literal]:
-    if len(found) <= _MOST:
-        return found
-    return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
+def _tuned_literals(literals: list[Literal], seed: int) -> list[Literal]:
+    if len(literals) <= _MOST:
+        return literals
+    return sorted(Random(seed).sample(literals, _MOST), key=lambda literal: literal.span)
 
 
 def _step_sizes(source: EditableText, chosen: list[Literal]) -> list[float]:

@@ -130,27 +130,31 @@ def parse_strategy(text: str) -> tuple[str, dict[str, str]]:
     The name alone is legal, too. Raises `UserError` if the text has another form.
     """
     name, bracket, rest = text.strip().partition("(")
-    given = [piece.partition("=") for piece in split_top_level(rest.removesuffix(")"))]
+    assignments = [piece.partition("=") for piece in split_top_level(rest.removesuffix(")"))]
     unclosed = bool(bracket) and not rest.endswith(")")
-    if unclosed or not name.strip() or not all(key.strip() and sign for key, sign, _ in given):
+    if (
+        unclosed
+        or not name.strip()
+        or not all(key.strip() and sign for key, sign, _ in assignments)
+    ):
         raise UserError(
             f"cannot read '{text}'",
             where="--strategies",
             fix="write NAME, or NAME(setting=value, setting=value)",
         )
-    return name.strip(), {key.strip(): value.strip() for key, _, value in given}
+    return name.strip(), {key.strip(): value.strip() for key, _, value in assignments}
 
 
 def split_top_level(text: str) -> list[str]:
     """The parts of a text between top-level commas (outside brackets), without empty ones."""
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
         if letter == "," and depth == 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += letter
-    return [piece.strip() for piece in found if piece.strip()]
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
@@ -168,18 +172,18 @@ def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
     return {name: text(value) for name, value in settings.items()}
 
 
-def _expand_preset(cls: type, given: dict[str, str], where: str) -> dict[str, str]:
+def _expand_preset(cls: type, settings: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
-    if not presets or "preset" not in given:
-        return given
-    chosen = given.pop("preset").strip().lower().replace("-", "_")
+    if not presets or "preset" not in settings:
+        return settings
+    chosen = settings.pop("preset").strip().lower().replace("-", "_")
     if chosen not in presets:
         raise UserError(
             f"there is no preset '{chosen}'{_spelling_hint(chosen, presets)}",
             where=where,
             fix=f"one of {', '.join(presets)}",
         )
-    return presets[chosen] | given
+    return presets[chosen] | settings
 
 
 def describe_strategy(name: str) -> JsonObject:
@@ -354,8 +358,8 @@ def parse_value(hint: object, about: About, text: str) -> object:
     if type(None) in options and text.lower() in _OFF:
         return None
     for option in options:
-        found, value = _try_parse(option, text)
-        if found:
+        is_value, value = _try_parse(option, text)
+        if is_value:
             return value
     if about.choices and ":" in text:
         return find_by_path(text)()
@@ -430,11 +434,14 @@ def _try_build(cls: type, text: str) -> tuple[bool, object]:
     ):
         return False, None
     fields = field_hints(cls)
-    given = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
-    if len(call.args) > len(fields) or not all(name in fields for name in given):
+    arguments = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
+    if len(call.args) > len(fields) or not all(name in fields for name in arguments):
         raise ValueError(_option_text(cls))
     return True, cls(
-        **{name: parse_value(*fields[name], _argument_text(node)) for name, node in given.items()}
+        **{
+            name: parse_value(*fields[name], _argument_text(node))
+            for name, node in arguments.items()
+        }
     )
 
 
@@ -481,39 +488,41 @@ def parse_setting(cls: type, name: str, text: str, where: str) -> object:
 _PREFIX = "culmen_user_"
 
 
-def path_of(thing: type | FunctionType) -> str:
+def path_of(definition: type | FunctionType) -> str:
     """The path of a class or function.
 
     It has an absolute file path if the module cannot be imported by name.
     """
-    module = sys.modules[thing.__module__]
+    module = sys.modules[definition.__module__]
     file = getattr(module, "__file__", None)
     if file and (module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)):
-        return f"{Path(file).resolve()}:{thing.__qualname__}"
-    return f"{module.__name__}:{thing.__qualname__}"
+        return f"{Path(file).resolve()}:{definition.__qualname__}"
+    return f"{module.__name__}:{definition.__qualname__}"
 
 
 def find_by_path(path: str) -> Any:
     """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
-    place, _, name = current_path(path).rpartition(":")
-    if not place or not name:
+    source, _, name = current_path(path).rpartition(":")
+    if not source or not name:
         raise UserError(
             f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class"
         )
-    found: object = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    definition: object = (
+        _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    )
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
+        definition = getattr(definition, part, None)
+    if definition is None:
         raise UserError(
-            f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name"
+            f"there is no '{name}' in {source}", where=path, fix="check the spelling of the name"
         )
-    return found
+    return definition
 
 
 def current_path(path: str) -> str:
     """The path in this version of culmen; classes that moved are found at their new path."""
-    place, _, name = path.rpartition(":")
-    return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
+    module, _, name = path.rpartition(":")
+    return MOVED.get(path) or (f"{MOVED[module]}:{name}" if module in MOVED else path)
 
 
 def _import_module(name: str) -> ModuleType:

@@ -109,13 +109,13 @@ class _Engine(TurboEvolve):
         self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
     ) -> Brief:
         """As in `TurboEvolve`, with feature dimensions for each program shown."""
-        made = super().turn_brief(lab, i, parent, inspirations, k)
+        brief = super().turn_brief(lab, i, parent, inspirations, k)
         names = self.features or lab.task.features or BUILT_IN
         shown = tuple(
             msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))
-            for exhibit, elite in zip(made.inspirations, inspirations, strict=True)
+            for exhibit, elite in zip(brief.inspirations, inspirations, strict=True)
         )
-        told = (
+        context = (
             f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
         )
-        return msgspec.structs.replace(made, inspirations=shown, context=told)
+        return msgspec.structs.replace(brief, inspirations=shown, context=context)

@@ -170,10 +170,12 @@ class Polca:
 
         if self.epsilon is None:
             return KeepAll()
-        given = isinstance(self.epsilon, float | int)  # a distance set by the user is never adapted
+        is_fixed = isinstance(
+            self.epsilon, float | int
+        )  # a distance set by the user is never adapted
         return EpsilonNet(
             Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon,
-            not given,
+            not is_fixed,
         )
 
     async def run_lane(
@@ -259,13 +261,13 @@ async def admit_proposals(
             if net.epsilon < wide
             else _KEPT
         )
-        said = {} if before else {"told": f"{_CROWDED}: {done}."}
+        report = {} if before else {"told": f"{_CROWDED}: {done}."}
         lab.note(
             "filter_crowded",
             refused=net.refused,
             size=len(net),
             epsilon=[wide, net.epsilon],
-            **said,
+            **report,
         )
     return new
 

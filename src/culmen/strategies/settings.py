@@ -30,13 +30,13 @@ def field_hints(cls: type) -> dict[str, tuple[object, About]]:
 
     Fields without an annotation get an empty `About`.
     """
-    found: dict[str, tuple[object, About]] = {}
+    hints: dict[str, tuple[object, About]] = {}
     resolved = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         hint = resolved[field.name]
         notes = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, About)]
-        found[field.name] = (get_args(hint)[0], notes[0]) if notes else (hint, About(""))
-    return found
+        hints[field.name] = (get_args(hint)[0], notes[0]) if notes else (hint, About(""))
+    return hints
 
 
 def check(strategy: object) -> None:

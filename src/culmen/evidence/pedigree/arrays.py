@@ -35,5 +35,5 @@ def sum_by_row(rows: Ints, weights: Floats | Ints | Flags | None, size: int) -> 
 
 def share_below(values: Floats, share: float) -> float:
     """The value with about this share (below 1) of the values under it; not interpolated."""
-    place = int(share * len(values))
-    return float(np.partition(values, place)[place])
+    rank = int(share * len(values))
+    return float(np.partition(values, rank)[rank])

@@ -38,7 +38,7 @@ STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune"
 
 
 @dataclass(frozen=True)
-class Said:
+class AdvisorReply:
     """A reply: its text, a fault if there is one, and the number of a trainable sample."""
 
     text: str
@@ -49,7 +49,7 @@ class Said:
 class Voice(Protocol):
     """Answers one of the `STEPS`."""
 
-    async def answer_step(self, lab: Lab, step: str, **slots: object) -> Said: ...
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> AdvisorReply: ...
 
 
 class ModelVoice:
@@ -61,14 +61,14 @@ class ModelVoice:
     def __init__(self) -> None:
         self._silent = False  # found out by asking once
 
-    async def answer_step(self, lab: Lab, step: str, **slots: object) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> AdvisorReply:
         """One request."""
         if not self._silent:
             reply = await lab.write(f"advisor.{step}", **slots)
             self._silent = reply.model == "offline"
             if not self._silent:
-                return Said(reply.text, reply.fault)
-        return Said(from_menu(step, slots, lab.rng))
+                return AdvisorReply(reply.text, reply.fault)
+        return AdvisorReply(from_menu(step, slots, lab.rng))
 
 
 def from_menu(step: str, slots: JsonObject, rng: Random) -> str:
@@ -185,9 +185,9 @@ class Advising:
                 "count": self.hypotheses,
                 "reminder": retry_reminder(attempt),
             }
-            said = await voice.answer_step(lab, "generate", **slots)
-            _keep_sample(draft, said.sample)
-            if found := read_hypotheses(said.text)[: self.hypotheses]:
+            reply = await voice.answer_step(lab, "generate", **slots)
+            _keep_sample(draft, reply.sample)
+            if found := read_hypotheses(reply.text)[: self.hypotheses]:
                 return found
         return []
 
@@ -204,11 +204,11 @@ class Advising:
                 "hypothesis": hypothesis,
                 "sentences": draft.ideas.sentences,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "classify", **slots, reminder=retry_reminder(attempt)
             )
-            _keep_sample(draft, said.sample)
-            answer = read_object(said.text)
+            _keep_sample(draft, reply.sample)
+            answer = read_object(reply.text)
             number, description = (
                 whole_number(answer.get("idea")),
                 str(answer.get("description") or ""),
@@ -244,11 +244,11 @@ class Advising:
                 "options": options,
                 "refused": refused,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "select", **slots, reminder=retry_reminder(attempt if not refused else 0)
             )
-            _keep_sample(draft, said.sample)
-            answer = read_object(said.text)
+            _keep_sample(draft, reply.sample)
+            answer = read_object(reply.text)
             number, experiment = (
                 whole_number(answer.get("idea")),
                 str(answer.get("experiment") or "").strip(),
@@ -323,14 +323,14 @@ def read_hypotheses(text: str) -> list[str]:
 
     Formats: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for item in list_or_empty(read_object(text).get("hypotheses")):
         value = cast(JsonObject, item).get("hypothesis") if isinstance(item, dict) else item
-        found += [value] if isinstance(value, str) else []
-    found = found or re.findall(
+        texts += [value] if isinstance(value, str) else []
+    texts = texts or re.findall(
         r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE
     )
-    return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in found))))
+    return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in texts))))
 
 
 def read_object(text: str) -> JsonObject:
@@ -472,9 +472,9 @@ class Upkeep:
         A request with an empty reply is not repeated.
         """
         for attempt in range(self.tries):
-            said = await voice.answer_step(lab, step, **slots, reminder=retry_reminder(attempt))
-            answer = read_object(said.text)
-            if answer.get(field) or not said.text:
+            reply = await voice.answer_step(lab, step, **slots, reminder=retry_reminder(attempt))
+            answer = read_object(reply.text)
+            if answer.get(field) or not reply.text:
                 return answer
         return {}
 
@@ -560,16 +560,18 @@ class Planning:
                 "count": self.experiments,
                 "sentences": ideas.sentences,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "plan", **slots, reminder=retry_reminder(attempt if fault == UNREADABLE else 0)
             )
-            answer = read_object(said.text)
-            found = [
+            answer = read_object(reply.text)
+            experiments = [
                 one
                 for one in map(_object_or_empty, list_or_empty(answer.get("experiments")))
                 if one
             ][: self.experiments]
-            after, plan = _file_experiments(found, ideas.without_ideas(_given_up(answer, found)))
+            after, plan = _file_experiments(
+                experiments, ideas.without_ideas(_given_up(answer, experiments))
+            )
             fresh = tuple(
                 (idea, text) for idea, text in plan if not failures.blocks_experiment(text)
             )
@@ -585,9 +587,9 @@ def _object_or_empty(value: object) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _given_up(answer: JsonObject, found: list[JsonObject]) -> set[int]:
+def _given_up(answer: JsonObject, experiments: list[JsonObject]) -> set[int]:
     """Ideas that the reply gives up and plans no experiment under."""
-    used = {whole_number(one.get("idea")) for one in found}
+    used = {whole_number(one.get("idea")) for one in experiments}
     return {
         number
         for number in map(whole_number, list_or_empty(answer.get("drop")))
@@ -596,12 +598,12 @@ def _given_up(answer: JsonObject, found: list[JsonObject]) -> set[int]:
 
 
 def _file_experiments(
-    found: list[JsonObject], ideas: IdeaRepository
+    experiments: list[JsonObject], ideas: IdeaRepository
 ) -> tuple[IdeaRepository, list[tuple[int, str]]]:
     """The repository with a plan's new ideas, and its experiments with their idea's number."""
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
-    for one in found:
+    for one in experiments:
         text, about = (
             str(one.get("experiment") or "").strip(),
             str(one.get("description") or "").strip(),

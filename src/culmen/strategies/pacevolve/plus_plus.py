@@ -218,7 +218,7 @@ class PacevolvePlusPlus:
         ]  # equation 5
         decisions = [decision for _, decision in plans]
         samples = [decision.samples for decision in decisions]
-        signal, told = await self.train_policy(
+        signal, update = await self.train_policy(
             course, samples, rewards, self.alpha_at(lab, barrier)
         )
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
@@ -237,8 +237,8 @@ class PacevolvePlusPlus:
             failures={name: failures.count(name) for name in dict.fromkeys(failures)},
             clamped=[sum(r == 0.0 for r in rewards), sum(r == 5.0 for r in rewards)],
             experiments=[decision.experiment for decision in decisions],
-            alarms=course.steps.update_alarms(signal.skip, told, len(failures) / len(outcomes)),
-            **{name: value for name, value in told.items() if name != "version"},
+            alarms=course.steps.update_alarms(signal.skip, update, len(failures) / len(outcomes)),
+            **{name: value for name, value in update.items() if name != "version"},
         )
 
     def alpha_at(self, lab: Lab, barrier: int) -> float:
@@ -254,16 +254,16 @@ class PacevolvePlusPlus:
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
     ) -> tuple[Signal, JsonObject]:
         """Compute advantages, update the policy or not, and discard the samples of this version."""
-        steps, told = course.steps, JsonObject()
+        steps, update = course.steps, JsonObject()
         signal = self.advantage_rule().training_signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
             plan = {"step": steps.taken, "alpha": round(alpha, 10)}
-            told = await course.policy.update(
+            update = await course.policy.update(
                 course.lab, samples, signal.advantages, self.update_rules(), plan
             )  # equation 6
             steps.taken += 1
         course.policy.discard_samples()
-        return signal, told
+        return signal, update
 
 
 @dataclass
