@@ -240,7 +240,7 @@ def test_only_a_row_of_known_answers_without_an_effect_is_spinning(monkeypatch: 
         return search
 
     assert during(again(3), EXACT)[0].search.reason == "strategy_done"
-    with pytest.raises(UserError, match="already known"):
+    with pytest.raises(UserError, match="known already"):
         during(again(4), EXACT)
 
 

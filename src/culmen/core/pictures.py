@@ -53,7 +53,7 @@ def decode_picture(text: str) -> bytes:
     try:
         return base64.b64decode(text.partition(",")[2], validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"it is no picture: {error}") from None
+        raise ValueError(f"it is not a picture: {error}") from None
 
 
 def read_picture_header(data: bytes) -> tuple[str, int, int]:
@@ -81,7 +81,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             high, wide = struct.unpack(">HH", data[offset + 5 : offset + 9])
             return wide, high
         offset += 2 + max(length, 2)
-    raise ValueError("it is no whole JPEG file")
+    raise ValueError("it is not a complete JPEG file")
 
 
 def picture_tokens(text: str) -> int:

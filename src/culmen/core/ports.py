@@ -478,7 +478,7 @@ def with_protocol_defaults(kind: type[T], implementation: object) -> T:
     required = [name for name in lacks if name in _public_members(kind.__mro__[1])]
     if required:
         what = (
-            f"a {type(implementation).__name__} is no {kind.__name__.lower()}: it has no "
+            f"a {type(implementation).__name__} is not a valid {kind.__name__.lower()}: it has no "
             f"{' and no '.join(required)}"
         )
         raise UserError(what, fix="culmen docs extending shows what it takes")

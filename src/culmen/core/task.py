@@ -87,7 +87,7 @@ def parse_constraint(text: object, where: str = "constraints") -> Constraint:
         level = math.nan
     if match is None or not math.isfinite(level):
         raise UserError(
-            f"{text!r} is no constraint",
+            f"{text!r} is not a constraint",
             where=where,
             fix="write METRIC <= NUMBER or METRIC >= NUMBER",
         )

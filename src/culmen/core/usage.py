@@ -113,7 +113,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         ):  # without calls or dollars an offline search still has work to do
             if values.get(name) == 0:
                 raise UserError(
-                    f"with 0 {name} nothing can be done",
+                    f"with 0 {name} no work is possible",
                     where=f"budget {text}",
                     fix="at least 1, better 200",
                 )

@@ -455,7 +455,7 @@ class EngineLab:
         self._idle += 1
         if self._idle > _STALL:
             raise UserError(
-                "the strategy asks only for what is already known and never for anything new",
+                "the strategy requests only evaluations whose results are known already",
                 where="evaluate on a deterministic task",
                 fix="propose or embed between evaluations, or return from search()",
             )

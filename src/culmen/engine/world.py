@@ -117,7 +117,7 @@ class LiveWorld(World):
         family = kind.partition(".")[0]
         if family not in self._makers:
             raise UserError(
-                f"nothing here performs the effect '{kind}'",
+                f"no world or craft performs the effect '{kind}'",
                 where="the strategy's search()",
                 fix="pass a world that does: Study.create(..., world=...)",
             )

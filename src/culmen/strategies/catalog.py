@@ -271,7 +271,7 @@ def revive_object(path: str, config: Mapping[str, object] | None) -> Any:
     """
     if config is None:
         raise UserError(
-            "this run's strategy was an object of your own whose state culmen cannot write down",
+            "the strategy object of this run cannot be serialised",
             where=path,
             fix=(
                 "make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)"
@@ -505,7 +505,7 @@ def find_by_path(path: str) -> Any:
     source, _, name = current_path(path).rpartition(":")
     if not source or not name:
         raise UserError(
-            f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class"
+            f"'{path}' does not name a class", fix="write module:Class or path/to/file.py:Class"
         )
     definition: object = (
         _import_file(Path(source)) if source.endswith(".py") else _import_module(source)

@@ -47,7 +47,7 @@ class Cato:
     agent: Annotated[
         str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")
     ] = "builtin"
-    model: Annotated[str, About("model that a program is told to use; empty: its own default")] = ""
+    model: Annotated[str, About("model for the agent's program; empty: its own default")] = ""
     threshold: Annotated[
         float | None, About("score that ends the run, certified if it can be; off: the target")
     ] = None

@@ -39,7 +39,7 @@ class Gepa:
     proposals: Proposals = 1
     merges: Annotated[int, About("merges tried in all; 0: none", least=0)] = 5
     subsample: Annotated[
-        int, About("Pareto cases on which a merged candidate is first seen", least=1)
+        int, About("Pareto cases of a merged candidate's first evaluation", least=1)
     ] = 5
     lanes: Lanes = 1
 

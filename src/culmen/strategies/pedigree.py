@@ -68,9 +68,9 @@ class PedigreeSearch:
     summarizer: Annotated[
         Summarizer | None, About("writes a summary when progress stalls; off: none")
     ] = field(default=Summarizer())
-    prior: Annotated[Prior | None, About("what an earlier run of the task learnt: see --prior")] = (
-        None
-    )
+    prior: Annotated[
+        Prior | None, About("noise and steps learnt by an earlier run of the task: see --prior")
+    ] = None
     lanes: WorkerLanes = None
 
     def __post_init__(self) -> None:

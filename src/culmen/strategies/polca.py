@@ -96,9 +96,9 @@ _Success = Annotated[
     ),
 ]
 _RANKS = (by.Mean, by.Ucb, by.UcbSigma, by.Pedigree, by.Newest, by.ThisRound)
-_Rank = Annotated[by.Priority, About("what makes a program worth exploring", choices=_RANKS)]
+_Rank = Annotated[by.Priority, About("priority of a program for exploration", choices=_RANKS)]
 _Validate = Annotated[
-    Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))
+    Validation, About("cases of a new program's first evaluation", choices=(SameBatch, FreshBatch))
 ]
 _TieRule = Annotated[
     by.Ties, About("order among equal priorities", choices=(by.Earliest, by.Shuffled))

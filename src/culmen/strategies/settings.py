@@ -64,9 +64,7 @@ def _range_text(low: float | None, high: float | None) -> str:
     return "a finite number" if low is None else f"a number of {low:g} or more"
 
 
-Batch = Annotated[
-    int, About("cases per minibatch, or repeats where the task has no cases", least=1)
-]
+Batch = Annotated[int, About("cases per minibatch, or repeats if the task has no cases", least=1)]
 Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
 Format = Annotated[
     str,

@@ -68,8 +68,8 @@ class TurboEvolve:
     islands: Annotated[int, About("populations side by side", least=1)] = 5
     width: _Widths = field(default=Adaptive())
     format: Format = "verbalized_auto"
-    requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = (
-        field(default=Requery())
+    requery: Annotated[Requery, About("action if a reply holds too few candidates")] = field(
+        default=Requery()
     )
     allocation: Allocate = field(default=KmeansElite())
     pool_scores: PoolScores = field(default=Evaluated())

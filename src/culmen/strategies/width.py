@@ -119,7 +119,7 @@ class Requery:
     """
 
     minimum: Annotated[int, About("candidates below which a round asks again", least=0)] = 2
-    times: Annotated[int, About("how often a round may ask again", least=0)] = 1
+    times: Annotated[int, About("repeated requests in a round at most", least=0)] = 1
 
     def __post_init__(self) -> None:
         check(self)

@@ -138,7 +138,7 @@ class Advising:
     """Three steps, each repeated with a reminder if the reply cannot be read."""
 
     hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
-    tries: Annotated[int, About("how often a step is asked before the decision fails", least=1)] = 3
+    tries: Annotated[int, About("attempts at a step before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
@@ -384,9 +384,7 @@ class Upkeep:
     sentences: Annotated[
         int, About("sentences of an idea's description and of a result", least=1)
     ] = 2
-    tries: Annotated[
-        int, About("how often it is asked before the rule does it; 0: never", least=0)
-    ] = 0
+    tries: Annotated[int, About("requests before the rule does it; 0: none", least=0)] = 0
     feedback_chars: Annotated[
         int, About("characters of the evaluator's feedback shown for a result", least=0)
     ] = 2000
@@ -525,7 +523,7 @@ class Planning:
     """
 
     experiments: Annotated[int, About("experiments decided in one request", least=1)] = 8
-    tries: Annotated[int, About("how often is asked before the decision fails", least=1)] = 3
+    tries: Annotated[int, About("requests before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 

@@ -87,7 +87,7 @@ class Pacevolve:
         ),
     ] = None
     versions: Annotated[
-        Versions, About("which old version is gone back to", choices=(Early, Recent))
+        Versions, About("rule for the old version to return to", choices=(Early, Recent))
     ] = field(default=Early())
     remembered: Annotated[int, About("failures remembered, by all islands together", least=1)] = 200
     batch: Cases = None

@@ -80,10 +80,11 @@ class PacevolvePlusPlus:
         "tiny"
     )
     engine: Annotated[
-        Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))
+        Engine,
+        About("engine that samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang)),
     ] = field(default=Local())
-    starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(
-        default=Islands()
+    starts: Annotated[Starts, About("starting points of decisions", choices=(Islands, Puct))] = (
+        field(default=Islands())
     )
     roles: Annotated[
         tuple[str, ...], About("replies that are trained: generate, select, classify")
@@ -129,7 +130,7 @@ class PacevolvePlusPlus:
         float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)
     ] = 0.0
     worst: Annotated[
-        float | None, About("score of reward 0, y_min; none: what the initial programs score")
+        float | None, About("score of reward 0, y_min; none: the score of the initial programs")
     ] = None
     best: Annotated[
         float | None, About("score of reward 5, y_max; none: the target or the best known value")

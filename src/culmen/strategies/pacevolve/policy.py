@@ -169,16 +169,14 @@ class Tinker:
     the server's base model; the key is in TINKER_API_KEY.
     """
 
-    url: Annotated[str, About("of the server; none: the managed service")] = ""
+    url: Annotated[str, About("address of the server; none: the managed service")] = ""
     aggregate: Annotated[
         str,
         About(
             "how the server sums its loss: token_sum (the managed service), sequence_mean (SkyRL)"
         ),
     ] = "token_sum"
-    tokenizer: Annotated[
-        str, About("folder or name of the tokenizer; none: of the policy's name")
-    ] = ""
+    tokenizer: Annotated[str, About("folder or name of the tokenizer; none: the policy's")] = ""
 
     def __post_init__(self) -> None:
         if self.aggregate not in AGGREGATES:
@@ -204,7 +202,7 @@ class Vllm:
     The server gets one adapter for each version.
     """
 
-    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
+    url: Annotated[str, About("address of the server, without a path")] = "http://127.0.0.1:8000"
 
     def engine_settings(self) -> JsonObject:
         return {"kind": "vllm", "url": self.url}
@@ -217,7 +215,7 @@ class Sglang:
     The server gets one adapter for each version.
     """
 
-    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
+    url: Annotated[str, About("address of the server, without a path")] = "http://127.0.0.1:30000"
 
     def engine_settings(self) -> JsonObject:
         return {"kind": "sglang", "url": self.url}
