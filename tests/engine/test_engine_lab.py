@@ -103,7 +103,7 @@ def test_a_verifier_is_asked_where_there_is_one_and_it_is_wanted() -> None:
 
 def test_a_look_is_an_evaluation_that_nobody_waits_for() -> None:
     async def search(lab) -> None:
-        lab.look(ONE, lab.task.cases[1])
+        lab.request_evaluation(ONE, lab.task.cases[1])
         await lab.evaluate(TWO, [None], repeats=2)
 
     run, world = during(search, CASES)
@@ -240,7 +240,7 @@ def test_only_a_row_of_known_answers_without_an_effect_is_spinning(monkeypatch: 
         return search
 
     assert during(again(3), EXACT)[0].search.reason == "strategy_done"
-    with pytest.raises(UserError, match="already known"):
+    with pytest.raises(UserError, match="known already"):
         during(again(4), EXACT)
 
 
@@ -252,7 +252,7 @@ def test_a_persons_candidates_are_handed_out_once_and_evaluated_on_the_cases_the
 
     async def search(lab) -> None:
         for told in (HumanInput(candidate=ONE), HumanInput("a hint"), HumanInput(candidate=TWO)):
-            await lab.hear(told)
+            await lab.take_input(told)
             handed.append([candidate.text for candidate in lab.handed()])
         handed.append(lab.handed())
         await lab.evaluate(TWO, [None])
@@ -272,7 +272,7 @@ def test_a_candidate_that_comes_when_nothing_is_left_is_heard_and_not_evaluated(
 
     async def search(lab) -> None:
         await lab.evaluate(ONE, [None])
-        await lab.hear(HumanInput(candidate=TWO))
+        await lab.take_input(HumanInput(candidate=TWO))
         heard.extend(lab.inbox())
 
     run, _ = during(search, budget=Budget(evaluations=1, final=0.0))

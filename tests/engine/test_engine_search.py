@@ -195,7 +195,7 @@ def test_a_strategy_that_spins_on_known_answers_is_stopped_with_advice():
             while True:
                 await lab.evaluate(lab.seeds[0])
 
-    with pytest.raises(UserError, match="already known"):
+    with pytest.raises(UserError, match="known already"):
         simulate(Spin(), EXACT, Hill(sigma=0), Budget(evaluations=100))
 
 

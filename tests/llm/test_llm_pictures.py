@@ -47,7 +47,7 @@ def test_kinds_and_measures_are_read_off_the_bytes() -> None:
         (b"GIF89a not one of them", "neither"),
         (b"", "neither"),
         (b"\x89PNG\r\n\x1a\n short", "neither"),
-        (b"\xff\xd8\xff\xd9", "no whole JPEG"),
+        (b"\xff\xd8\xff\xd9", "not a complete JPEG"),
         (png(0, 5), "no pixels"),
         (png(60_000, 60_000), "pixels, more than"),
         (png() + bytes(pictures.BYTES), "more than 256 KiB"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from culmen.memory.gain import expected_gain, expected_gain_of_best, largest_places
+from culmen.memory.gain import expected_gain, expected_gain_of_best, largest_indices
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
@@ -33,8 +33,8 @@ def test_beyond_the_table_the_best_of_four_gains_the_whole_gap_or_nothing(gap: f
 
 
 def test_largest_prefers_the_first_of_equals() -> None:
-    assert largest_places(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 3) == [1, 3, 2]
-    assert largest_places(np.array([1.0]), 3) == [0]
+    assert largest_indices(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 3) == [1, 3, 2]
+    assert largest_indices(np.array([1.0]), 3) == [0]
 
 
 def test_far_below_the_level_the_best_of_k_gains_the_whole_gap_and_the_best_draw() -> None:

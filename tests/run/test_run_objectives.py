@@ -110,7 +110,7 @@ def test_a_scorer_that_lacks_a_metric_blames_the_evaluation(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("top", "more", "said"),
     [
-        ('constraints = ["latency"]', "", "no constraint"),
+        ('constraints = ["latency"]', "", "not a constraint"),
         ("", 'memory = "smaller"', "direction"),
         ("", "memory = {worst = 3}", "unknown key"),
         ("", '[objective]\ndirection = "min"', "exclude"),

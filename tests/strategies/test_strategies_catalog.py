@@ -76,9 +76,9 @@ def test_names_forgive_case_and_hyphens():
         ("nowhere:Thing", {}, "no module 'nowhere'"),
         ("nowhere.py:Thing", {}, "no file"),
         ("json:Thing", {}, "no 'Thing' in json"),
-        (":", {}, "names no class"),
-        ("json:", {}, "names no class"),
-        (":Thing", {}, "names no class"),
+        (":", {}, "does not name a class"),
+        ("json:", {}, "does not name a class"),
+        (":Thing", {}, "does not name a class"),
     ],
 )
 def test_mistakes_are_explained(name, settings, complaint):
@@ -194,7 +194,7 @@ class Bare:
 def test_an_object_with_hidden_state_has_to_be_passed_again():
     written = catalog.strategy_config(Loose(3))
     assert written["config"] is None
-    with pytest.raises(UserError, match="cannot write down"):
+    with pytest.raises(UserError, match="cannot be serialised"):
         catalog.revive_object(**written)
     assert isinstance(catalog.revive_object(**catalog.strategy_config(Bare())), Bare)
 

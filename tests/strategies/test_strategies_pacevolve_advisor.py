@@ -15,7 +15,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.strategies.pacevolve.advisor import Advising, Planning, Said, Upkeep, from_menu, read_hypotheses
+from culmen.strategies.pacevolve.advisor import Advising, AdvisorReply, Planning, Upkeep, from_menu, read_hypotheses
 from culmen.strategies.pacevolve.implementing import Implementing
 from culmen.strategies.pacevolve.memory import FailureMemory, IdeaRepository
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
@@ -45,7 +45,7 @@ class Answers:
 
     async def say(self, lab, step, **slots):
         self.asked.append(slots)
-        return Said(json.dumps(self.answers[step]))
+        return AdvisorReply(json.dumps(self.answers[step]))
 
 
 def tidied(upkeep, ideas, number=0, voice=None, planned=()):

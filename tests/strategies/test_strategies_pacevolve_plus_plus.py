@@ -1,4 +1,4 @@
-"""The training beside the search: what an update is told, what raises an alarm, where decisions start from."""
+"""The training beside the search: what an update is told, what raises an alarm, starting points of decisions."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ class Admission(NamedTuple):
 
 def find_admissions(text: str) -> list[Admission]:
     """All admissions of a text, each sentence once; a sentence that denies gaming is left out."""
-    told: dict[str, Admission] = {}
+    admissions: dict[str, Admission] = {}
     for number, line in enumerate(text.splitlines(), 1):
         for sentence in re.split(r"(?<=[.!?;])\s+", line):
             for name, pattern in (("admits", _ADMITS), ("mentions", _MENTIONS)):
                 hit = pattern.search(sentence)
                 if hit is not None and not _NOT.search(sentence[: hit.start()]):
-                    told.setdefault(
+                    admissions.setdefault(
                         sentence.strip(), Admission(name, sentence.strip(" #*-\t"), number)
                     )
                     break
-    return list(told.values())
+    return list(admissions.values())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
@@ -36,7 +36,7 @@ class Asker(Protocol):
     role without a model or a wrong key.
     """
 
-    async def ask(self, question: Mapping[str, Any]) -> JsonObject: ...
+    async def ask(self, question: Mapping[str, object]) -> JsonObject: ...
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)

@@ -183,8 +183,10 @@ def as_user_code_error(error: Exception, kept: str = "") -> UserError | None:
         if not is_culmen_file(frame.filename)
     ]
     inner = next((i for i, frame in enumerate(shown) if frame.filename == place.file), len(shown))
-    told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
-    indented = "\n".join(f"  {line}" for line in told.rstrip().splitlines())
+    report = "".join(
+        [*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)]
+    )
+    indented = "\n".join(f"  {line}" for line in report.rstrip().splitlines())
     return UserError(
         f"your code raised {type(error).__name__}\n\n{indented}\n",
         where=str(place),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 
@@ -178,7 +177,7 @@ class Event(msgspec.Struct, frozen=True):
     entry: Entry
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Plain data and structs as JSON bytes, the same on every run.
 
     Texts that are not valid Unicode are encoded as well.

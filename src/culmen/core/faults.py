@@ -80,12 +80,12 @@ def evaluator_faults(
     """
     every = list(rows)
     scored = {row.candidate for row in every if row.ok}
-    made = Counter(row.case for row in every)
+    evaluations_by_case = Counter(row.case for row in every)
     hit: dict[str, list[EvaluationRow]] = {}
     for row in every:
         if place := place_in(row.kind):
             hit.setdefault(place, []).append(row)
-    found: list[EvaluatorFault] = []
+    faults: list[EvaluatorFault] = []
     for place, failed in hit.items():
         candidates, cases = {row.candidate for row in failed}, {row.case for row in failed}
         if len(candidates) < MANY and candidates.isdisjoint(initial):
@@ -98,9 +98,9 @@ def evaluator_faults(
             scored=len(candidates & scored),
             initial=not candidates.isdisjoint(initial),
             evaluations=len(failed),
-            share=len(failed) / sum(made[case] for case in cases),
-            cases=tuple(case for case in made if case in cases),
-            all_cases=len(made),
+            share=len(failed) / sum(evaluations_by_case[case] for case in cases),
+            cases=tuple(case for case in evaluations_by_case if case in cases),
+            all_cases=len(evaluations_by_case),
         )
-        found.append(fault)
-    return sorted(found, key=lambda fault: (-fault.evaluations, fault.place))
+        faults.append(fault)
+    return sorted(faults, key=lambda fault: (-fault.evaluations, fault.place))

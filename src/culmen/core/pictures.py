@@ -9,7 +9,8 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
-from typing import Any, cast
+from pathlib import Path
+from typing import cast
 
 MOST = 4  # pictures of one evaluation
 BYTES = 256 * 1024  # of all pictures of one evaluation
@@ -24,18 +25,20 @@ def is_picture(text: str) -> bool:
     return text.startswith(tuple(_HEADS.values()))
 
 
-def encode_picture(given: Any) -> str:
+def encode_picture(image: object) -> str:
     """The bytes of a PNG or JPEG file, or the file at a path, as a text.
 
     Raises `ValueError` with the reason if it is not an acceptable picture.
     """
-    if isinstance(given, bytes | bytearray):
-        data = bytes(given)
+    if isinstance(image, bytes | bytearray):
+        data = bytes(image)
+    elif not isinstance(image, str | Path):
+        raise ValueError(f"a {type(image).__name__} is neither bytes nor a path")
     else:
         try:
-            with open(given, "rb") as stream:
+            with open(image, "rb") as stream:
                 data = stream.read(BYTES + 1)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise ValueError(f"it cannot be read: {error}") from None
     kind, wide, high = read_picture_header(data)
     if len(data) > BYTES:
@@ -50,7 +53,7 @@ def decode_picture(text: str) -> bytes:
     try:
         return base64.b64decode(text.partition(",")[2], validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"it is no picture: {error}") from None
+        raise ValueError(f"it is not a picture: {error}") from None
 
 
 def read_picture_header(data: bytes) -> tuple[str, int, int]:
@@ -71,14 +74,14 @@ def read_picture_header(data: bytes) -> tuple[str, int, int]:
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Width and height from the frame header (ITU T.81, B.2.2)."""
-    place = 2
-    while place + 9 < len(data) and data[place] == 0xFF:
-        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
+    offset = 2
+    while offset + 9 < len(data) and data[offset] == 0xFF:
+        marker, length = data[offset + 1], int.from_bytes(data[offset + 2 : offset + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            high, wide = struct.unpack(">HH", data[place + 5 : place + 9])
+            high, wide = struct.unpack(">HH", data[offset + 5 : offset + 9])
             return wide, high
-        place += 2 + max(length, 2)
-    raise ValueError("it is no whole JPEG file")
+        offset += 2 + max(length, 2)
+    raise ValueError("it is not a complete JPEG file")
 
 
 def picture_tokens(text: str) -> int:
@@ -87,34 +90,34 @@ def picture_tokens(text: str) -> int:
     return wide * high // _PIXELS_A_TOKEN + _FRAME
 
 
-def picture_artifacts(given: Any) -> dict[str, str]:
+def picture_artifacts(images: object) -> dict[str, str]:
     """The `images` an evaluator returned (one, a list, or a mapping of names) as artifacts.
 
     An unacceptable picture becomes a text with the reason, and has no other effect.
     """
-    named: Mapping[Any, Any]
-    if isinstance(given, Mapping):
-        named = cast("Mapping[Any, Any]", given)
+    named: Mapping[object, object]
+    if isinstance(images, Mapping):
+        named = cast("Mapping[object, object]", images)
     else:
-        several: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
-        named = {f"image {place}": each for place, each in enumerate(several, 1)}
-    found: dict[str, str] = {}
+        several: list[object] = [*images] if isinstance(images, list | tuple) else [images]
+        named = {f"image {number}": image for number, image in enumerate(several, 1)}
+    artifacts: dict[str, str] = {}
     left = BYTES
-    for place, (name, each) in enumerate(named.items()):
-        if place >= MOST:
-            found["images left out"] = (
+    for number, (name, image) in enumerate(named.items()):
+        if number >= MOST:
+            artifacts["images left out"] = (
                 f"{len(named) - MOST} more than the {MOST} an evaluation may return"
             )
             break
         try:
-            text = encode_picture(each)
+            text = encode_picture(image)
             size = len(text) * 3 // 4
             if size > left:
                 raise ValueError(f"the images of one evaluation have more than {BYTES // 1024} KiB")
-            left, found[str(name)] = left - size, text
+            left, artifacts[str(name)] = left - size, text
         except ValueError as error:
-            found[str(name)] = f"not shown, the evaluator's image was refused: {error}"
-    return found
+            artifacts[str(name)] = f"not shown, the evaluator's image was refused: {error}"
+    return artifacts
 
 
 def check_pictures(texts: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +128,7 @@ def check_pictures(texts: Mapping[str, str]) -> dict[str, str]:
     pictures = {name: text for name, text in texts.items() if is_picture(text)}
     if not pictures:
         return dict(texts)
-    raw: dict[str, Any] = {}
+    raw: dict[str, object] = {}
     for name, text in pictures.items():
         try:
             raw[name] = decode_picture(text)

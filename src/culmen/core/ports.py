@@ -20,8 +20,19 @@ from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Scoring
-from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Request, Result, at_least
+from culmen.core.event import (
+    Custom,
+    CustomRequest,
+    Edits,
+    Effect,
+    Entry,
+    Event,
+    Request,
+    Result,
+    at_least,
+)
 from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 
@@ -29,6 +40,18 @@ T = TypeVar("T")
 
 Permit = Callable[[Usage], bool]
 """A predicate: True if the budget has room for this usage on top."""
+
+
+class RunEvidence(Protocol):
+    """The observations of one run, and the conclusions from them."""
+
+    def result(self) -> RunResult | None:
+        """The result of the run at present; None without a score."""
+        ...
+
+    def leader(self) -> str | None:
+        """The candidate that the run would report now; None without a score."""
+        ...
 
 
 class Lab(Protocol):
@@ -42,9 +65,14 @@ class Lab(Protocol):
     rng: Random
     workers: int
     embedder: str  # name of the embedder of the latest vectors, "" before the first
-    evidence: (
-        Any  # the run's `culmen.evidence.evidence.Evidence`: observations and their statistics
-    )
+
+    @property
+    def evidence(self) -> RunEvidence:
+        """The observations of the run and their statistics.
+
+        It is an `Evidence`; `culmen.evidence.evidence.evidence_of` gives a lab's as such.
+        """
+        ...
 
     def find(self, id: str) -> Candidate:
         """The evaluated candidate with this id."""
@@ -68,7 +96,7 @@ class Lab(Protocol):
         ...
 
     def lacks(
-        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
+        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: object
     ) -> str:
         """The budget without room now for a request; "" if all have room.
 
@@ -110,7 +138,7 @@ class Lab(Protocol):
         """Ask the model behind `brief.role` directly, as a model proposer does."""
         ...
 
-    async def write(self, role: str, **slots: Any) -> Text:
+    async def write(self, role: str, **slots: object) -> Text:
         """Ask the model behind `role` for prose."""
         ...
 
@@ -118,25 +146,25 @@ class Lab(Protocol):
         """Map candidates to vectors of one length."""
         ...
 
-    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Any:
-        """Run heavy pure work outside the loop; returns `Edits`."""
+    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: object) -> Edits:
+        """Run heavy pure work outside the loop."""
         ...
 
-    async def effect(self, kind: str, /, **payload: Any) -> Custom:
+    async def effect(self, kind: str, /, **payload: object) -> Custom:
         """Perform a custom effect (`session.open`, ...) by the craft named before the dot.
 
         Payload and result are plain data.
         """
         ...
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def spawn(self, coroutine: Coroutine[object, None, T]) -> Awaitable[T]:
         """Start a coroutine without waiting; await the returned object for its result.
 
         An error of the coroutine is raised there and nowhere else.
         """
         ...
 
-    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    async def gather(self, *coroutines: Coroutine[object, None, T]) -> list[T]:
         """Run coroutines side by side; results in the order given.
 
         The first error ends the others.
@@ -155,7 +183,7 @@ class Lab(Protocol):
         ...
 
     async def within(
-        self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
+        self, seconds: float | None, *coroutines: Coroutine[object, None, T]
     ) -> list[T | None]:
         """Like `gather`, with a time limit in `seconds` (None: no limit); unfinished: None.
 
@@ -163,7 +191,7 @@ class Lab(Protocol):
         """
         ...
 
-    def note(self, kind: str, /, **fields: Any) -> None:
+    def note(self, kind: str, /, **fields: object) -> None:
         """Journal plain data worth seeing; never read back."""
         ...
 
@@ -426,35 +454,35 @@ class Observer(MinimalObserver, Protocol):
 class _Completed:
     """An object completed by the defaults of a protocol."""
 
-    def __init__(self, kind: type, thing: object) -> None:
-        self._kind, self._thing = kind, thing
+    def __init__(self, kind: type, implementation: object) -> None:
+        self._kind, self._implementation = kind, implementation
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(name)
-        if hasattr(self._thing, name):
-            return getattr(self._thing, name)
+        if hasattr(self._implementation, name):
+            return getattr(self._implementation, name)
         default = getattr(self._kind, name)
         if isinstance(default, property):
-            return default.__get__(self._thing)
+            return default.__get__(self._implementation)
         return default.__get__(self) if callable(default) else default
 
 
-def with_protocol_defaults(kind: type[T], thing: object) -> T:
+def with_protocol_defaults(kind: type[T], implementation: object) -> T:
     """The object, completed by the defaults of the protocol `kind`.
 
     Raises `UserError` if it lacks a required member.
     """
     names = _public_members(kind)
-    lacks = [name for name in names if not hasattr(thing, name)]
+    lacks = [name for name in names if not hasattr(implementation, name)]
     required = [name for name in lacks if name in _public_members(kind.__mro__[1])]
     if required:
         what = (
-            f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no "
+            f"a {type(implementation).__name__} is not a valid {kind.__name__.lower()}: it has no "
             f"{' and no '.join(required)}"
         )
         raise UserError(what, fix="culmen docs extending shows what it takes")
-    return cast(T, thing if not lacks else _Completed(kind, thing))
+    return cast(T, implementation if not lacks else _Completed(kind, implementation))
 
 
 def _public_members(kind: type) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+
+from culmen.core.json import JsonObject
 
 Z = 1.959963984540054
 """Standard errors to either side of the 95 % interval of a normal mean."""
@@ -139,17 +139,17 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
         return score - than if self.direction == "max" else than - score
 
 
-def read_result(winner: dict[str, Any]) -> RunResult:
+def read_result(winner: JsonObject) -> RunResult:
     """The result in a state event of a journal, also of journals older than this struct."""
     known = {name: winner[name] for name in RunResult.__struct_fields__ if name in winner}
     known.setdefault("trust", _trust_before_levels(winner))
     if "margin" not in known and known.get("se") is not None:  # margins came later
         known["margin"] = Z * float(known["se"])
-    found = msgspec.convert(known, RunResult)
-    return msgspec.structs.replace(found, trust=found.trust or _trust_before_levels(winner))
+    result = msgspec.convert(known, RunResult)
+    return msgspec.structs.replace(result, trust=result.trust or _trust_before_levels(winner))
 
 
-def _trust_before_levels(winner: dict[str, Any]) -> str:
+def _trust_before_levels(winner: JsonObject) -> str:
     """The level of trust in a journal of format 1, from its flags and the verifier's value."""
     if winner.get("certified") is not None:
         return "certified"

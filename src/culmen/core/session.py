@@ -25,9 +25,11 @@ driver is answered by `Waited(ended="interrupted")` after the experiments it had
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from culmen.core.json import JsonObject
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -158,7 +160,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: int
     nth: int
     tool: str
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     seconds: float = 120.0
 
 
@@ -244,11 +246,11 @@ REPLIES: dict[type[msgspec.Struct], tuple[str, type[msgspec.Struct]]] = {
 """The effect of each request, and the struct of its result."""
 
 
-def to_plain_data(value: msgspec.Struct) -> dict[str, Any]:
+def to_plain_data(value: msgspec.Struct) -> JsonObject:
     """A struct as plain data for a journal."""
     return msgspec.to_builtins(value)
 
 
-def from_plain_data(data: dict[str, Any], kind: type[S]) -> S:
+def from_plain_data(data: JsonObject, kind: type[S]) -> S:
     """The inverse of `plain`."""
     return msgspec.convert(data, kind)

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -78,55 +78,59 @@ class Constraint(msgspec.Struct, frozen=True):
 
 def parse_constraint(text: object, where: str = "constraints") -> Constraint:
     """`latency <= 20` as a `Constraint`. Raises `UserError` for any other form."""
-    found = (
+    match = (
         re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(\S+)\s*", text) if isinstance(text, str) else None
     )
     try:
-        level = float(found[3]) if found else math.nan
+        level = float(match[3]) if match else math.nan
     except ValueError:
         level = math.nan
-    if found is None or not math.isfinite(level):
+    if match is None or not math.isfinite(level):
         raise UserError(
-            f"{text!r} is no constraint",
+            f"{text!r} is not a constraint",
             where=where,
             fix="write METRIC <= NUMBER or METRIC >= NUMBER",
         )
-    return Constraint(found[1], "<=" if found[2][0] == "<" else ">=", level)
+    return Constraint(match[1], "<=" if match[2][0] == "<" else ">=", level)
 
 
 def parse_metric_goals(
-    given: Mapping[str, Any], where: str = "objectives"
+    goals: Mapping[str, object], where: str = "objectives"
 ) -> tuple[MetricGoal, ...]:
     """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
 
     Raises `UserError` for any other form.
     """
     return tuple(
-        _parse_metric_goal(str(name), value, f"{where}: {name}") for name, value in given.items()
+        _parse_metric_goal(str(name), value, f"{where}: {name}") for name, value in goals.items()
     )
 
 
-def _parse_metric_goal(name: str, given: Any, where: str) -> MetricGoal:
-    table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"direction": given}
+def _parse_metric_goal(name: str, goal: object, where: str) -> MetricGoal:
+    table = cast("Mapping[str, object]", goal) if isinstance(goal, Mapping) else {"direction": goal}
     if unknown := table.keys() - {"direction", "reference", "unit"}:
         raise UserError(
             f"unknown key {sorted(unknown)[0]!r}", where=where, fix="use direction, reference, unit"
         )
-    numbers = {key: table[key] for key in ("reference", "unit") if table.get(key) is not None}
-    for key, value in numbers.items():
-        plain = (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-        if not plain or (key == "unit" and value <= 0):
+    numbers: dict[str, float] = {}
+    for key in ("reference", "unit"):
+        value = table.get(key)
+        if value is None:
+            continue
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(value)
+        if not math.isfinite(number) or (key == "unit" and number <= 0):
             raise UserError(
                 f"{key} = {value!r} is not acceptable",
                 where=where,
                 fix=f"give {key} as a finite number",
             )
+        numbers[key] = number
     return MetricGoal(
         name,
         parse_direction(table.get("direction", "max"), where),
-        **{k: float(v) for k, v in numbers.items()},
+        **numbers,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -113,7 +113,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         ):  # without calls or dollars an offline search still has work to do
             if values.get(name) == 0:
                 raise UserError(
-                    f"with 0 {name} nothing can be done",
+                    f"with 0 {name} no work is possible",
                     where=f"budget {text}",
                     fix="at least 1, better 200",
                 )
@@ -125,7 +125,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         if isinstance(value, Budget):
             return value
         if isinstance(value, Mapping):
-            items = cast("Mapping[Any, Any]", value).items()
+            items = cast("Mapping[object, object]", value).items()
             return cls.parse(
                 ",".join(f"{name}={given}" for name, given in items if given is not None)
             )
@@ -189,7 +189,7 @@ def _budget_syntax(cls: type[msgspec.Struct]) -> str:
 
 
 def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
-    whole = name in ("evaluations", "calls", "tokens")
+    is_whole = name in ("evaluations", "calls", "tokens")
     value = -1.0
     try:
         if name == "seconds" and (time := _TIME.fullmatch(raw)):
@@ -198,12 +198,12 @@ def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
             value = float(raw.removeprefix("$") if name == "dollars" else raw.replace("_", ""))
     except ValueError:
         pass
-    if whole and value.is_integer():
+    if is_whole and value.is_integer():
         value = int(value)
-    elif whole:
+    elif is_whole:
         value = -1
     if not 0 <= value < float("inf") or (name == "final" and value > 0.9):
-        kind = "whole number" if whole else "number"
+        kind = "whole number" if is_whole else "number"
         raise UserError(
             f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}"
         )

@@ -112,10 +112,10 @@ def describe_interface(task: Task) -> str:
     if not _is_executed(task):
         return "The evaluator reads the candidate's text; nothing of it is run."
     if evaluator.form == "call":
-        given = "a case's input" if task.cases else "no arguments"
+        arguments = "a case's input" if task.cases else "no arguments"
         return (
             f"{module} is loaded as a module and its function `{evaluator.entry}` is called with "
-            f"{given}."
+            f"{arguments}."
         )
     if evaluator.form == "serve":
         return (

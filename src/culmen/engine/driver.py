@@ -48,7 +48,7 @@ _GRACE = 10.0  # seconds that running evaluations get to finish after the first 
 # seconds after which the start of an evaluation is journaled even if nothing else happens
 _SOON = 0.05
 # fields of a custom effect's payload that are journaled
-_TOLD = ("agent", "kind", "tool", "reason", "closing")
+_JOURNALED_FIELDS = ("agent", "kind", "tool", "reason", "closing")
 # seconds between attempts to write to a full disk; the last one repeats
 _PAUSES = (1.0, 2.0, 5.0, 10.0)
 
@@ -237,8 +237,8 @@ class Driver:
             )
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
 
-    async def hold_budget(self, most: Usage) -> str:
-        """Wait until the effect of the calling task may cost `most` in all, and journal that.
+    async def hold_budget(self, largest_cost: Usage) -> str:
+        """Wait until the calling task's effect may cost `largest_cost` in all; journal that.
 
         A process that dies then knows its largest loss. Returns the name of the budget if it never
         may, else "".
@@ -247,15 +247,15 @@ class Driver:
         if (
             key not in self._performed
         ):  # no one would release a reservation made after an effect's end
-            return self.search.ledger.exceeded_budget(most)
-        refused = await reservations.grow_reservation(key, most)
+            return self.search.ledger.exceeded_budget(largest_cost)
+        refused = await reservations.grow_reservation(key, largest_cost)
         if key not in self._performed:
             reservations.release(key)
             return refused
         if refused:
             return refused
         effect, durable = self._performed[key], asyncio.get_running_loop().create_future()
-        body = {"most": msgspec.to_builtins(msgspec.structs.replace(most, evaluations=0))}
+        body = {"most": msgspec.to_builtins(msgspec.structs.replace(largest_cost, evaluations=0))}
         self._outbox.append(Entry("held", key, effect.mark, effect.kind, body))
         self._held.append(durable)
         self._wake.set()
@@ -411,7 +411,7 @@ def effect_facts(effect: Effect, purpose: str) -> JsonObject:
     """Facts about an effect that readers of the journal need besides its result."""
     request = effect.request
     if isinstance(request, CustomRequest):
-        named = {name: request.payload.get(name) for name in _TOLD}
+        named = {name: request.payload.get(name) for name in _JOURNALED_FIELDS}
         return {name: value for name, value in named.items() if value not in (None, "")}
     if isinstance(request, EmbedRequest):
         return {"candidates": [candidate.id for candidate in request.candidates]}

@@ -87,18 +87,18 @@ class Finale:
 
     def _plan_evaluations(self) -> _Plan:
         """Whole splits if they fit, otherwise as many cases for both as remain."""
-        kept, whole = self._kept - self._checks, len(self._pool)
+        kept, pool_size = self._kept - self._checks, len(self._pool)
         both = 1 + (self._initial is not None)
         is_open = self._is_open and len(self._field) > 1
         choosing = int(kept * self._choosing_share) if is_open else 0
-        if whole and kept >= both * whole:
-            rounds = 1 if self._exact else max(1, (kept - choosing) // (both * whole))
-            return _Plan(kept - both * whole * rounds if is_open else 0, whole * rounds)
-        if self._exact and not whole:
+        if pool_size and kept >= both * pool_size:
+            rounds = 1 if self._exact else max(1, (kept - choosing) // (both * pool_size))
+            return _Plan(kept - both * pool_size * rounds if is_open else 0, pool_size * rounds)
+        if self._exact and not pool_size:
             return _Plan(0, 1)
-        both += self._account.is_flaky and not whole  # a second winner may be needed
-        each = max(1, (kept - choosing) // both)
-        return _Plan(choosing, min(each, whole) if whole else each)
+        both += self._account.is_flaky and not pool_size  # a second winner may be needed
+        share = max(1, (kept - choosing) // both)
+        return _Plan(choosing, min(share, pool_size) if pool_size else share)
 
     @property
     def _choosing_share(self) -> float:
@@ -135,8 +135,8 @@ class Finale:
         names = self._evidence.ranking.best_ids(_FIELD)
         ordered = list(Race(self._evidence.ranking, names).standings().values())
         while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered):
-            most = min(choosing, max(2, min(lab.workers, 4)))
-            picked = possible_winners(ordered, most, self._kind_width)
+            limit = min(choosing, max(2, min(lab.workers, 4)))
+            picked = possible_winners(ordered, limit, self._kind_width)
             candidates = [lab.find(each.id) for each in picked]
             await lab.gather(*(lab.evaluate_afresh(each, [None]) for each in candidates))
             choosing -= len(picked)
@@ -160,10 +160,10 @@ class Finale:
         cases = self._draw_cases(lab, pool, choosing if repeat else min(choosing, len(pool)))
         rounds, dropped = max(1, (len(field) - 1).bit_length()), list[str]()
         while len(field) > 1 and choosing >= len(field) and cases:
-            each = max(1, choosing // rounds // len(field))
-            look, cases = cases[:each], cases[each:]
+            share = max(1, choosing // rounds // len(field))
+            look, cases = cases[:share], cases[share:]
             await lab.gather(*(lab.evaluate_afresh(lab.find(name), look) for name in field))
-            choosing, rounds = choosing - each * len(field), max(1, rounds - 1)
+            choosing, rounds = choosing - share * len(field), max(1, rounds - 1)
             ordered = Race(self._evidence.ranking, field).standings()
             field = [name for name in ordered if not self._is_barred(name)]
             half = (len(field) + 1) // 2
@@ -246,8 +246,8 @@ class Finale:
         """Evaluate the initial program on the cases of the winner, unless that is done."""
         if self._initial is None or self._initial in self._account.fresh:
             return
-        room = int(min(lab.left("evaluations"), len(cases)))
-        await lab.evaluate_afresh(lab.find(self._initial), cases[:room])
+        evaluations_left = int(min(lab.left("evaluations"), len(cases)))
+        await lab.evaluate_afresh(lab.find(self._initial), cases[:evaluations_left])
 
     async def _spend_rest(self, lab: EngineLab) -> None:
         """Spend the rest of the reserve on winner and initial program without a data set.
@@ -385,9 +385,9 @@ class FrontFinale(Finale):
         assert model is not None, "a task with several objectives"
         rows = model.front_rows()
         points, _ = model.posterior_rewards()
-        each = 1 if self._exact and not self._pool else TWICE
-        most = max(1, min(MEMBERS, self._kept // each - (self._initial is not None)))
-        kept = [rows[place] for place in dispersed_rows(points[rows], most)] if rows else []
+        looks_each = 1 if self._exact and not self._pool else TWICE
+        limit = max(1, min(MEMBERS, self._kept // looks_each - (self._initial is not None)))
+        kept = [rows[place] for place in dispersed_rows(points[rows], limit)] if rows else []
         self._field = [model.ids[row] for row in kept if self._account.tally(model.ids[row])]
         self.purpose = FINAL
 
@@ -397,10 +397,10 @@ class FrontFinale(Finale):
             return
         first = [self._initial] if self._initial else []
         names = list(dict.fromkeys([*self._field, *first]))
-        each, whole = self._kept // len(names), len(self._pool)
+        looks_each, pool_size = self._kept // len(names), len(self._pool)
         if self._exact:
-            each = min(each, whole or 1)
-        elif whole and each > whole:
-            each -= each % whole
-        cases = self._draw_cases(lab, self._pool, each)
+            looks_each = min(looks_each, pool_size or 1)
+        elif pool_size and looks_each > pool_size:
+            looks_each -= looks_each % pool_size
+        cases = self._draw_cases(lab, self._pool, looks_each)
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in names))

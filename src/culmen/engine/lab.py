@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -101,14 +101,30 @@ _STALL = 100_000
 class DirectProposer:
     """The default proposer: asks the model behind the brief's role."""
 
-    async def propose(self, lab: Any, brief: Brief) -> Proposal:
+    async def propose(self, lab: Lab, brief: Brief) -> Proposal:
         return await lab.ask(brief)
 
 
 class Issue(Protocol):
     """Turns a request into a future; `brief` is its encoded brief, if that is at hand."""
 
-    def __call__(self, request: Request, brief: bytes = b"") -> Future[Any]: ...
+    @overload
+    def __call__(self, request: EvaluateRequest) -> Future[Observation]: ...
+
+    @overload
+    def __call__(self, request: ProposeRequest, brief: bytes = b"") -> Future[Proposal]: ...
+
+    @overload
+    def __call__(self, request: WriteRequest) -> Future[Text]: ...
+
+    @overload
+    def __call__(self, request: EmbedRequest) -> Future[Vectors]: ...
+
+    @overload
+    def __call__(self, request: EditRequest) -> Future[Edits]: ...
+
+    @overload
+    def __call__(self, request: CustomRequest) -> Future[Custom]: ...
 
 
 class SearchPort(NamedTuple):
@@ -121,7 +137,7 @@ class SearchPort(NamedTuple):
     """
 
     issue: Issue
-    remembered: Callable[[EvaluateRequest], Future[Any] | None]
+    remembered: Callable[[EvaluateRequest], Future[Observation] | None]
     find: Callable[[str], Candidate]
     remark: Callable[[str, JsonObject, tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
@@ -140,7 +156,7 @@ class EngineLab:
         loop: Loop,
         seed: int,
         workers: int,
-        outlets: SearchPort,
+        search_port: SearchPort,
         evidence: Evidence,
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
@@ -155,7 +171,7 @@ class EngineLab:
             self._short,
             self._informed,
             self._turns,
-        ) = outlets
+        ) = search_port
         self.embedder = ""
         self._seed = str(seed)
         self._known: set[int] = set()  # known candidates, by the key of their id
@@ -163,7 +179,7 @@ class EngineLab:
         self._mark_known(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
-        self._told: list[HumanInput] = []
+        self._inputs: list[HumanInput] = []
         self._taken = 0  # number of these that `handed` has returned
 
     @property
@@ -184,7 +200,7 @@ class EngineLab:
         return self._ledger.elapsed
 
     def lacks(
-        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
+        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: object
     ) -> str:
         """The budget without room for these evaluations, this brief or this `write`.
 
@@ -243,7 +259,7 @@ class EngineLab:
         if checks and requests:
             requests[0] = msgspec.structs.replace(requests[0], checks=checks)
         futures = [self._issue(request) for request in requests]
-        observations: list[Observation] = [await future for future in futures]
+        observations = [await future for future in futures]
         return Rollout(
             candidate,
             tuple(observations),
@@ -276,13 +292,13 @@ class EngineLab:
         """
         brief = self._brief_for_model(brief)
         written = encode_json(brief)
-        proposal: Proposal = await self._issue(
+        proposal = await self._issue(
             ProposeRequest(brief, self._seed_for("propose", written)), written
         )
         self._mark_known(proposal.candidates)
         return proposal
 
-    async def write(self, role: str, **slots: Any) -> Text:
+    async def write(self, role: str, **slots: object) -> Text:
         """Ask the model behind `role` for prose."""
         return await self._issue(
             WriteRequest(role, slots, self._seed_for(role, encode_json(slots)))
@@ -292,29 +308,29 @@ class EngineLab:
         """One vector per candidate."""
         if not candidates:
             return ()
-        vectors: Vectors = await self._issue(EmbedRequest(tuple(candidates)))
+        vectors = await self._issue(EmbedRequest(tuple(candidates)))
         self.embedder = vectors.embedder
         return unpack_vectors(vectors)
 
-    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
+    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: object) -> Edits:
         """Heavy pure work done outside the loop."""
         digest = encode_json([tool, [c.digest for c in candidates], options])
         return await self._issue(
             EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest))
         )
 
-    async def effect(self, kind: str, /, **payload: Any) -> Custom:
+    async def effect(self, kind: str, /, **payload: object) -> Custom:
         """A custom effect, performed by a custom world."""
         return await self._issue(
             CustomRequest(kind, payload, self._seed_for(kind, encode_json(payload)))
         )
 
-    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    async def gather(self, *coroutines: Coroutine[object, None, T]) -> list[T]:
         """Run coroutines side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
     async def within(
-        self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
+        self, seconds: float | None, *coroutines: Coroutine[object, None, T]
     ) -> list[T | None]:
         """Run coroutines side by side for at most `seconds`; None for each unfinished one.
 
@@ -323,40 +339,46 @@ class EngineLab:
         if not coroutines:
             return []
         limit = (
-            Future[Any]()
+            Future[Custom]()
             if seconds is None
             else self._issue(CustomRequest(WAIT, {"seconds": seconds}, 0))
         )
         return await self._loop.within(limit, *coroutines)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def spawn(self, coroutine: Coroutine[object, None, T]) -> Future[T]:
         """Start a coroutine without waiting for it; await the returned future for its result."""
         return self._loop.spawn(coroutine)
 
-    def note(self, kind: str, /, **fields: Any) -> None:
+    def note(self, kind: str, /, **fields: object) -> None:
         """Journal plain data as a note."""
         self._remark(kind, fields, ())
 
     def inbox(self) -> tuple[HumanInput, ...]:
         """All input from a person so far, in journal order."""
-        return tuple(self._told)
+        return tuple(self._inputs)
 
     def handed(self) -> tuple[Candidate, ...]:
         """A person's candidates since the last call."""
-        fresh, self._taken = self._told[self._taken :], len(self._told)
-        return tuple(told.candidate for told in fresh if told.candidate is not None)
+        fresh, self._taken = self._inputs[self._taken :], len(self._inputs)
+        return tuple(
+            human_input.candidate for human_input in fresh if human_input.candidate is not None
+        )
 
-    async def take_input(self, told: HumanInput) -> None:
+    async def take_input(self, human_input: HumanInput) -> None:
         """Take a person's input; evaluate a candidate.
 
         It runs on as many training cases as the budget has room for.
         """
-        self._told.append(told)
-        room = self._ledger.budget_left("evaluations")
-        cases = self._train if room >= len(self._train) else self._train[: int(room)]
-        if told.candidate is not None and cases:
-            self._mark_known((told.candidate,))
-            await self.evaluate(told.candidate, cases)
+        self._inputs.append(human_input)
+        evaluations_left = self._ledger.budget_left("evaluations")
+        cases = (
+            self._train
+            if evaluations_left >= len(self._train)
+            else self._train[: int(evaluations_left)]
+        )
+        if human_input.candidate is not None and cases:
+            self._mark_known((human_input.candidate,))
+            await self.evaluate(human_input.candidate, cases)
 
     def reset_idle_count(self) -> None:
         """Note that the search issued an effect: the strategy is not spinning."""
@@ -369,7 +391,7 @@ class EngineLab:
 
     def _with_hints(self, brief: Brief) -> Brief:
         """The brief with the hints so far before its context."""
-        hints = [f"- {told.hint}" for told in self._told if told.hint]
+        hints = [f"- {human_input.hint}" for human_input in self._inputs if human_input.hint]
         if not hints:
             return brief
         context = "\n".join(["Hints from the person who watches this search:", *hints])
@@ -433,7 +455,7 @@ class EngineLab:
         self._idle += 1
         if self._idle > _STALL:
             raise UserError(
-                "the strategy asks only for what is already known and never for anything new",
+                "the strategy requests only evaluations whose results are known already",
                 where="evaluate on a deterministic task",
                 fix="propose or embed between evaluations, or return from search()",
             )

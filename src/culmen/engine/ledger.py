@@ -9,13 +9,12 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
 
 import msgspec
 
-from culmen.core.brief import Proposal
+from culmen.core.brief import Proposal, Text
 from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, Request, Vectors
+from culmen.core.event import Custom, Request, Result, Vectors
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 
@@ -208,8 +207,12 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
             wanted = (MEMBERS + 1) * max(_THRICE, held_out_case_count(task))
             share = max(share, min(wanted, math.ceil(everything * _WHOLE)))
         elif task.cases:
-            whole = share + 2 * held_out_case_count(task)
-            share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
+            everything_once = share + 2 * held_out_case_count(task)
+            share = (
+                everything_once
+                if everything_once <= everything * _WHOLE
+                else math.ceil(everything / 10)
+            )
     measured = exact and task.deterministic is None and not task.cases and budget.final is None
     if task.objective.metrics:
         return (
@@ -220,9 +223,9 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if not (task.deterministic or measured):
         return share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
-    whole = 2 * held_out_case_count(task) + math.ceil(everything * _CHOICE) + checks
-    if task.cases and budget.final is None and whole <= everything * _WHOLE:
-        share = max(share, whole)
+    everything_once = 2 * held_out_case_count(task) + math.ceil(everything * _CHOICE) + checks
+    if task.cases and budget.final is None and everything_once <= everything * _WHOLE:
+        share = max(share, everything_once)
     finalists = 3 if task.cases or task.evaluator.verifier else 2  # a verifier may refuse the first
     return min(share, (finalists + 1) * held_out_case_count(task) + checks)
 
@@ -257,11 +260,11 @@ Estimate = Callable[[Request], Usage]
 NOTHING, _EVALUATION = Usage(), Usage(evaluations=1)
 
 
-def usage_of(result: Any) -> Usage:
+def usage_of(result: Result | None) -> Usage:
     """Actual cost of an effect, from its result."""
     if isinstance(result, Observation):
         return _EVALUATION if result.usage == NOTHING else result.usage + _EVALUATION
-    if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):
+    if isinstance(result, Proposal | Text | Vectors | Custom):
         return result.usage
     return NOTHING
 

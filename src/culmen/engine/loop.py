@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+L = TypeVar("L")
 
 
 class Future(Generic[T]):
@@ -69,7 +70,7 @@ class Fiber(Future[T]):
 
     __slots__ = ("_coroutine", "_loop")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], loop: Loop) -> None:
+    def __init__(self, coroutine: Coroutine[object, None, T], loop: Loop) -> None:
         super().__init__()
         self._coroutine, self._loop = coroutine, loop
 
@@ -84,7 +85,7 @@ class Fiber(Future[T]):
         except BaseException as error:  # noqa: BLE001 - raised where this task is awaited, in the end in the search
             self.fail(error)
         else:
-            cast("Future[Any]", awaited).when_done(lambda _: self._loop.schedule(self))
+            cast("Future[object]", awaited).when_done(lambda _: self._loop.schedule(self))
 
     def close(self) -> None:
         """End the coroutine at its present await (its `finally` blocks run).
@@ -96,14 +97,22 @@ class Fiber(Future[T]):
             self._coroutine.close()
 
 
+class Steppable(Protocol):
+    """A coroutine being driven, whatever it returns."""
+
+    def step(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Loop:
     """Runs tasks until none can advance."""
 
     def __init__(self) -> None:
-        self._ready: deque[Fiber[Any]] = deque()
-        self._tasks: dict[Fiber[Any], None] = {}
+        self._ready: deque[Steppable] = deque()
+        self._tasks: dict[Steppable, None] = {}
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Fiber[T]:
+    def spawn(self, coroutine: Coroutine[object, None, T]) -> Fiber[T]:
         """Start driving a coroutine; it takes its first step when its turn comes."""
         task = Fiber(coroutine, self)
         self._tasks[task] = None
@@ -111,7 +120,7 @@ class Loop:
         self._ready.append(task)
         return task
 
-    def schedule(self, task: Fiber[Any]) -> None:
+    def schedule(self, task: Steppable) -> None:
         """Put a task at the end of the queue."""
         self._ready.append(task)
 
@@ -127,7 +136,7 @@ class Loop:
         self._tasks.clear()
         self._ready.clear()
 
-    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    async def gather(self, *coroutines: Coroutine[object, None, T]) -> list[T]:
         """Run coroutines side by side; results in the order given.
 
         The first error closes the others and is raised.
@@ -156,7 +165,7 @@ class Loop:
         return [task.result() for task in tasks]
 
     async def within(
-        self, limit: Future[Any], *coroutines: Coroutine[Any, Any, T]
+        self, limit: Future[L], *coroutines: Coroutine[object, None, T]
     ) -> list[T | None]:
         """Like `gather`, until `limit` settles.
 
@@ -165,14 +174,15 @@ class Loop:
         tasks = [self.spawn(coroutine) for coroutine in coroutines]
         over: Future[None] = Future()
 
-        def look(task: Future[Any]) -> None:
+        def look(task: Future[L] | Future[T]) -> None:
             if task.error is not None:
                 over.fail(task.error)
             elif limit.done or all(one.done for one in tasks):
                 over.resolve(None)
 
-        for future in (limit, *tasks):
-            future.when_done(look)
+        limit.when_done(look)
+        for task in tasks:
+            task.when_done(look)
         results: list[T | None] = []
         try:
             await over

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from operator import ne
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from culmen.core.task import Task
 from culmen.engine.loop import Future
 from culmen.evidence.account import Account
 from culmen.evidence.intervals import t_quantile_95
+
+V = TypeVar("V")
 
 
 class Memo:
@@ -44,13 +46,13 @@ class Memo:
         """Record that this evaluation finished."""
         self._observations.keep(mark, candidate, observation)
 
-    def remembered_future(self, request: EvaluateRequest) -> Future[Any] | None:
+    def remembered_future(self, request: EvaluateRequest) -> Future[Observation] | None:
         """The future of a deterministic evaluation that was requested before, else None."""
         asked = request_mark(request)
         key = self._keys.get(key_of(asked))
         if key is None or key in self._futures:
             return None if key is None else self._futures[key]
-        future = Future[Any]()
+        future = Future[Observation]()
         future.resolve(self._observations.observation(request.candidate.id, asked))
         return future
 
@@ -206,8 +208,8 @@ _VAIN = {
 
 def describe_change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
     """A child's change, in the author's words, else by the lines added and removed."""
-    said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
-    return _single_line(said, _WORDS) or _describe_diff(parent.text, child.text)
+    description = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
+    return _single_line(description, _WORDS) or _describe_diff(parent.text, child.text)
 
 
 def describe_failure(observation: Observation) -> str:
@@ -264,15 +266,13 @@ def _first_three_lines(lines: Sequence[str], among: Mapping[str, int]) -> list[s
     return [line.strip() for line in lines if line in among and line.strip()][:3] if among else []
 
 
-def _single_line(text: str, most: int) -> str:
+def _single_line(text: str, limit: int) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
-def _put_bounded(
-    where: dict[int, Any], key: int, value: Sequence[Any] | dict[str, float] | str
-) -> None:
-    where.pop(key, None)
-    where[key] = value
-    if len(where) > _KEPT:
-        del where[next(iter(where))]
+def _put_bounded(table: dict[int, V], key: int, value: V) -> None:
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > _KEPT:
+        del table[next(iter(table))]

@@ -7,7 +7,7 @@ simulations differ only in their driver: see `driver.py` and `testing/virtual.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from culmen.core.event import (
     EvaluateRequest,
     ProposeRequest,
     Request,
+    Result,
     WriteRequest,
     at_least,
     request_mark,
@@ -50,6 +51,9 @@ from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Past
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
+
+if TYPE_CHECKING:
+    from culmen.evidence.pedigree import StepLaw
 
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
 # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -102,7 +106,7 @@ class Search:
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
-        self._recall = Memo(task, observations or MemoryStore(), self._futures)
+        self._memo = Memo(task, observations or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys not yet tried for admission
         self._refused: set[Usage] = set()  # estimates of the others
@@ -116,8 +120,8 @@ class Search:
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
         self.turns = Turns()
-        known = (self._recall.remembered_future, self._recall.recall_candidate)
-        outlets = SearchPort(
+        known = (self._memo.remembered_future, self._memo.recall_candidate)
+        search_port = SearchPort(
             self._issue_request,
             *known,
             self._journal_note,
@@ -132,11 +136,11 @@ class Search:
             self._loop,
             seed,
             workers,
-            outlets,
+            search_port,
             self.evidence,
         )
         self._finale: Finale | None = None
-        self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
+        self._root: Coroutine[str | None] = self._loop.spawn(strategy.search(self.lab))
 
     @property
     def is_done(self) -> bool:
@@ -216,7 +220,7 @@ class Search:
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
-        self._recall.record_request(effect)
+        self._memo.record_request(effect)
         self._trial.count_request(request)
         return future
 
@@ -298,7 +302,7 @@ class Search:
                 self._finale.count_evaluation(effect.request.candidate, entry.result)
             if entry.result.asked:
                 self.ledger.learn_cost(usage)
-            self._recall.record_delivery(effect.mark, effect.request.candidate, entry.result)
+            self._memo.record_delivery(effect.mark, effect.request.candidate, entry.result)
             self._trial.count_evaluation(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.bars_candidate
             self._check_goal(effect.request.candidate)
@@ -332,7 +336,7 @@ class Search:
         for look in self._inquiry.looks_after(candidate, observation):
             if not self._budget_without_room(Usage(evaluations=1)):
                 self.lab.request_evaluation(
-                    self._recall.recall_candidate(look.candidate), self._cases.get(look.case)
+                    self._memo.recall_candidate(look.candidate), self._cases.get(look.case)
                 )
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
@@ -453,17 +457,17 @@ class Search:
             self._root = self._loop.spawn(self._finale.run(self.lab))
 
 
-def prior_of(strategy: object) -> Any:
+def prior_of(strategy: object) -> StepLaw | None:
     """Step law that a strategy's settings bring from an earlier run; None without one."""
-    given = getattr(strategy, "prior", None)
-    if given is None:
+    prior = getattr(strategy, "prior", None)
+    if prior is None:
         return None
     from culmen.evidence.pedigree import StepLaw
 
-    return StepLaw(given.noise, given.step, given.drift, given.sign)
+    return StepLaw(prior.noise, prior.step, prior.drift, prior.sign)
 
 
-def _result_refused_budget(result: Any) -> str:
+def _result_refused_budget(result: Result | None) -> str:
     """The budget without room for an effect's questions to models, "" for any other result."""
     if isinstance(result, Observation):
         return refused_budget(result.reason) if result.status is Status.LOST else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
@@ -117,7 +117,7 @@ class LiveWorld(World):
         family = kind.partition(".")[0]
         if family not in self._makers:
             raise UserError(
-                f"nothing here performs the effect '{kind}'",
+                f"no world or craft performs the effect '{kind}'",
                 where="the strategy's search()",
                 fix="pass a world that does: Study.create(..., world=...)",
             )
@@ -159,7 +159,7 @@ class RememberingWorld(World):
     result.
     """
 
-    def __init__(self, world: World, finished: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, finished: Mapping[str, Result]) -> None:
         self._world, self._finished = world, finished
 
     async def perform(self, effect: Effect) -> Result:

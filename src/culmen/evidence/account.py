@@ -195,13 +195,13 @@ class Account:
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
         self.judge = CulpritJudge(key_of(each.id) for each in task.initial_candidates())
-        self.places: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._rows = np.zeros(_ROOM, _ROW)
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
         self._repeats, self._squares = 0, 0.0
         self._values: dict[float, int] = {}
-        self._told = 0  # number of equal repeats of a value that no other candidate has,
-        self._tellers: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
+        self._equal_repeats = 0  # number of equal repeats of a value that no other candidate has,
+        self._equal_candidates: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
         self._parents, self._who, self._where = array("q"), array("l"), array("l")
         self._rewards = array("d")  # nan: failed
         self._cases: dict[str, int] = {}
@@ -211,7 +211,7 @@ class Account:
         self._is_live = False  # True if a strategy decides by the model: it is kept up to date
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.numbers)
 
     # -- feeding
 
@@ -229,20 +229,20 @@ class Account:
             return
         if fact.is_excused:
             return
-        place = self._enter_candidate(fact)
+        number = self._enter_candidate(fact)
         self.evaluations += 1
-        self._store_evaluation(place, fact)
-        row = self._rows[place]
+        self._store_evaluation(number, fact)
+        row = self._rows[number]
         row["barred"] |= fact.barred
         if fact.asked and fact.reward is not None:
-            self._update_certified(place, fact)
+            self._update_certified(number, fact)
         if fact.reward is None:
             row["failures"] += 1
         else:
-            self._add_score(place, fact)
-        self._watch_repeat(place, fact)
+            self._add_score(number, fact)
+        self._watch_repeat(number, fact)
         kind = fact.kind if fact.reward is None else ""
-        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self.rows)
+        self.judge.observe(number, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._is_live and self._model is not None:
             self._feed_model(self._model)
 
@@ -254,7 +254,7 @@ class Account:
             zip(*tallies) if tallies else ((),) * 10
         )
         keys = [key_of(name) for name in names]
-        self.places = {key: place for place, key in enumerate(keys)}
+        self.numbers = {key: number for number, key in enumerate(keys)}
         for name, column in (
             ("key", keys),
             ("count", counts),
@@ -279,44 +279,46 @@ class Account:
 
     def bar_candidate(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
-        place = self.places.get(key_of(candidate))
-        if place is not None and not self._rows[place]["barred"]:
-            self._rows[place]["barred"] = True
+        number = self.numbers.get(key_of(candidate))
+        if number is not None and not self._rows[number]["barred"]:
+            self._rows[number]["barred"] = True
             self.bars += 1
 
     def _enter_candidate(self, fact: Fact) -> int:
         key = key_of(fact.candidate)
-        place = self.places.get(key)
-        if place is not None:
-            return place
-        place = self.places[key] = len(self.places)
-        if place >= len(self._rows):
+        number = self.numbers.get(key)
+        if number is not None:
+            return number
+        number = self.numbers[key] = len(self.numbers)
+        if number >= len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._rows[place]["key"], self._rows[place]["size"] = key, fact.size
-        self._rows[place]["certified"] = math.nan
-        known = (self.places.get(key_of(parent), -1) for parent in fact.parents)
+        self._rows[number]["key"], self._rows[number]["size"] = key, fact.size
+        self._rows[number]["certified"] = math.nan
+        known = (self.numbers.get(key_of(parent), -1) for parent in fact.parents)
         self._parents.append(next((above for above in known if above >= 0), -1))
-        return place
+        return number
 
-    def measure_sizes(self, places: list[int]) -> None:
+    def measure_sizes(self, numbers: list[int]) -> None:
         """Fill in missing lengths of these candidates."""
-        unknown = [place for place in places if not self._rows[place]["size"]]
+        unknown = [number for number in numbers if not self._rows[number]["size"]]
         if self.measure is not None and unknown:
-            for place, size in zip(unknown, self.measure([self.id_at(place) for place in unknown])):
-                self._rows[place]["size"] = size
+            for number, size in zip(
+                unknown, self.measure([self.id_at(number) for number in unknown])
+            ):
+                self._rows[number]["size"] = size
 
-    def _update_certified(self, place: int, fact: Fact) -> None:
-        row = self._rows[place]
+    def _update_certified(self, number: int, fact: Fact) -> None:
+        row = self._rows[number]
         row["repaired"] |= not fact.strict
         if fact.vouched is None:
             row["refused"] = True
         elif not row["certified"] <= fact.vouched:
             row["certified"] = fact.vouched
 
-    def _add_score(self, place: int, fact: Fact) -> None:
+    def _add_score(self, number: int, fact: Fact) -> None:
         """Welford's update of mean and sum of squared deviations."""
         assert fact.reward is not None
-        row, reward = self._rows[place], fact.reward
+        row, reward = self._rows[number], fact.reward
         self.slowest = max(self.slowest, fact.seconds)
         self.top = reward if self.top is None else max(self.top, reward)
         count, mean = int(row["count"]) + 1, float(row["mean"])
@@ -333,12 +335,12 @@ class Account:
                 weakest_trust((fact.trust, known) if known else (fact.trust,))
             )
 
-    def _watch_repeat(self, place: int, fact: Fact) -> None:
+    def _watch_repeat(self, number: int, fact: Fact) -> None:
         """Note a repeat of one candidate on one case.
 
         Pairs beyond the first `_PAIRS` are not watched.
         """
-        pair = place, fact.case
+        pair = number, fact.case
         seen = self._pairs.get(pair)
         if seen is None and len(self._pairs) >= _PAIRS:
             return
@@ -351,19 +353,19 @@ class Account:
                 self._repeats += 1
                 self._squares += (reward - mean) ** 2 * count / (count + 1)
                 if reward == mean and self._values.get(reward) == 1:
-                    self._told += 1
-                    if len(self._tellers) < EXACT_CANDIDATES:
-                        self._tellers.add(place)
+                    self._equal_repeats += 1
+                    if len(self._equal_candidates) < EXACT_CANDIDATES:
+                        self._equal_candidates.add(number)
             elif len(self._values) < _VALUES or reward in self._values:
                 self._values[reward] = self._values.get(reward, 0) + 1
             count, mean = count + 1, mean + (reward - mean) / (count + 1)
         self.is_flaky = self.is_flaky or bool(count and failures)
         self._pairs[pair] = count, failures, mean
 
-    def _store_evaluation(self, place: int, fact: Fact) -> None:
+    def _store_evaluation(self, number: int, fact: Fact) -> None:
         """Keep one evaluation for the value model."""
         if self._is_live or len(self._who) <= MODELLED:
-            self._who.append(place)
+            self._who.append(number)
             self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
 
@@ -372,22 +374,22 @@ class Account:
     @property
     def rows(self) -> NDArray[np.void]:
         """A packed row for each candidate, in the order of their first evaluation."""
-        return self._rows[: len(self.places)]
+        return self._rows[: len(self.numbers)]
 
     def tally(self, candidate: str) -> Tally | None:
         """Statistics of a candidate; None if it was never evaluated."""
-        place = self.places.get(key_of(candidate))
-        return None if place is None else self.tally_at(place)
+        number = self.numbers.get(key_of(candidate))
+        return None if number is None else self.tally_at(number)
 
-    def tally_at(self, place: int) -> Tally:
-        """Statistics of the candidate with the `place`-th first evaluation, from 0."""
-        row = self._rows[place]
+    def tally_at(self, number: int) -> Tally:
+        """Statistics of the candidate with the `number`-th first evaluation, from 0."""
+        row = self._rows[number]
         certified = float(row["certified"])
         return Tally(
             f"{int(row['key']):012x}",
-            place,
+            number,
             int(row["count"]),
-            int(row["failures"]) - self.judge.excuses_by_place().get(place, 0),
+            int(row["failures"]) - self.judge.excuses_by_number().get(number, 0),
             float(row["mean"]),
             float(row["squares"]),
             None if math.isnan(certified) else certified,
@@ -422,11 +424,11 @@ class Account:
         part in it.
         """
         rows = self.rows
-        found = rows["failures"].astype(np.int64)
-        for place, times in self.judge.excuses_by_place().items():
-            found[place] -= times
-        found[rows["barred"] & (rows["count"] > 0)] = 0
-        return found
+        failures = rows["failures"].astype(np.int64)
+        for number, times in self.judge.excuses_by_number().items():
+            failures[number] -= times
+        failures[rows["barred"] & (rows["count"] > 0)] = 0
+        return failures
 
     @property
     def is_exact(self) -> bool | None:
@@ -441,8 +443,10 @@ class Account:
             return self.task.deterministic
         if self._squares or self.is_flaky:
             return False
-        is_unlikely = self._told >= EXACT_REPEATS and self.agreement**self._repeats < UNLIKELY
-        is_unlikely = is_unlikely and len(self._tellers) >= EXACT_CANDIDATES
+        is_unlikely = (
+            self._equal_repeats >= EXACT_REPEATS and self.agreement**self._repeats < UNLIKELY
+        )
+        is_unlikely = is_unlikely and len(self._equal_candidates) >= EXACT_CANDIDATES
         return True if is_unlikely and len(self._values) > FEW_VALUES else None
 
     @property
@@ -548,16 +552,16 @@ class Account:
     def _feed_model(self, model: ValueModel) -> None:
         cases = list(self._cases)
         for at in range(self._fed, len(self._who)):
-            place = self._who[at]
-            name, reward = self.id_at(place), self._rewards[at]
-            above = self._parents[place]
+            number = self._who[at]
+            name, reward = self.id_at(number), self._rewards[at]
+            above = self._parents[number]
             model.add_candidate(name, () if above < 0 else (self.id_at(above),))
             model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
         self._fed = len(self._who)
 
-    def id_at(self, place: int) -> str:
-        """Id of the candidate with the `place`-th first evaluation, from 0."""
-        return f"{int(self._rows[place]['key']):012x}"
+    def id_at(self, number: int) -> str:
+        """Id of the candidate with the `number`-th first evaluation, from 0."""
+        return f"{int(self._rows[number]['key']):012x}"
 
 
 EXACT_REPEATS = 3

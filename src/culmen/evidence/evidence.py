@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from culmen.core.candidate import Candidate, key_of
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
+from culmen.core.ports import Lab
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.evidence.account import CHOICE, FINAL, SEARCH, Account, Fact, fact_of
@@ -25,7 +27,7 @@ from culmen.evidence.verdict import Verdict
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw, ValueModel
 
-__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look"]
+__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look", "evidence_of"]
 
 
 class Evidence:
@@ -68,9 +70,9 @@ class Evidence:
     @property
     def model(self) -> ValueModel:
         """The value model of the search, of any length; for strategies that decide by it."""
-        found = self.account.value_model(longest=None)
-        assert found is not None, "a model without a limit"
-        return found
+        value_model = self.account.value_model(longest=None)
+        assert value_model is not None, "a model without a limit"
+        return value_model
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""
@@ -78,8 +80,19 @@ class Evidence:
 
     def leader(self) -> str | None:
         """The candidate that the run would report now; None without a score."""
-        found = self.result() if self.account.fresh or self.account.looks else None
-        return self.ranking.leader() if found is None else found.id
+        result = self.result() if self.account.fresh or self.account.looks else None
+        return self.ranking.leader() if result is None else result.id
+
+
+def evidence_of(lab: Lab) -> Evidence:
+    """The evidence of a lab's run; UserError if the lab has other statistics than an `Evidence`."""
+    if isinstance(lab.evidence, Evidence):
+        return lab.evidence
+    raise UserError(
+        f"the evidence of this lab is a {type(lab.evidence).__name__}",
+        where="lab.evidence",
+        fix="give the lab a culmen.evidence.evidence.Evidence of its task",
+    )
 
 
 PROMISING = 0.2
@@ -112,10 +125,10 @@ class Inquiry:
 
     def __init__(self, evidence: Evidence, evaluations: int | None) -> None:
         self._evidence, self._account = evidence, evidence.account
-        room = 10**9 if evaluations is None else evaluations
-        self._second = min(SECOND_LOOKS, room // 20)
-        self._doubts = self._canaries = min(CANARIES, room // 20)
-        self._again = room // 10
+        limit = 10**9 if evaluations is None else evaluations
+        self._second = min(SECOND_LOOKS, limit // 20)
+        self._doubts = self._canaries = min(CANARIES, limit // 20)
+        self._again = limit // 10
         self._looked: set[tuple[str, str]] = set()
         self._failed = self._pending = self._spent = 0
         # trials of promising candidates at the time of their look
@@ -126,12 +139,12 @@ class Inquiry:
         if self._evidence.task.deterministic or observation.bars_candidate:
             return []
         self._failed += not observation.ok and is_repeatable(observation)
-        found = [
+        looks = [
             *self._second_look(candidate, observation),
             *self._canary_look(),
             *self._excused_looks(observation),
         ]
-        return found or self._promising_looks()
+        return looks or self._promising_looks()
 
     def _second_look(self, candidate: Candidate, observation: Observation) -> list[Look]:
         pair = candidate.id, observation.case
@@ -154,7 +167,9 @@ class Inquiry:
         if self._evidence.task.cases or self._spent >= self._promising_allowance:
             return []
         self._flying = {
-            pair: made for pair, made in self._flying.items() if made == self._trial_count(pair[0])
+            pair: trials_before
+            for pair, trials_before in self._flying.items()
+            if trials_before == self._trial_count(pair[0])
         }
         beliefs, rows = self._evidence.ranking.beliefs, account.rows
         if not beliefs.known.any():
@@ -163,9 +178,9 @@ class Inquiry:
         reach = np.where(
             beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf
         )
-        for place in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
-            pair = account.id_at(place), ""
-            if reach[place] < beliefs.worth[beliefs.known].max():
+        for number in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
+            pair = account.id_at(number), ""
+            if reach[number] < beliefs.worth[beliefs.known].max():
                 return []
             if pair not in self._flying:
                 self._flying[pair] = self._trial_count(pair[0])
@@ -205,16 +220,16 @@ class Inquiry:
         """Candidates whose failures were excused, once each."""
         if not observation.ok or not self._again:
             return []
-        found: list[Look] = []
-        for place in sorted(self._account.judge.excuses_by_place()):
-            tally = self._account.tally_at(place)
+        looks: list[Look] = []
+        for number in sorted(self._account.judge.excuses_by_number()):
+            tally = self._account.tally_at(number)
             pair = tally.id, observation.case
             if tally.count or tally.barred or pair in self._looked or not self._again:
                 continue
             self._again -= 1
             self._looked.add(pair)
-            found.append(Look(*pair))
-        return found
+            looks.append(Look(*pair))
+        return looks
 
 
 _PERMANENT = re.compile(r"\b(Syntax|Indentation|Name|Import|ModuleNotFound|Attribute|Type)Error\b")

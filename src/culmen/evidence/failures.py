@@ -49,12 +49,12 @@ class FailureRates:
 
     def counted_failures(self, failed: Floats) -> Floats:
         """Failures of each candidate, counted like `Account.counted_failures`."""
-        found, rows = failed.copy(), self._rows()[: len(failed)]
-        excuses = self._judge.excuses_by_place()
-        places = [place for place in excuses if place < len(found)]
-        found[places] -= [excuses[place] for place in places]
-        found[: len(rows)][rows["barred"] & (rows["count"] > 0)] = 0.0
-        return np.maximum(found, 0.0)
+        failures, rows = failed.copy(), self._rows()[: len(failed)]
+        excuses = self._judge.excuses_by_number()
+        numbers = [number for number in excuses if number < len(failures)]
+        failures[numbers] -= [excuses[number] for number in numbers]
+        failures[: len(rows)][rows["barred"] & (rows["count"] > 0)] = 0.0
+        return np.maximum(failures, 0.0)
 
     def chances_to_fail(
         self, scored: Floats, failed: Floats, means: Floats, parents: Ints
@@ -110,23 +110,23 @@ def _prior_fits(
     The strength of a prior is bounded by the trials behind its neighbourhood's rate.
     """
     trials = fails + succeeds
-    whole = fails.sum() - fails, trials.sum() - trials
+    all_others = fails.sum() - fails, trials.sum() - trials
     neighbourhoods = [
-        whole,
+        all_others,
         _trials_of_similar(fails, trials, means, works),
         _trials_of_relatives(fails, trials, parents),
     ]
     tried = np.flatnonzero(trials > 0)
-    found: list[tuple[float, Floats, Floats]] = []
+    fits: list[tuple[float, Floats, Floats]] = []
     for lost, total in neighbourhoods:
         rate = np.clip((lost + _PSEUDO * _DOUBT * overall) / (total + _PSEUDO), 0.01, 0.99)
         known = total + _PSEUDO
-        for each in STRENGTHS:
-            strength = each * known / (each + known)
+        for limit in STRENGTHS:
+            strength = limit * known / (limit + known)
             at = strength[tried]
             fit = _log_likelihood(fails[tried], succeeds[tried], at, rate[tried])
-            found.append((fit, rate, strength))
-    return found
+            fits.append((fit, rate, strength))
+    return fits
 
 
 def kernel_width(means: Floats) -> float:
@@ -147,12 +147,12 @@ def _trials_of_similar(
     if high <= low:
         return fails.sum() - fails, trials.sum() - trials
     width = max(kernel_width(known), 1e-9 * (high - low))
-    place = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
-    place = np.where(works, place, 0)
+    bins = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
+    bins = np.where(works, bins, 0)
     centres = low + (np.arange(_BINS) + 0.5) * (high - low) / _BINS
     kernel = np.exp(-0.5 * ((centres[:, None] - centres[None, :]) / width) ** 2)
-    sums = [kernel @ np.bincount(place, each, _BINS) for each in (fails, trials)]
-    return sums[0][place] - fails, sums[1][place] - trials
+    sums = [kernel @ np.bincount(bins, weights, _BINS) for weights in (fails, trials)]
+    return sums[0][bins] - fails, sums[1][bins] - trials
 
 
 def _trials_of_relatives(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
@@ -204,7 +204,7 @@ class FailureKind:
     """Failures with the same mark: the candidates that they struck, and their attribution."""
 
     def __init__(self) -> None:
-        self.struck: dict[int, int] = {}  # failures by place of the candidate
+        self.struck: dict[int, int] = {}  # failures by number of the candidate
         self.excused: dict[int, int] = {}  # those of an outage
         self.is_scorers = False
         self.events = 0  # evaluations that bear on the attribution
@@ -229,37 +229,39 @@ class CulpritJudge:
     def __init__(self, initial: Iterable[int]) -> None:
         self.initial_keys = frozenset(initial)
         self.kinds: dict[str, FailureKind] = {}
-        self._initial_places: set[int] = set()
-        self._streak: list[tuple[int, str]] = []  # place and kind of failures alike in a row
+        self._initial_numbers: set[int] = set()
+        self._streak: list[tuple[int, str]] = []  # number and kind of failures alike in a row
         self._before = (0, 0)  # failures and evaluations before the streak
         self._count = (0, 0)
         self.is_outage = False
         self._excuses: dict[int, int] | None = None
 
-    def observe(self, place: int, key: int, kind: str, culprit: str, rows: Rows) -> None:
+    def observe(self, number: int, key: int, kind: str, culprit: str, rows: Rows) -> None:
         """Enter one evaluation of the search; `kind` is "" for a score."""
         if key in self.initial_keys:
-            self._initial_places.add(place)
+            self._initial_numbers.add(number)
         if not kind:
             self._end_streak()
         elif not culprit:
             if kind in self.kinds or len(self.kinds) < _KINDS:
                 known = self.kinds.setdefault(kind, FailureKind())
-                known.struck[place] = known.struck.get(place, 0) + 1
+                known.struck[number] = known.struck.get(number, 0) + 1
                 self._excuses = None
-            self._extend_streak(place, kind)
+            self._extend_streak(number, kind)
         failures, evaluations = self._count
         self._count = failures + bool(kind), evaluations + 1
-        for name, each in self.kinds.items():
-            if name == kind or place in each.struck or place in self._initial_places:
-                each.events += 1
-                self._judge_kind(each, rows)
+        for name, known_kind in self.kinds.items():
+            if name == kind or number in known_kind.struck or number in self._initial_numbers:
+                known_kind.events += 1
+                self._judge_kind(known_kind, rows)
 
     def _judge_kind(self, kind: FailureKind, rows: Rows) -> None:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
             return
         kind.judged, kind.log_odds = kind.events, self._log_odds(kind, rows)
-        struck = not self.initial_keys or any(each in kind.struck for each in self._initial_places)
+        struck = not self.initial_keys or any(
+            number in kind.struck for number in self._initial_numbers
+        )
         is_scorers = struck and len(kind.struck) > 1 and kind.log_odds > _ODDS
         if is_scorers != kind.is_scorers:
             kind.is_scorers, self._excuses = is_scorers, None
@@ -271,7 +273,7 @@ class CulpritJudge:
         # Other failures are no evidence: they may have ended before this kind could strike.
         trials = rows["count"] + struck
         first = np.zeros(len(trials), bool)
-        first[list(self._initial_places)] = True
+        first[list(self._initial_numbers)] = True
         lost, total = float(struck.sum()), float(trials.sum())
         common = _log_beta(1.0 + lost, 1.0 + total - lost) - _log_beta(1.0, 1.0)
         own = _log_beta(
@@ -287,15 +289,15 @@ class CulpritJudge:
         own += max(fits) - math.log(len(fits))
         return common - own
 
-    def _extend_streak(self, place: int, kind: str) -> None:
+    def _extend_streak(self, number: int, kind: str) -> None:
         if self._streak and self._streak[-1][1] != kind:
             self._end_streak()
         if not self._streak:
             self._before = self._count
-        self._streak.append((place, kind))
+        self._streak.append((number, kind))
         if self.is_outage:
-            self._excuse_failures([(place, kind)])
-        elif place in self._initial_places and self.suspects_outage:
+            self._excuse_failures([(number, kind)])
+        elif number in self._initial_numbers and self.suspects_outage:
             self.is_outage = True
             self._excuse_failures(self._streak)
 
@@ -303,10 +305,10 @@ class CulpritJudge:
         self._streak, self.is_outage = [], False
 
     def _excuse_failures(self, failures: list[tuple[int, str]]) -> None:
-        for place, kind in failures:
+        for number, kind in failures:
             if kind in self.kinds:
                 excused = self.kinds[kind].excused
-                excused[place] = excused.get(place, 0) + 1
+                excused[number] = excused.get(number, 0) + 1
         self._excuses = None
 
     @property
@@ -314,27 +316,27 @@ class CulpritJudge:
         """True while the failures alike in a row are improbable at the rate before."""
         failures, evaluations = self._before
         rate = (failures + 1.0) / (evaluations + 2.0)
-        many = len({place for place, _ in self._streak})
+        many = len({number for number, _ in self._streak})
         return (
             len(self._streak) >= _STREAK
             and many >= _STRIKES
             and rate ** len(self._streak) < _CHANCE
         )
 
-    def excuses_by_place(self) -> dict[int, int]:
-        """Failures by place that do not count against a candidate."""
+    def excuses_by_number(self) -> dict[int, int]:
+        """Failures that do not count against a candidate, by its number."""
         if self._excuses is None:
-            found: dict[int, int] = {}
+            excuses: dict[int, int] = {}
             for kind in self.kinds.values():
-                for place, times in (kind.struck if kind.is_scorers else kind.excused).items():
-                    found[place] = found.get(place, 0) + times
-            self._excuses = found
+                for number, times in (kind.struck if kind.is_scorers else kind.excused).items():
+                    excuses[number] = excuses.get(number, 0) + times
+            self._excuses = excuses
         return self._excuses
 
     @property
     def excused_failures(self) -> int:
         """Undecided failures that were judged not to be a candidate's."""
-        return sum(self.excuses_by_place().values())
+        return sum(self.excuses_by_number().values())
 
     @property
     def is_doubtful(self) -> bool:

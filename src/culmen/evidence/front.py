@@ -75,15 +75,15 @@ def column_spans(points: Floats) -> Floats:
     return np.where(span > 0, span, np.where(size > 0, size, 1.0))
 
 
-def dispersed_rows(points: Floats, most: int) -> list[int]:
-    """At most `most` rows of a front that together dominate the most, greedily; sorted."""
-    if len(points) <= most:
+def dispersed_rows(points: Floats, limit: int) -> list[int]:
+    """At most `limit` rows of a front that together dominate the most, greedily; sorted."""
+    if len(points) <= limit:
         return list(range(len(points)))
     span = column_spans(points)
     scaled = (points - points.max(axis=0)) / span
     reference = np.full(points.shape[1], -1.1)
     chosen: list[int] = []
-    for _ in range(most):
+    for _ in range(limit):
         rest = [row for row in range(len(points)) if row not in chosen]
         gains = [hypervolume(scaled[[*chosen, row]], reference) for row in rest]
         chosen.append(rest[int(np.argmax(gains))])

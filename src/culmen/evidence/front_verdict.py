@@ -29,8 +29,8 @@ class FrontVerdict(Verdict):
 
     def result(self) -> RunResult | None:
         """The front, and the member of it with the best combined score."""
-        found = super().result()
-        return None if found is None else replace_fields(found, front=self.front_points())
+        result = super().result()
+        return None if result is None else replace_fields(result, front=self.front_points())
 
     def chosen_candidate(self) -> str | None:
         """The member of the front with the best mean of the combined score."""
@@ -122,7 +122,7 @@ class FrontVerdict(Verdict):
 
 
 def _by_case(seen: Sequence[Fact], metric: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    by_case: dict[str, list[float]] = {}
     for fact in seen:
-        found.setdefault(fact.case, []).append(fact.metrics[metric])
-    return found
+        by_case.setdefault(fact.case, []).append(fact.metrics[metric])
+    return by_case

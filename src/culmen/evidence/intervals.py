@@ -201,8 +201,8 @@ def _unproven_variance(many: int, noise: PooledNoise) -> float:
 
     That of the run's scores until their agreement was unlikely by luck, then a share of it.
     """
-    told = noise.repeats + many - 1
-    return noise.between * (1.0 if noise.agreement**told > _UNTOLD else 1.0 / (told + 1.0))
+    repeats = noise.repeats + many - 1
+    return noise.between * (1.0 if noise.agreement**repeats > _UNTOLD else 1.0 / (repeats + 1.0))
 
 
 def _spread_of_cases(

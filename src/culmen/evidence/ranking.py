@@ -92,8 +92,8 @@ class Ranking:
 
         -inf without a score.
         """
-        places = [self.account.places.get(key_of(name), -1) for name in names]
-        return np.append(self.beliefs.worth, -math.inf)[places]
+        numbers = [self.account.numbers.get(key_of(name), -1) for name in names]
+        return np.append(self.beliefs.worth, -math.inf)[numbers]
 
     def best_ids(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
@@ -102,31 +102,31 @@ class Ranking:
         ties, and the shorter text those of the best. Candidates rejected for their integrity are
         left out.
         """
-        return [self.account.id_at(place) for place in self.best_places(most)]
+        return [self.account.id_at(number) for number in self.best_numbers(most)]
 
-    def best_places(self, most: int) -> list[int]:
-        """Places of the best `most` candidates in the order of first evaluations, best first."""
+    def best_numbers(self, most: int) -> list[int]:
+        """Numbers of the best `most` candidates in the order of first evaluations, best first."""
         beliefs, rows = self.beliefs, self.account.rows
-        places = np.flatnonzero(beliefs.known)
-        if not len(places):
+        numbers = np.flatnonzero(beliefs.known)
+        if not len(numbers):
             return []
         worth, failures = (
-            self._rounded_worths(beliefs.worth[places]),
-            self.account.counted_failures()[places],
+            self._rounded_worths(beliefs.worth[numbers]),
+            self.account.counted_failures()[numbers],
         )
-        refused = beliefs.refused[places]
-        sizes = np.full(len(places), np.iinfo(np.int64).max)
-        order = np.lexsort((places, sizes, failures, -worth, refused))
+        refused = beliefs.refused[numbers]
+        sizes = np.full(len(numbers), np.iinfo(np.int64).max)
+        order = np.lexsort((numbers, sizes, failures, -worth, refused))
         first = order[0]
         equal = (
             (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
         )
         if equal.sum() > 1:
             equals = np.flatnonzero(equal)[:_TIES]
-            self.account.measure_sizes(places[equals].tolist())
-            sizes[equals] = rows["size"][places[equals]]
-            order = np.lexsort((places, sizes, failures, -worth, refused))
-        return [int(place) for place in places[order[:most]]]
+            self.account.measure_sizes(numbers[equals].tolist())
+            sizes[equals] = rows["size"][numbers[equals]]
+            order = np.lexsort((numbers, sizes, failures, -worth, refused))
+        return [int(number) for number in numbers[order[:most]]]
 
     def _rounded_worths(self, worth: Floats) -> Floats:
         """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
@@ -149,10 +149,10 @@ class Ranking:
         The initial program stays the leader until another one is better with probability
         `BELIEVED`.
         """
-        found, initial = self.best_ids(1), self.best_initial()
-        if not found or initial is None or found[0] == initial or self.belief_of(initial) is None:
-            return found[0] if found else None
-        return found[0] if self.is_better(found[0], initial) else initial
+        best, initial = self.best_ids(1), self.best_initial()
+        if not best or initial is None or best[0] == initial or self.belief_of(initial) is None:
+            return best[0] if best else None
+        return best[0] if self.is_better(best[0], initial) else initial
 
     def is_better(self, one: str, other: str) -> bool:
         """True if `one` is better than `other` with probability `BELIEVED` by the search."""
@@ -253,8 +253,8 @@ class Race:
         account = ranking.account
         self._account = account
         self._looks = {name: self._finalist_looks(name, with_fresh) for name in names}
-        self._places = {
-            name: account.places[key] for name in names if (key := key_of(name)) in account.places
+        self._numbers = {
+            name: account.numbers[key] for name in names if (key := key_of(name)) in account.numbers
         }
 
     def _finalist_looks(self, name: str, with_fresh: bool) -> list[Fact]:
@@ -266,35 +266,40 @@ class Race:
         beliefs, account = self._ranking.beliefs, self._account
         noise, floor = account.pooled_noise(), account.floor
         rates = self._failure_rates(beliefs)
-        found: list[Finalist] = []
+        standings: list[Finalist] = []
         for name in self._names:
-            place = self._places.get(name)
-            if place is None:
+            number = self._numbers.get(name)
+            if number is None:
                 continue
             seen = self._looks[name]
             mean, sd = self._updated_reward(
-                beliefs, place, seen, noise.within or 0.0, noise.between
+                beliefs, number, seen, noise.within or 0.0, noise.between
             )
             worth, spread = with_failures(
                 np.array([mean]),
                 np.array([sd]),
-                rates[0][place : place + 1],
-                rates[1][place : place + 1],
+                rates[0][number : number + 1],
+                rates[1][number : number + 1],
                 floor,
             )
             lost = sum(fact.reward is None for fact in seen)
-            found.append(Finalist(name, float(worth[0]), float(spread[0]), mean, len(seen), lost))
-        return {each.id: each for each in sorted(found, key=lambda each: -each.worth)}
+            standings.append(
+                Finalist(name, float(worth[0]), float(spread[0]), mean, len(seen), lost)
+            )
+        return {
+            finalist.id: finalist
+            for finalist in sorted(standings, key=lambda finalist: -finalist.worth)
+        }
 
     def _failure_rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
         """Chances to fail, looks included, and their standard deviations."""
         account = self._account
         scored = account.rows["count"].astype(float)
         failed = account.counted_failures().astype(float)
-        for name, place in self._places.items():
+        for name, number in self._numbers.items():
             lost = sum(fact.reward is None for fact in self._looks[name])
-            failed[place] += lost
-            scored[place] += len(self._looks[name]) - lost
+            failed[number] += lost
+            scored[number] += len(self._looks[name]) - lost
         model = account.value_model()
         parents = np.full(len(scored), -1) if model is None else model.parents
         early = account.rows["early"].astype(float)
@@ -302,13 +307,13 @@ class Race:
         return chances.mean, chances.sd
 
     def _updated_reward(
-        self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float
+        self, beliefs: Beliefs, number: int, seen: list[Fact], within: float, between: float
     ) -> tuple[float, float]:
         """Reward of one finalist without failures, and its standard deviation.
 
         The search's posterior and the looks are combined by precision.
         """
-        mean, variance = float(beliefs.mean[place]), float(beliefs.sd[place]) ** 2
+        mean, variance = float(beliefs.mean[number]), float(beliefs.sd[number]) ** 2
         rewards = [fact.reward for fact in seen if fact.reward is not None]
         if not rewards:
             return mean, math.sqrt(variance)
@@ -328,10 +333,10 @@ def possible_winners(ordered: Sequence[Finalist], most: int, width: float) -> li
     another.
     """
     leader, *others = ordered
-    others.sort(key=lambda each: -(each.worth + SURE * each.sd))
+    others.sort(key=lambda finalist: -(finalist.worth + SURE * finalist.sd))
     kinds, alike = [leader], list[Finalist]()
-    for each in others:
-        is_possible = each.worth + SURE * each.sd > leader.worth
-        is_new = is_possible and all(abs(each.reward - known.reward) > width for known in kinds)
-        (kinds if is_new else alike).append(each)
+    for finalist in others:
+        is_possible = finalist.worth + SURE * finalist.sd > leader.worth
+        is_new = is_possible and all(abs(finalist.reward - known.reward) > width for known in kinds)
+        (kinds if is_new else alike).append(finalist)
     return [*kinds, *alike][:most]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from culmen.core.evaluation import meets_trust_level, weakest_trust
@@ -57,10 +58,10 @@ class Verdict:
 
     def fresh_rewards(self, name: str) -> dict[str, list[float]]:
         """Rewards of the fresh evaluations by case, failures at the floor."""
-        found: dict[str, list[float]] = {}
+        by_case: dict[str, list[float]] = {}
         for fact in self.fresh_facts(name):
-            found.setdefault(fact.case, []).append(self.worth_of(fact))
-        return found
+            by_case.setdefault(fact.case, []).append(self.worth_of(fact))
+        return by_case
 
     def worth_of(self, fact: Fact) -> float:
         """Reward of one evaluation, a failure at the floor."""
@@ -92,25 +93,25 @@ class Verdict:
     def estimate_gain(self, name: str, other: str) -> GainEstimate:
         """Comparison of two candidates, the second usually the initial program, by all evidence."""
         prior, spread = self._prior_gain(name, other)
-        one, two = self.fresh_rewards(name), self.fresh_rewards(other)
-        if not one or not two:
+        rewards, other_rewards = self.fresh_rewards(name), self.fresh_rewards(other)
+        if not rewards or not other_rewards:
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh_facts(each))
-        gain, error = mean_difference(one, two, self.noise_prior(lost))
+        gain, error = mean_difference(rewards, other_rewards, self.noise_prior(lost))
         # One evaluation of each shows no error: it is trusted as much as the search.
         mean, sd = combined_estimate(prior, spread, gain, spread if error.se is None else error.se)
         return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
         """Expected gain by the search and the choice, and its standard deviation."""
-        found = Race(self.ranking, [name, other], with_fresh=False).standings()
-        if name not in found or other not in found:
+        standings = Race(self.ranking, [name, other], with_fresh=False).standings()
+        if name not in standings or other not in standings:
             return 0.0, math.inf
-        one, two = found[name], found[other]
-        variance = one.sd**2 + two.sd**2
+        standing, other_standing = standings[name], standings[other]
+        variance = standing.sd**2 + other_standing.sd**2
         if self.split in ("test", "val"):  # a gain on training cases may not hold on others
             variance += 2.0 * self.account.pooled_noise().between
-        return one.worth - two.worth, math.sqrt(variance)
+        return standing.worth - other_standing.worth, math.sqrt(variance)
 
     # -- the reported candidate
 
@@ -131,8 +132,8 @@ class Verdict:
             return others[-1]  # those that were confirmed before it fell
         if others:
             return next(iter(Race(self.ranking, others).standings()), None)
-        found = self.ranking.best_ids(2)
-        return next((name for name in found if name != initial), found[0] if found else None)
+        best = self.ranking.best_ids(2)
+        return next((name for name in best if name != initial), best[0] if best else None)
 
     def is_barred(self, name: str) -> bool:
         """True if the candidate was rejected for its integrity."""
@@ -218,9 +219,9 @@ class Verdict:
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
         """The initial program's score of the same kind as the reported one: fresh beside fresh."""
-        found = self.score_of(initial)
-        is_like = found is not None and (found.fresh or not reported.confirmed)
-        return found if is_like else None
+        score = self.score_of(initial)
+        is_like = score is not None and (score.fresh or not reported.confirmed)
+        return score if is_like else None
 
     def _result_for(self, name: str) -> RunResult:
         """The result for this candidate."""
@@ -277,9 +278,9 @@ class Verdict:
         return next((fact.tolerance for fact in looked if fact.tolerance), "")
 
 
-def replace_fields(result: RunResult, **changes: Any) -> RunResult:
+def replace_fields(result: RunResult, **changes: object) -> RunResult:
     """The result with some fields changed."""
-    return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})
+    return msgspec.structs.replace(result, **changes)
 
 
 def combined_estimate(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:
@@ -338,11 +339,11 @@ def noise_report(account: Account) -> NoiseReport:
 
 def _rewards_by_case(seen: Sequence[Fact]) -> list[list[float]]:
     """Rewards of evaluations that scored, one list a case."""
-    found: dict[str, list[float]] = {}
+    by_case: dict[str, list[float]] = {}
     for fact in seen:
         if fact.reward is not None:
-            found.setdefault(fact.case, []).append(fact.reward)
-    return list(found.values())
+            by_case.setdefault(fact.case, []).append(fact.reward)
+    return list(by_case.values())
 
 
 def equal_scores(account: Account, initial: str | None) -> JsonObject:
@@ -358,7 +359,7 @@ def equal_scores(account: Account, initial: str | None) -> JsonObject:
 
 def failed_by_culprit(account: Account) -> dict[str, int]:
     """Failed evaluations of the run by culprit, judged ones included."""
-    found = dict(account.failed)
+    failed = dict(account.failed)
     excused = account.judge.excused_failures
     rows = account.rows
     own = int(rows["failures"].sum()) - excused if len(rows) else 0
@@ -366,9 +367,9 @@ def failed_by_culprit(account: Account) -> dict[str, int]:
     failing = [fact for fact in facts if fact.reward is None]
     counted = len(account.without_external_failures(failing))
     own, excused = own + counted, excused + len(failing) - counted
-    found = {name: many for name, many in found.items() if name != "candidate"}
+    failed = {name: many for name, many in failed.items() if name != "candidate"}
     if own:
-        found["candidate"] = own
+        failed["candidate"] = own
     if excused:
-        found["scorer"] = found.get("scorer", 0) + excused
-    return found
+        failed["scorer"] = failed.get("scorer", 0) + excused
+    return failed

@@ -42,14 +42,14 @@ def expected_gain_of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
     return np.where(deviation > 0, deviation * below, np.maximum(-gap, 0.0))
 
 
-def largest_places(values: Floats, n: int) -> list[int]:
-    """Places of the `n` largest values, largest first; of equal ones the first."""
+def largest_indices(values: Floats, n: int) -> list[int]:
+    """Indices of the `n` largest values, largest first; of equal ones the first."""
     if len(values) > n:
         least = np.partition(values, len(values) - n)[len(values) - n]
-        places = np.flatnonzero(values >= least)
+        indices = np.flatnonzero(values >= least)
     else:
-        places = np.arange(len(values))
-    return [int(i) for i in places[np.argsort(-values[places], kind="stable")][:n]]
+        indices = np.arange(len(values))
+    return [int(i) for i in indices[np.argsort(-values[indices], kind="stable")][:n]]
 
 
 def _standardised_gap(gap: Floats, deviation: Floats) -> Floats:

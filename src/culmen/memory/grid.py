@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
@@ -191,6 +191,33 @@ class Selection:
     elites: float = 0.2
     top: int = 3
     diverse: int = 2
+
+
+class IslandCells(Protocol):
+    """The cells of an island, which take offers."""
+
+    @property
+    def quality(self) -> float | None: ...
+
+    def cell_of(self, features: Sequence[float]) -> Cell: ...
+
+    def offer_elite(self, elite: Elite) -> Placement: ...
+
+
+class Island(Protocol):
+    """One population, from which parents and inspirations are drawn."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def grid(self) -> IslandCells: ...
+
+    @property
+    def best(self) -> Elite | None: ...
+
+    def draw_parent(self, rng: Random) -> Elite | None: ...
+
+    def draw_inspirations(self, parent: Elite, rng: Random) -> list[Elite]: ...
 
 
 class GridIsland:

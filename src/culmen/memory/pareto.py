@@ -110,14 +110,14 @@ class Family:
 
     def ancestors_of(self, key: str) -> dict[str, None]:
         """All ancestors, nearest first."""
-        found: dict[str, None] = {}
+        ancestors: dict[str, None] = {}
         queue = list(self._parents.get(key, ()))
         while queue:
             name = queue.pop(0)
-            if name not in found:
-                found[name] = None
+            if name not in ancestors:
+                ancestors[name] = None
                 queue += self._parents.get(name, ())
-        return found
+        return ancestors
 
     def draw_merge(self, frontier: Frontier, rng: Random) -> Merge | None:
         """Merge two leading candidates, neither descended from the other; None if no draw fits.

@@ -224,12 +224,14 @@ class ProgramIsland:
         ][:wanted]
         if len(ranked) <= wanted or len(best) >= wanted:
             return best
-        places = {self.cell_of(member.elite.features): member.elite for member in self.members}
-        here, found = self.cell_of(parent.features), list(best)
+        elites_by_cell = {
+            self.cell_of(member.elite.features): member.elite for member in self.members
+        }
+        here, drawn = self.cell_of(parent.features), list(best)
         tops = [axis.bins - 1 for axis in self.population.axes]
         for _ in range(_TRIES * (wanted - len(best))):
             steps = [rng.randint(-_NEAR, _NEAR) for _ in here]
-            near = places.get(
+            near = elites_by_cell.get(
                 tuple(
                     max(0, min(top, at + step))
                     for at, step, top in zip(here, steps, tops, strict=True)
@@ -238,14 +240,14 @@ class ProgramIsland:
             if (
                 near is not None
                 and near is not parent
-                and not any(near is other for other in found)
+                and not any(near is other for other in drawn)
             ):
-                found.append(near)
-            if len(found) == wanted:
-                return found
+                drawn.append(near)
+            if len(drawn) == wanted:
+                return drawn
         rest = [
             elite
             for elite in ranked
-            if elite is not parent and not any(elite is other for other in found)
+            if elite is not parent and not any(elite is other for other in drawn)
         ]
-        return found + rng.sample(rest, min(wanted - len(found), len(rest)))
+        return drawn + rng.sample(rest, min(wanted - len(drawn), len(rest)))

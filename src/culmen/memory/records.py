@@ -75,9 +75,9 @@ class Lineages:
         """Enter the best value of the lineage."""
         self._records.record_best(level, self._now, margin)
 
-    def should_give_up(self, whole: Records, threshold: float) -> bool:
+    def should_give_up(self, records: Records, threshold: float) -> bool:
         """True if the lineage should be given up."""
         chance = self._records.wait_chance(
-            self._now, whole.at + self._evaluations, whole.count + self._found
+            self._now, records.at + self._evaluations, records.count + self._found
         )
         return chance < threshold or self._now - self._records.at > self._longest

@@ -33,12 +33,12 @@ class TreeNode:
 
     def with_ancestors(self) -> list[TreeNode]:
         """The state and its ancestors, youngest first."""
-        found: list[TreeNode] = []
+        ancestors: list[TreeNode] = []
         node: TreeNode | None = self
         while node is not None:
-            found.append(node)
+            ancestors.append(node)
             node = node.parent
-        return found
+        return ancestors
 
 
 class Tree:

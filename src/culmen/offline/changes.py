@@ -141,7 +141,8 @@ def _array_bound_changes(source: EditableText, edit: EditContext) -> list[Change
             continue
         bound = edit.rng.choice(("np.minimum", "np.minimum", "np.maximum"))
         listed = ".tolist()" if source.node_text(value).endswith(".tolist()") else ""
-        line = f"{source.statement_indent(node)}{name} = {bound}({name}, {_array_level(edit, name)}){listed}\n"
+        clipped = f"{bound}({name}, {_array_level(edit, name)}){listed}"
+        line = f"{source.statement_indent(node)}{name} = {clipped}\n"
         changes.append(((place[1], place[1]), line))
     return changes
 
@@ -212,7 +213,7 @@ def change_line(source: EditableText, edit: EditContext) -> str | None:
     if not units:
         return None
     at, other = edit.rng.choice(units), edit.rng.choice(units)
-    one, two = (
+    kind, two = (
         _with_newline(source.text[slice(*span)])
         if pattern is not _SENTENCE
         else source.text[slice(*span)]
@@ -224,15 +225,15 @@ def change_line(source: EditableText, edit: EditContext) -> str | None:
     if action == "delete":
         return source.replace_spans((at, ""))
     if action == "double":
-        return source.replace_spans(((at[1], at[1]), one))
+        return source.replace_spans(((at[1], at[1]), kind))
     if action in ("words", "merge"):
-        return source.replace_spans((at, _reworded_line(one, two, edit, keep=action == "merge")))
+        return source.replace_spans((at, _reworded_line(kind, two, edit, keep=action == "merge")))
     if at == other:
         return None
     return (
-        source.replace_spans((at, two), (other, one))
+        source.replace_spans((at, two), (other, kind))
         if action == "swap"
-        else source.replace_spans((at, ""), ((other[0], other[0]), one))
+        else source.replace_spans((at, ""), ((other[0], other[0]), kind))
     )
 
 
@@ -276,9 +277,9 @@ def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> s
     foreign = other.split()
     if not own or not foreign:
         return line
-    place = edit.rng.choice(own)
+    index = edit.rng.choice(own)
     new = edit.rng.choice(["", edit.rng.choice(foreign)])
-    words[place] = f"{words[place]} {new}" if keep else new
+    words[index] = f"{words[index]} {new}" if keep else new
     return "".join(words)
 
 
@@ -308,7 +309,7 @@ def editable_literals(source: EditableText) -> list[Literal]:
     """
     if source.tree is not None:
         timed = {id(node.value) for node in source.limit_keywords()}
-        found = [
+        literals = [
             Literal(source.node_span(node), node.value)
             for node in source.editable_nodes()
             if id(node) not in timed
@@ -322,24 +323,24 @@ def editable_literals(source: EditableText) -> list[Literal]:
             for match in _NUMBER.finditer(source.text)
             if source.is_editable(*match.span())
         ]
-        found = [Literal(span, parse_numeral(source.text[slice(*span)])) for span in spans]
-    return [literal for literal in found if abs(literal.value) < _LARGEST]
+        literals = [Literal(span, parse_numeral(source.text[slice(*span)])) for span in spans]
+    return [literal for literal in literals if abs(literal.value) < _LARGEST]
 
 
 def change_numbers(source: EditableText, edit: EditContext) -> str | None:
     """Change one number, a few, or all numbers of one list or tuple."""
-    found = editable_literals(source)
-    if not found:
+    literals = editable_literals(source)
+    if not literals:
         return None
     choice = edit.rng.random()
-    chosen = [edit.rng.choice(found)]
+    chosen = [edit.rng.choice(literals)]
     if choice < 0.3:
-        chosen = edit.rng.sample(found, min(len(found), edit.rng.randint(2, 4)))
+        chosen = edit.rng.sample(literals, min(len(literals), edit.rng.randint(2, 4)))
     elif choice < 0.5:
-        chosen = _row_literals(source, edit, found) or chosen
+        chosen = _row_literals(source, edit, literals) or chosen
     return source.replace_spans(
         *(
-            (one.span, numeral_text(source, shifted_number(one.value, found, edit)))
+            (one.span, numeral_text(source, shifted_number(one.value, literals, edit)))
             for one in chosen
         )
     )
@@ -362,8 +363,8 @@ def shifted_number(value: int | float, others: list[Literal], edit: EditContext)
         new = value + step * rng.gauss(0, 1) * (abs(value) or 1.0)
     if isinstance(value, float):
         return float(f"{new:.{rng.choice((3, 6))}g}")
-    whole = round(new)
-    return whole if whole != value else value + rng.choice((-1, 1))
+    rounded = round(new)
+    return rounded if rounded != value else value + rng.choice((-1, 1))
 
 
 def numeral_text(source: EditableText, value: int | float) -> str:

@@ -75,7 +75,7 @@ def insert_loop(source: EditableText, edit: EditContext) -> str | None:
 
 def change_loop_method(source: EditableText, edit: EditContext) -> str | None:
     """Replace one loop of the program by the other kind, or change its settings."""
-    found: list[tuple[ast.Call, Spot]] = []
+    calls: list[tuple[ast.Call, Spot]] = []
     for spot in _refinable_spots(source):
         for node in ast.walk(spot.value):
             if (
@@ -83,10 +83,10 @@ def change_loop_method(source: EditableText, edit: EditContext) -> str | None:
                 and isinstance(node.func, ast.Name)
                 and node.func.id in _REFINERS
             ):
-                found.append((node, spot))
-    if not found:
+                calls.append((node, spot))
+    if not calls:
         return None
-    call, spot = edit.rng.choice(found)
+    call, spot = edit.rng.choice(calls)
     kept = [
         source.node_text(part)
         for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))
@@ -102,8 +102,8 @@ def change_loop_method(source: EditableText, edit: EditContext) -> str | None:
 
 def raise_loop_calls(source: EditableText, edit: EditContext) -> str | None:
     """Give the loops of the program more calls, up to their common limit."""
-    most = edit.most / max(total_loop_calls(source), 1)
-    factor = min(edit.rng.choice((2.0, 4.0, most)), most)
+    limit = edit.most / max(total_loop_calls(source), 1)
+    factor = min(edit.rng.choice((2.0, 4.0, limit)), limit)
     if factor < 1.2:
         return None
     return _with_scaled_limits(source, factor)
@@ -139,7 +139,7 @@ def _refinable_spots(source: EditableText) -> list[Spot]:
         for node in source.editable_nodes()
         if isinstance(node, ast.For | ast.While)
     ]
-    found: list[Spot] = []
+    spots: list[Spot] = []
     for body in source.statement_lists():
         for statement in body:
             match statement:
@@ -151,7 +151,7 @@ def _refinable_spots(source: EditableText) -> list[Spot]:
                     continue
             start = source.node_span(statement)[0]
             if not isinstance(value, ast.Lambda) and source.line_span(statement):
-                found.append(
+                spots.append(
                     Spot(
                         value,
                         statement,
@@ -160,7 +160,7 @@ def _refinable_spots(source: EditableText) -> list[Spot]:
                         any(low <= start < high for low, high in loops),
                     )
                 )
-    return found
+    return spots
 
 
 def total_loop_calls(source: EditableText) -> float:
@@ -227,13 +227,13 @@ def _passed_values(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, 
     They are the likeliest places to refine.
     """
     pairs = maker_taker_pairs(source.tree)
-    found: list[tuple[Spot, str]] = []
+    values: list[tuple[Spot, str]] = []
     for spot in spots:
         here = _enclosing_function(source, spot.statement) if not spot.name else None
-        found.extend(
+        values.extend(
             (spot, taker) for maker, taker in pairs if here is not None and maker == here.name
         )
-    return found
+    return values
 
 
 def maker_taker_pairs(tree: ast.Module | None) -> list[tuple[str, str]]:
@@ -324,13 +324,13 @@ def _text_with_loop(
 
     The loop's function is added if it is missing.
     """
-    place, changes = _helper_site(source, statement), [change]
-    helper = _helper_text(source, loop, source.statement_indent(place))
-    if place is statement:
+    anchor, changes = _helper_site(source, statement), [change]
+    helper = _helper_text(source, loop, source.statement_indent(anchor))
+    if anchor is statement:
         before = helper + before
     elif helper:
-        top = source.node_span(place)[0]
-        changes.append(((top, top), helper + source.statement_indent(place)))
+        top = source.node_span(anchor)[0]
+        changes.append(((top, top), helper + source.statement_indent(anchor)))
     if before:
         start = source.node_span(statement)[0]
         changes.append(((start, start), before.lstrip() + source.statement_indent(statement)))

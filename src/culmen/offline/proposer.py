@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
@@ -188,12 +187,12 @@ class EvaluationAllowance:
         """Tool options that limit inserted loops (see `edits`), from short to long ones."""
         longest, progress = self._final_loop_seconds(lab), self.budget_progress(lab)
         first = _FIRST * longest
-        calls, most = (
+        calls, largest_total = (
             max(10, round(first * growth**progress / _CALL))
             for growth in (_SHORT / _FIRST, 1 / _FIRST)
         )
         pace = min(_GUARD * _CALL, 0.5 * lab.task.limits.seconds / max(longest / _CALL, 1.0))
-        return {"calls": calls, "most": most, "pace": pace}
+        return {"calls": calls, "most": largest_total, "pace": pace}
 
     def race_plan(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
         """(number of variants, calls of the rungs) of a race that `room` evaluations hold.
@@ -221,8 +220,8 @@ class EvaluationAllowance:
         Fewer if time is short, and never more than 0.2 of an evaluation's limit, so that loops that
         take twice as long still fit.
         """
-        whole = round(lab.elapsed + lab.left("seconds"), 3)
-        return min(_LONG, 0.1 * whole, 0.2 * lab.task.limits.seconds)
+        run_seconds = round(lab.elapsed + lab.left("seconds"), 3)
+        return min(_LONG, 0.1 * run_seconds, 0.2 * lab.task.limits.seconds)
 
 
 def check_installed() -> None:
@@ -397,18 +396,20 @@ class OfflineProposer(Proposer):
             base, *rollouts = await self._evaluate_variants(lab, brief, [short, *variants], room)
             rollouts = [
                 base,
-                *(each for each in rollouts if each.reward != base.reward),
+                *(rollout for rollout in rollouts if rollout.reward != base.reward),
             ]  # the rest had no effect
-        for each in rollouts[1:]:
+        for rollout in rollouts[1:]:
             self._credit_operators(
-                _operator_names(each.candidate), _is_reward_better(each.reward, base.reward)
+                _operator_names(rollout.candidate), _is_reward_better(rollout.reward, base.reward)
             )
         for rung in rungs[1:]:
             ranked = sorted(
-                (each for each in rollouts if each.reward is not None),
-                key=lambda each: -(each.reward or 0),
+                (rollout for rollout in rollouts if rollout.reward is not None),
+                key=lambda rollout: -(rollout.reward or 0),
             )
-            kept = [each.candidate for each in ranked[: _survivor_count(len(ranked), lab.workers)]]
+            kept = [
+                rollout.candidate for rollout in ranked[: _survivor_count(len(ranked), lab.workers)]
+            ]
             rollouts = await self._evaluate_variants(
                 lab, brief, await self._programs_with_calls(lab, brief, kept, rung), room
             )
@@ -427,7 +428,7 @@ class OfflineProposer(Proposer):
         ]
 
     async def _draw_variants(
-        self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any
+        self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: object
     ) -> list[Candidate]:
         """Up to `count` different edits of the parent, by operators drawn by their credit."""
         mates = [exhibit.candidate for exhibit in brief.inspirations]
@@ -593,8 +594,8 @@ def _child_candidate(parts: dict[str, str], brief: Brief, names: str) -> Candida
 
 def _operator_label(candidate: Candidate) -> str:
     """The operators that made a candidate; `effort` for one made elsewhere."""
-    made = candidate.origin.operator
-    return made.removeprefix(_PREFIX) if made.startswith(_PREFIX) else "effort"
+    operator = candidate.origin.operator
+    return operator.removeprefix(_PREFIX) if operator.startswith(_PREFIX) else "effort"
 
 
 def _operator_names(child: Candidate) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ class EditableText:
 
     def statement_lists(self) -> list[list[ast.stmt]]:
         """The statement lists of the program, module first, without those of inserted functions."""
-        found: list[list[ast.stmt]] = []
+        lists: list[list[ast.stmt]] = []
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
@@ -132,8 +132,8 @@ class EditableText:
             for name in ("body", "orelse", "finalbody"):
                 body = getattr(node, name, None)
                 if isinstance(body, list) and body:
-                    found.append(body)
-        return found
+                    lists.append(body)
+        return lists
 
     def line_span(self, node: ast.AST) -> Span | None:
         """The whole lines of a statement, or None if it shares a line with something else."""

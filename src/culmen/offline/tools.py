@@ -17,9 +17,9 @@ import math
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
@@ -29,6 +29,9 @@ from culmen.core.json import JsonObject
 from culmen.offline import changes, loops
 from culmen.offline.changes import Literal, editable_literals, numeral_text, shifted_number
 from culmen.offline.source import EditableText, EditContext, is_well_formed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Operator = Callable[[EditableText, EditContext], str | None]
 Tool = Callable[[tuple[Candidate, ...], JsonObject, Random], Edits]
@@ -107,13 +110,13 @@ def vary_candidate(candidates: tuple[Candidate, ...], options: JsonObject, rng: 
         child, names = candidates[0], list[str]()
         while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
             fresh = {name: weight for name, weight in weights.items() if name not in names}
-            made = edited_child(
+            edit = edited_child(
                 fresh, (child, *candidates[1:]), options, rng
             )  # of several, each on top of the last
-            if made is None:
+            if edit is None:
                 break
-            names.append(made[0])
-            child = made[1]
+            names.append(edit[0])
+            child = edit[1]
         child = (
             _candidate_with_calls(child, options["rung"], options) if "rung" in options else child
         )
@@ -221,7 +224,15 @@ def tuned_texts(source: EditableText, options: JsonObject) -> list[str]:
     ]
 
 
-def _cma_strategy(width: int, step: float, size: int, draw: Any) -> Any:
+class NumberOptimiser(Protocol):
+    """An optimiser of numbers by their rewards, to be minimised."""
+
+    def ask(self) -> Sequence[Sequence[float]]: ...
+
+    def tell(self, points: Sequence[Sequence[float]], values: Sequence[float], /) -> None: ...
+
+
+def _cma_strategy(width: int, step: float, size: int, draw: np.random.Generator) -> NumberOptimiser:
     import cma
 
     options = {
@@ -233,10 +244,10 @@ def _cma_strategy(width: int, step: float, size: int, draw: Any) -> Any:
     return cma.CMAEvolutionStrategy([0.0] * width, step, options)
 
 
-def _tuned_literals(found: list[Literal], seed: int) -> list[Literal]:
-    if len(found) <= _MOST:
-        return found
-    return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
+def _tuned_literals(literals: list[Literal], seed: int) -> list[Literal]:
+    if len(literals) <= _MOST:
+        return literals
+    return sorted(Random(seed).sample(literals, _MOST), key=lambda literal: literal.span)
 
 
 def _step_sizes(source: EditableText, chosen: list[Literal]) -> list[float]:
@@ -266,7 +277,9 @@ def _step_sizes(source: EditableText, chosen: list[Literal]) -> list[float]:
     return scales
 
 
-def _values_at_point(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
+def _values_at_point(
+    chosen: list[Literal], scales: list[float], point: Sequence[float]
+) -> list[int | float]:
     """Numbers at coordinates, which count in steps; ints are rounded."""
     moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
     return [

@@ -8,7 +8,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -116,9 +116,9 @@ class Rewrite:
         chosen = _blocks_by_part(found, names, task.surface)
         if not chosen:
             return Parsed(hypothesis=before, fault="unparsable")
-        whole = all(block.closed for block in chosen.values())
+        is_complete = all(block.closed for block in chosen.values())
         return parsed_draft(
-            {n: b.text for n, b in chosen.items()}, before, task.surface, parent, whole
+            {n: b.text for n, b in chosen.items()}, before, task.surface, parent, is_complete
         )
 
 
@@ -163,7 +163,7 @@ class JsonParts:
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
         text, names = fragments.without_thoughts(reply), part_names(task, parent)
-        data, whole = read_json(text)
+        data, is_complete = read_json(text)
         if not isinstance(data, dict):
             return Rewrite().parse(reply, task, parent)
         parts = data.get("parts", data)
@@ -173,11 +173,11 @@ class JsonParts:
             else {}
         )
         hypothesis = data.get("hypothesis")
-        said = hypothesis if isinstance(hypothesis, str) else ""
+        text_of_hypothesis = hypothesis if isinstance(hypothesis, str) else ""
         return (
-            parsed_draft(texts, said, task.surface, parent, whole)
+            parsed_draft(texts, text_of_hypothesis, task.surface, parent, is_complete)
             if texts
-            else Parsed(hypothesis=said, fault="unparsable")
+            else Parsed(hypothesis=text_of_hypothesis, fault="unparsable")
         )
 
 
@@ -199,13 +199,13 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
     return (task.evaluator.module or f"program{suffix}",)
 
 
-def read_json(text: str) -> tuple[Any, bool]:
+def read_json(text: str) -> tuple[object, bool]:
     """JSON data in a reply, repaired if necessary, and False if the reply broke off.
 
     The data are None if there are none or if they cannot be repaired.
     """
-    _, found = fragments.read_blocks(text)
-    raw = found[0].text if found and text.lstrip().startswith(("`", "~")) else text
+    _, blocks = fragments.read_blocks(text)
+    raw = blocks[0].text if blocks and text.lstrip().startswith(("`", "~")) else text
     start = raw.find("{")
     if start < 0:
         return None, True
@@ -250,24 +250,28 @@ def parsed_edits(text: str, surface: Surface, parent: Candidate) -> Parsed:
 
 
 def parsed_draft(
-    parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool
+    parts: dict[str, str],
+    hypothesis: str,
+    surface: Surface,
+    parent: Candidate | None,
+    is_complete: bool,
 ) -> Parsed:
     """One candidate with new texts for some parts.
 
     Faults: `outside_blocks`, `empty` and `too_long`.
     """
-    said = said[:2000]
+    hypothesis = hypothesis[:2000]
     try:
         full = inherit_parts(
             {n: t if parent else t.rstrip("\n") + "\n" for n, t in parts.items()}, parent, surface
         )
     except OutsideBlocks:
-        return Parsed(hypothesis=said, fault="outside_blocks", whole=whole)
+        return Parsed(hypothesis=hypothesis, fault="outside_blocks", whole=is_complete)
     if not any(text.strip() for text in full.values()):
-        return Parsed(hypothesis=said, fault="empty", whole=whole)
+        return Parsed(hypothesis=hypothesis, fault="empty", whole=is_complete)
     if sum(map(len, full.values())) > surface.max_chars:
-        return Parsed(hypothesis=said, fault="too_long", whole=whole)
-    return Parsed((Draft(full),), said, whole=whole)
+        return Parsed(hypothesis=hypothesis, fault="too_long", whole=is_complete)
+    return Parsed((Draft(full),), hypothesis, whole=is_complete)
 
 
 def _blocks_by_part(
@@ -342,18 +346,20 @@ class Verbalized:
                 f'"code" is the complete new text of {names[0]}, as a JSON string without fences.',
             )
         inside = ", ".join(f'{json.dumps(name)}: "..."' for name in names)
-        told = (
+        description = (
             '"parts" holds the new text of each part that changes, whole; parts you leave out stay '
             "as they are."
         )
-        return f'"parts": {{{inside}}}', told
+        return f'"parts": {{{inside}}}', description
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        items, whole = _response_objects(fragments.without_thoughts(reply))
+        items, is_complete = _response_objects(fragments.without_thoughts(reply))
         if not items:
             found = Blocks().parse(reply, task, parent)
-            return msgspec.structs.replace(found, fault="not_json", whole=found.whole and whole)
-        if not whole and "probability" not in items[-1]:
+            return msgspec.structs.replace(
+                found, fault="not_json", whole=found.whole and is_complete
+            )
+        if not is_complete and "probability" not in items[-1]:
             items = items[:-1]  # the reply ended inside the last item
         read = [_parsed_response(item, task, parent) for item in items]
         drafts = tuple(draft for one in read for draft in one.drafts)
@@ -434,12 +440,14 @@ class Blocks:
 def _response_objects(text: str) -> tuple[list[JsonObject], bool]:
     """The response objects of a reply, and True if the reply was complete."""
     bare = text.lstrip().startswith("[")  # a list without the object around it
-    data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
-    whole = whole and (not bare or text.rstrip().endswith("]"))
+    data, is_complete = read_json(f'{{"responses": {text}}}' if bare else text)
+    is_complete = is_complete and (not bare or text.rstrip().endswith("]"))
     if isinstance(data, dict):
         data = data.get("responses", [data])
     items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
-    return [item for item in items if any(key in item for key in (*_TEXTS, "parts", "diff"))], whole
+    return [
+        item for item in items if any(key in item for key in (*_TEXTS, "parts", "diff"))
+    ], is_complete
 
 
 def _parsed_response(item: JsonObject, task: Task, parent: Candidate | None) -> Parsed:
@@ -567,7 +575,7 @@ def read_replies(
     """
     known = {brief.parent.id} if brief.parent else set()
     known |= {exhibit.candidate.id for exhibit in brief.inspirations}
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     faults: Counter[str] = Counter()
     hypothesis = ""
     for sample in samples:
@@ -578,17 +586,17 @@ def read_replies(
         for draft in parsed.drafts:
             # of a single reply, it is the proposal's hypothesis
             said = parsed.hypothesis if len(samples) > 1 else ""
-            made = _draft_candidate(
-                draft.parts, draft.weight, form.name, model, len(found), brief, said
+            candidate = _draft_candidate(
+                draft.parts, draft.weight, form.name, model, len(candidates), brief, said
             )
-            if made.id in known:
+            if candidate.id in known:
                 faults[
-                    "unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"
+                    "unchanged" if brief.parent and candidate.id == brief.parent.id else "duplicate"
                 ] += 1
             else:
-                known.add(made.id)
-                found.append(made)
-    return Read(tuple(found[: brief.k]), hypothesis, dict(faults))
+                known.add(candidate.id)
+                candidates.append(candidate)
+    return Read(tuple(candidates[: brief.k]), hypothesis, dict(faults))
 
 
 def parse_completion(
@@ -623,8 +631,8 @@ def reply_summary(reply: str) -> str:
     Without tags, the reply without its reasoning.
     """
     text = without_thoughts(reply)
-    found = _SUMMARY.search(text)
-    return found[1].strip() if found else _REASONING.sub("", text).strip()
+    match = _SUMMARY.search(text)
+    return match[1].strip() if match else _REASONING.sub("", text).strip()
 
 
 def _draft_candidate(
@@ -634,7 +642,7 @@ def _draft_candidate(
     model: str,
     rank: int,
     brief: Brief,
-    said: str,
+    hypothesis: str,
 ) -> Candidate:
     parents = tuple(
         c.id
@@ -644,6 +652,6 @@ def _draft_candidate(
         )
     )
     origin = Origin(operator=operator, model=model, rank=rank, weight=weight, island=brief.island)
-    if said:
-        origin = msgspec.structs.replace(origin, note=" ".join(said.split())[:_NOTE])
+    if hypothesis:
+        origin = msgspec.structs.replace(origin, note=" ".join(hypothesis.split())[:_NOTE])
     return Candidate.of(parts, tuple(dict.fromkeys(parents)), origin)

@@ -70,11 +70,13 @@ def read_folder(folder: str | Path) -> dict[str, str]:
     Raises `UserError` if there is no folder or no such file in it, and for a slot that the replaced
     template does not have.
     """
-    place = Path(folder).expanduser()
+    directory = Path(folder).expanduser()
     fix = f"culmen templates {folder} writes those that culmen brings there, to be changed"
-    if not place.is_dir():
+    if not directory.is_dir():
         raise UserError("the templates folder does not exist", where=str(folder), fix=fix)
-    files = {path.stem: path for path in sorted(place.glob("*.md")) if _NAME.fullmatch(path.stem)}
+    files = {
+        path.stem: path for path in sorted(directory.glob("*.md")) if _NAME.fullmatch(path.stem)
+    }
     if not files:
         raise UserError("there is no template in this folder", where=str(folder), fix=fix)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -87,11 +86,11 @@ class PromptWriter:
                 advice=_FACTS if wording.is_text(task) else "",
                 **common,
             )
-        told = tuple(
+        pictures = tuple(
             text
             for _, text in _result_pictures(brief.observations, task.objective)[: shown.pictures]
         )
-        return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
+        return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, pictures)
 
     def text_prompt(self, role: str, slots: JsonObject) -> Prompt:
         """The prompt of a request for text, from the template of the role's name.
@@ -122,8 +121,8 @@ class PromptWriter:
         return Prompt(self._templates.fill(system).strip(), user)
 
     def _reward_line(self, brief: Brief) -> str:
-        said = score_text(brief.reward, brief.measured, self._task.objective, "95 % interval")
-        return f"Its score so far: {said}." if said else ""
+        score = score_text(brief.reward, brief.measured, self._task.objective, "95 % interval")
+        return f"Its score so far: {score}." if score else ""
 
 
 _FACTS = (
@@ -179,13 +178,13 @@ def score_text(
         if not measured.count or measured.margin == 0
         else f"{measured.count} evaluation{'s'[: measured.count - 1]}"
     )
-    said, known = format_number(objective.score(reward)), [count, failed]
+    score, known = format_number(objective.score(reward)), [count, failed]
     if measured.margin:
         places = max(0, 1 - math.floor(math.log10(measured.margin)))
-        said = f"{objective.score(reward):.{places}f} ± {measured.margin:.{places}f}"
+        score = f"{objective.score(reward):.{places}f} ± {measured.margin:.{places}f}"
         known = [interval, *known]
     notes = ", ".join(filter(None, known))
-    return f"{said} ({notes})" if notes else said
+    return f"{score} ({notes})" if notes else score
 
 
 def attempts_section(brief: Brief, objective: Objective) -> str:
@@ -207,13 +206,13 @@ def _attempt_outcome(attempt: Attempt, brief: Brief, objective: Objective) -> st
             if attempt.fault
             else "not evaluated yet"
         )
-    said = f"score {score_text(attempt.reward, attempt.measured, objective)}"
+    outcome = f"score {score_text(attempt.reward, attempt.measured, objective)}"
     if brief.reward is None:
-        return said
+        return outcome
     gain = attempt.reward - brief.reward
     noise = math.hypot(attempt.measured.margin or 0.0, brief.measured.margin or 0.0)
     verdict = "equal" if gain == 0 else f"{'better' if gain > 0 else 'worse'} by {abs(gain):.3g}"
-    return f"{said}, {verdict}{', within the noise' if gain and abs(gain) <= noise else ''}"
+    return f"{outcome}, {verdict}{', within the noise' if gain and abs(gain) <= noise else ''}"
 
 
 def observations_section(
@@ -231,8 +230,8 @@ def observations_section(
             observation.score
         )
 
-    ordered, told = sorted(seen, key=worth)[: shown.observations], set[str]()
-    blocks = [_observation_section(o, cases.get(o.case), shown, told) for o in ordered]
+    ordered, shown_before = sorted(seen, key=worth)[: shown.observations], set[str]()
+    blocks = [_observation_section(o, cases.get(o.case), shown, shown_before) for o in ordered]
     if len(seen) > len(ordered):
         blocks.append(f"({len(seen) - len(ordered)} better results are not shown.)")
     title = "# Its latest results, worst first" if len(ordered) > 1 else "# Its latest result"
@@ -256,14 +255,16 @@ def _result_pictures(seen: Iterable[Observation], objective: Objective) -> list[
     return [(name, text) for text, name in reversed(found.items())]
 
 
-def _pictures_sentence(names: Sequence[str], most: int) -> str:
+def _pictures_sentence(names: Sequence[str], limit: int) -> str:
     """A sentence on the evaluator's pictures, attached or not."""
-    if not most:
+    if not limit:
         return f"The evaluator also made pictures, which you cannot see: {', '.join(names)}."
-    return f"Attached pictures of these results, in this order: {', '.join(names[:most])}."
+    return f"Attached pictures of these results, in this order: {', '.join(names[:limit])}."
 
 
-def _observation_section(seen: Observation, case: Case | None, shown: Shown, told: set[str]) -> str:
+def _observation_section(
+    seen: Observation, case: Case | None, shown: Shown, shown_before: set[str]
+) -> str:
     reason = f" ({seen.reason})" if seen.reason else ""
     verdict = (
         f"score {format_number(seen.score)}" if seen.ok else f"failed: {seen.status.value}{reason}"
@@ -272,13 +273,17 @@ def _observation_section(seen: Observation, case: Case | None, shown: Shown, tol
         verdict += f" after {seen.seconds:.3g} s"
     lines = [f"## {f'Case {seen.case}' if seen.case else 'Evaluation'}: {verdict}"]
     if case is not None:
-        lines.append(_unrepeated_text("Input", plain_text(case.input), shown.case_input, told))
+        lines.append(
+            _unrepeated_text("Input", plain_text(case.input), shown.case_input, shown_before)
+        )
     if seen.metrics:
         lines.append(f"Metrics: {_metrics_text(seen.metrics, shown)}")
     if seen.feedback.strip():
-        lines.append(_unrepeated_text("Feedback", seen.feedback.strip(), shown.feedback, told))
+        lines.append(
+            _unrepeated_text("Feedback", seen.feedback.strip(), shown.feedback, shown_before)
+        )
     for name, text in _output_texts(seen)[: shown.artifacts]:
-        lines.append(_unrepeated_text(name, text, shown.artifact, told))
+        lines.append(_unrepeated_text(name, text, shown.artifact, shown_before))
     return "\n".join(lines)
 
 
@@ -290,10 +295,10 @@ def _output_texts(seen: Observation) -> list[tuple[str, str]]:
     ) + seen.readable_artifacts
 
 
-def _unrepeated_text(title: str, text: str, limit: int, told: set[str]) -> str:
-    if len(text) > 60 and f"{title}:{text}" in told:
+def _unrepeated_text(title: str, text: str, limit: int, shown_before: set[str]) -> str:
+    if len(text) > 60 and f"{title}:{text}" in shown_before:
         return f"{title}: the same as above."
-    told.add(f"{title}:{text}")
+    shown_before.add(f"{title}:{text}")
     return f"{title}:\n{fence_text(clip_middle(text, limit))}"
 
 
@@ -309,17 +314,17 @@ def inspirations_section(brief: Brief, objective: Objective, language: str, show
     A candidate close to the current one, or to one shown before it, is shown as a diff.
     """
     exhibits = brief.inspirations[: shown.inspirations]
-    whole = [("the current candidate", brief.parent)] if brief.parent else []
-    most = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
+    shown_complete = [("the current candidate", brief.parent)] if brief.parent else []
+    limit = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
     blocks: list[str] = []
     for exhibit in exhibits:
-        if any(exhibit.candidate.parts == other.parts for _, other in whole):
+        if any(exhibit.candidate.parts == other.parts for _, other in shown_complete):
             continue
         title = f"candidate {len(blocks) + 1}"
-        text = _shortest_diff(exhibit.candidate, whole)
+        text = _shortest_diff(exhibit.candidate, shown_complete)
         if not text:
-            whole.append((title, exhibit.candidate))
-            share = max(200, most // len(exhibit.candidate.parts or ("",)))
+            shown_complete.append((title, exhibit.candidate))
+            share = max(200, limit // len(exhibit.candidate.parts or ("",)))
             cut = Candidate.of(
                 {name: clip_middle(part, share) for name, part in exhibit.candidate.parts.items()}
             )
@@ -333,8 +338,8 @@ def inspirations_section(brief: Brief, objective: Objective, language: str, show
 
 
 def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
-    said = score_text(exhibit.reward, exhibit.measured, objective)
-    lines = [f": score {said}" if said else ""]
+    score = score_text(exhibit.reward, exhibit.measured, objective)
+    lines = [f": score {score}" if score else ""]
     if exhibit.metrics:
         lines.append(f"\nMetrics: {_metrics_text(exhibit.metrics, shown)}")
     if exhibit.feedback.strip():
@@ -382,12 +387,12 @@ def example_inputs(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
     return "\n\n".join(["Inputs look like this:", *inputs]) if inputs else ""
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: object) -> str:
     """Plain data as text: texts unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def outline_text(value: Any, level: int = 2) -> str:
+def outline_text(value: object, level: int = 2) -> str:
     """Plain data as a readable outline.
 
     Short entries are one a line, long texts are fenced, the rest is under headings.
@@ -409,7 +414,7 @@ def outline_text(value: Any, level: int = 2) -> str:
     )
 
 
-def _outline_entry(name: str, item: Any, level: int) -> str:
+def _outline_entry(name: str, item: object, level: int) -> str:
     text = outline_text(item, level + 1)
     return f"{name}: {text}" if "\n" not in text else f"{'#' * level} {name}\n\n{text}"
 

@@ -363,7 +363,7 @@ class Standings:
         """The score that the search expects of a candidate, by id; None without one."""
         from culmen.evidence.verdict import expected_score
 
-        place = self._account.places.get(key_of(candidate), _END)
+        place = self._account.numbers.get(key_of(candidate), _END)
         if place >= len(self._counts) or not self._counts[place]:
             return None
         mean, sd = float(self.beliefs.worth[place]), float(self.beliefs.worth_sd[place])

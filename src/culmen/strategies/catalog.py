@@ -18,14 +18,19 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Union, cast, get_args, get_origin
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.memory.priorities import Quantile
 from culmen.strategies.settings import About, field_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound=MinimalStrategy)
 
 CATALOG: dict[str, str] = {
     "pedigree": "culmen.strategies.pedigree:PedigreeSearch",
@@ -78,7 +83,7 @@ NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _
 WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy
 
 
-def strategy_class(name: str) -> Any:
+def strategy_class(name: str) -> type[MinimalStrategy]:
     """The class of a strategy by catalog name or path; UserError if there is none.
 
     Case, - and _ in catalog names do not matter.
@@ -102,7 +107,7 @@ def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> Minim
     precedence. UserError names the setting that is unknown or not legal.
     """
     cls, where = strategy_class(name), f"strategy {name}"
-    fields = field_hints(cls) if _is_dataclass(cls) else {}
+    fields = field_hints(cls) if dataclasses.is_dataclass(cls) else {}
     values: JsonObject = {}
     for key, text in _expand_preset(cls, dict(settings or {}), where).items():
         field = key.strip().replace("-", "_")
@@ -125,37 +130,41 @@ def parse_strategy(text: str) -> tuple[str, dict[str, str]]:
     The name alone is legal, too. Raises `UserError` if the text has another form.
     """
     name, bracket, rest = text.strip().partition("(")
-    given = [piece.partition("=") for piece in split_top_level(rest.removesuffix(")"))]
+    assignments = [piece.partition("=") for piece in split_top_level(rest.removesuffix(")"))]
     unclosed = bool(bracket) and not rest.endswith(")")
-    if unclosed or not name.strip() or not all(key.strip() and sign for key, sign, _ in given):
+    if (
+        unclosed
+        or not name.strip()
+        or not all(key.strip() and sign for key, sign, _ in assignments)
+    ):
         raise UserError(
             f"cannot read '{text}'",
             where="--strategies",
             fix="write NAME, or NAME(setting=value, setting=value)",
         )
-    return name.strip(), {key.strip(): value.strip() for key, _, value in given}
+    return name.strip(), {key.strip(): value.strip() for key, _, value in assignments}
 
 
 def split_top_level(text: str) -> list[str]:
     """The parts of a text between top-level commas (outside brackets), without empty ones."""
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
         if letter == "," and depth == 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += letter
-    return [piece.strip() for piece in found if piece.strip()]
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def setting_texts(settings: Mapping[str, Any]) -> dict[str, str]:
+def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
     """Settings of a task.toml as the command line would write them."""
 
-    def text(value: Any) -> str:
+    def text(value: object) -> str:
         if isinstance(value, bool):
             return "on" if value else "off"
         return (
-            ",".join(map(str, cast(Iterable[Any], value)))
+            ",".join(map(str, cast(Iterable[object], value)))
             if isinstance(value, list | tuple)
             else str(value)
         )
@@ -163,18 +172,18 @@ def setting_texts(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: text(value) for name, value in settings.items()}
 
 
-def _expand_preset(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
+def _expand_preset(cls: type, settings: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
-    if not presets or "preset" not in given:
-        return given
-    chosen = given.pop("preset").strip().lower().replace("-", "_")
+    if not presets or "preset" not in settings:
+        return settings
+    chosen = settings.pop("preset").strip().lower().replace("-", "_")
     if chosen not in presets:
         raise UserError(
             f"there is no preset '{chosen}'{_spelling_hint(chosen, presets)}",
             where=where,
             fix=f"one of {', '.join(presets)}",
         )
-    return presets[chosen] | given
+    return presets[chosen] | settings
 
 
 def describe_strategy(name: str) -> JsonObject:
@@ -185,7 +194,7 @@ def describe_strategy(name: str) -> JsonObject:
     cls = strategy_class(name)
     defaults = (
         {field.name: field.default for field in dataclasses.fields(cls)}
-        if _is_dataclass(cls)
+        if dataclasses.is_dataclass(cls)
         else {}
     )
     return {
@@ -206,33 +215,37 @@ def describe_strategy(name: str) -> JsonObject:
     }
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A value as it would be written in a setting."""
     if value is None or value is dataclasses.MISSING:
         return "none" if value is None else ""
-    if _is_dataclass(value) and type(value).__str__ is object.__str__:
+    if _is_dataclass_instance(value) and type(value).__str__ is object.__str__:
         inner = ", ".join(
             f"{f.name}={value_text(getattr(value, f.name))}" for f in dataclasses.fields(value)
         )
         return snake_case(type(value).__name__) + (f"({inner})" if inner else "")
     return (
-        ", ".join(map(str, cast(Iterable[Any], value))) if isinstance(value, tuple) else str(value)
+        ", ".join(map(str, cast(Iterable[object], value)))
+        if isinstance(value, tuple)
+        else str(value)
     )
 
 
-def strategy_config(strategy: Any) -> JsonObject:
+def strategy_config(strategy: object) -> JsonObject:
     """`{path, config}` for the journal, from which `revive` makes an equal strategy.
 
     `config` is None for an object that is not a dataclass and carries state: such an object has to
     be passed in again.
     """
-    state: Any = _plain_fields(strategy) if _is_dataclass(strategy) else None
-    if not _is_dataclass(strategy) and not getattr(strategy, "__dict__", {}):
+    state: JsonObject | None = None
+    if _is_dataclass_instance(strategy):
+        state = _plain_fields(strategy)
+    elif not getattr(strategy, "__dict__", {}):
         state = {}
     return {"path": path_of(type(strategy)), "config": state}
 
 
-def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
+def ending_at(strategy: S, level: float | None) -> tuple[S, float | None]:
     """The strategy, and the score at which the engine ends it (None if it ends by itself).
 
     A strategy that must wrap up names one of its settings as `ends_at`: that setting gets the
@@ -240,6 +253,8 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
     """
     own = with_protocol_defaults(Strategy, strategy).ends_at
     if level is None or not own:
+        return strategy, level
+    if not dataclasses.is_dataclass(strategy) or isinstance(strategy, type):
         return strategy, level
     if getattr(strategy, own) not in (None, level):
         raise UserError(
@@ -249,21 +264,21 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
     return dataclasses.replace(strategy, **{own: level}), None
 
 
-def revive_object(path: str, config: Mapping[str, Any] | None) -> Any:
+def revive_object(path: str, config: Mapping[str, object] | None) -> Any:
     """The strategy that `config` described.
 
     Raises `UserError` if its class is gone or has other fields now.
     """
     if config is None:
         raise UserError(
-            "this run's strategy was an object of your own whose state culmen cannot write down",
+            "the strategy object of this run cannot be serialised",
             where=path,
             fix=(
                 "make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)"
             ),
         )
     cls = find_by_path(path)
-    known = [field.name for field in dataclasses.fields(cls)] if _is_dataclass(cls) else []
+    known = [field.name for field in dataclasses.fields(cls)] if _is_dataclass_type(cls) else []
     for name in config:
         if name not in known:
             raise UserError(
@@ -274,22 +289,24 @@ def revive_object(path: str, config: Mapping[str, Any] | None) -> Any:
     return cls(**{name: _revive_value(plain) for name, plain in config.items()})
 
 
-def _is_dataclass(thing: Any) -> bool:
-    """True if this is a dataclass or an instance of one.
-
-    Returns a plain bool, so that type checkers do not narrow types.
-    """
-    return dataclasses.is_dataclass(thing)
+def _is_dataclass_type(value: object) -> TypeGuard[type]:
+    """True if this is a dataclass, not an instance of one."""
+    return isinstance(value, type) and dataclasses.is_dataclass(value)
 
 
-def _plain_fields(thing: Any) -> JsonObject:
+def _is_dataclass_instance(value: object) -> TypeGuard[DataclassInstance]:
+    """True if this is an instance of a dataclass."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _plain_fields(instance: DataclassInstance) -> JsonObject:
     return {
-        field.name: _plain_value(getattr(thing, field.name), field.name)
-        for field in dataclasses.fields(thing)
+        field.name: _plain_value(getattr(instance, field.name), field.name)
+        for field in dataclasses.fields(instance)
     }
 
 
-def _plain_value(value: Any, name: str) -> Any:
+def _plain_value(value: object, name: str) -> object:
     """JSON data for a setting.
 
     Scalars are unchanged, sequences become lists, objects and functions their paths.
@@ -297,10 +314,10 @@ def _plain_value(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain_value(item, name) for item in cast(Iterable[Any], value)]
+        return [_plain_value(item, name) for item in cast(Iterable[object], value)]
     if isinstance(value, type) or inspect.isfunction(value):
         return {"import": path_of(value)}
-    if _is_dataclass(value):
+    if _is_dataclass_instance(value):
         return {"object": path_of(type(value)), "fields": _plain_fields(value)}
     raise UserError(
         f"setting '{name}' holds {type(value).__name__}, which cannot be written to the journal",
@@ -308,9 +325,9 @@ def _plain_value(value: Any, name: str) -> Any:
     )
 
 
-def _revive_value(plain: Any) -> Any:
+def _revive_value(plain: object) -> object:
     if isinstance(plain, list | tuple):
-        return tuple(_revive_value(item) for item in cast(Iterable[Any], plain))
+        return tuple(_revive_value(item) for item in cast(Iterable[object], plain))
     if isinstance(plain, dict):
         data = cast(JsonObject, plain)
         return (
@@ -330,7 +347,7 @@ _OFF = ("off", "none", "null")
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 
-def parse_value(hint: Any, about: About, text: str) -> Any:
+def parse_value(hint: object, about: About, text: str) -> object:
     """The value of a setting's text; ValueError names the legal values.
 
     For a field of a protocol type, `module:Class` names a class of your own, built without
@@ -341,15 +358,15 @@ def parse_value(hint: Any, about: About, text: str) -> Any:
     if type(None) in options and text.lower() in _OFF:
         return None
     for option in options:
-        found, value = _try_parse(option, text)
-        if found:
+        is_value, value = _try_parse(option, text)
+        if is_value:
             return value
     if about.choices and ":" in text:
         return find_by_path(text)()
     raise ValueError(legal_values(hint, about))
 
 
-def legal_values(hint: Any, about: About) -> str:
+def legal_values(hint: object, about: About) -> str:
     """The legal values in words."""
     words = [word for option in _type_options(hint, about) if (word := _option_text(option))]
     return " or ".join([*words, "module:Class"] if about.choices else words)
@@ -360,7 +377,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _type_options(hint: Any, about: About) -> list[Any]:
+def _type_options(hint: object, about: About) -> list[object]:
     """The alternatives of a hint: members of a union, or the classes an About lists."""
     flat = list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
     flat = [
@@ -371,9 +388,9 @@ def _type_options(hint: Any, about: About) -> list[Any]:
     return [*about.choices, *flat] if about.choices else flat
 
 
-def _try_parse(option: Any, text: str) -> tuple[bool, Any]:
+def _try_parse(option: object, text: str) -> tuple[bool, object]:
     """(True if the text is a value of this type, the value)."""
-    if option in (int, float):
+    if option is int or option is float:
         return _try_number(option, text)
     if option is bool:
         return text.lower() in _WORDS, _WORDS.get(text.lower())
@@ -384,25 +401,25 @@ def _try_parse(option: Any, text: str) -> tuple[bool, Any]:
         return value is not None, value
     if get_origin(option) is tuple:
         return True, tuple(piece.strip() for piece in text.split(",") if piece.strip())
-    if isinstance(option, type) and dataclasses.is_dataclass(cast(Any, option)):
+    if _is_dataclass_type(option):
         return _try_build(option, text)
     if _is_callable(option) and ":" in text:
         return True, find_by_path(text)
     return False, None
 
 
-def _is_callable(option: Any) -> bool:
-    return get_origin(option) is cast(Any, get_origin(Callable[[], None]))
+def _is_callable(option: object) -> bool:
+    return get_origin(option) is cast(object, get_origin(Callable[[], None]))
 
 
-def _try_number(kind: type, text: str) -> tuple[bool, Any]:
+def _try_number(kind: type, text: str) -> tuple[bool, object]:
     try:
         return True, kind(text.replace("_", ""))
     except ValueError:
         return False, None
 
 
-def _try_build(cls: type, text: str) -> tuple[bool, Any]:
+def _try_build(cls: type, text: str) -> tuple[bool, object]:
     """`name`, `name(1, field=2)`, or `on` for the defaults."""
     if text.lower() == "on":
         return True, cls()
@@ -417,11 +434,14 @@ def _try_build(cls: type, text: str) -> tuple[bool, Any]:
     ):
         return False, None
     fields = field_hints(cls)
-    given = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
-    if len(call.args) > len(fields) or not all(name in fields for name in given):
+    arguments = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
+    if len(call.args) > len(fields) or not all(name in fields for name in arguments):
         raise ValueError(_option_text(cls))
     return True, cls(
-        **{name: parse_value(*fields[name], _argument_text(node)) for name, node in given.items()}
+        **{
+            name: parse_value(*fields[name], _argument_text(node))
+            for name, node in arguments.items()
+        }
     )
 
 
@@ -434,15 +454,11 @@ def _argument_text(node: ast.expr) -> str:
     )
 
 
-def _option_text(option: Any) -> str:
-    if (
-        isinstance(option, type)
-        and dataclasses.is_dataclass(cast(Any, option))
-        and option is not Quantile
-    ):
+def _option_text(option: object) -> str:
+    if _is_dataclass_type(option) and option is not Quantile:
         fields = ", ".join(field_hints(option))
         return f"{snake_case(option.__name__)}({fields})" if fields else snake_case(option.__name__)
-    words: dict[Any, str] = {
+    words: dict[object, str] = {
         int: "a whole number",
         float: "a number",
         bool: "on or off",
@@ -455,7 +471,7 @@ def _option_text(option: Any) -> str:
     return "module:Class" if _is_callable(option) else words.get(option, "")
 
 
-def parse_setting(cls: type, name: str, text: str, where: str) -> Any:
+def parse_setting(cls: type, name: str, text: str, where: str) -> object:
     """The value of field `name` of a strategy class; UserError if it cannot be one."""
     hint, about = field_hints(cls)[name]
     try:
@@ -472,39 +488,41 @@ def parse_setting(cls: type, name: str, text: str, where: str) -> Any:
 _PREFIX = "culmen_user_"
 
 
-def path_of(thing: Any) -> str:
+def path_of(definition: type | FunctionType) -> str:
     """The path of a class or function.
 
     It has an absolute file path if the module cannot be imported by name.
     """
-    module = sys.modules[thing.__module__]
+    module = sys.modules[definition.__module__]
     file = getattr(module, "__file__", None)
     if file and (module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)):
-        return f"{Path(file).resolve()}:{thing.__qualname__}"
-    return f"{module.__name__}:{thing.__qualname__}"
+        return f"{Path(file).resolve()}:{definition.__qualname__}"
+    return f"{module.__name__}:{definition.__qualname__}"
 
 
 def find_by_path(path: str) -> Any:
     """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
-    place, _, name = current_path(path).rpartition(":")
-    if not place or not name:
+    source, _, name = current_path(path).rpartition(":")
+    if not source or not name:
         raise UserError(
-            f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class"
+            f"'{path}' does not name a class", fix="write module:Class or path/to/file.py:Class"
         )
-    thing: Any = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    definition: object = (
+        _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    )
     for part in name.split("."):
-        thing = getattr(thing, part, None)
-    if thing is None:
+        definition = getattr(definition, part, None)
+    if definition is None:
         raise UserError(
-            f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name"
+            f"there is no '{name}' in {source}", where=path, fix="check the spelling of the name"
         )
-    return thing
+    return definition
 
 
 def current_path(path: str) -> str:
     """The path in this version of culmen; classes that moved are found at their new path."""
-    place, _, name = path.rpartition(":")
-    return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
+    module, _, name = path.rpartition(":")
+    return MOVED.get(path) or (f"{MOVED[module]}:{name}" if module in MOVED else path)
 
 
 def _import_module(name: str) -> ModuleType:

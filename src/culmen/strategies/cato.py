@@ -47,7 +47,7 @@ class Cato:
     agent: Annotated[
         str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")
     ] = "builtin"
-    model: Annotated[str, About("model that a program is told to use; empty: its own default")] = ""
+    model: Annotated[str, About("model for the agent's program; empty: its own default")] = ""
     threshold: Annotated[
         float | None, About("score that ends the run, certified if it can be; off: the target")
     ] = None
@@ -100,28 +100,31 @@ class Cato:
         """
         from culmen.agents.team.coordinator import Coordinator, TeamTerms
 
-        registry = Coordinator(
+        coordinator = Coordinator(
             lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau)
         )
-        await registry.evaluate_initial_programs()  # 1
+        await coordinator.evaluate_initial_programs()  # 1
         turns = iter(range(self.agents))
         await lab.gather(
-            *(self.run_lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents)))
+            *(
+                self.run_lane(lab, coordinator, turns)
+                for _ in range(min(self.parallel, self.agents))
+            )
         )  # 2
-        return registry.stopping or ("agents" if registry.whole else "agents_crashed")  # 8
+        return coordinator.stopping or ("agents" if coordinator.whole else "agents_crashed")  # 8
 
-    async def run_lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
+    async def run_lane(self, lab: Lab, coordinator: Coordinator, turns: Iterator[int]) -> None:
         """Run one agent after another; several lanes take their turns from one counter."""
         lost = 0
-        while not registry.stopping and next(turns, None) is not None:
-            reason = await self.run_agent(lab, registry)
-            registry.whole = registry.whole or reason not in ("unavailable", "crashed")
+        while not coordinator.stopping and next(turns, None) is not None:
+            reason = await self.run_agent(lab, coordinator)
+            coordinator.whole = coordinator.whole or reason not in ("unavailable", "crashed")
             lost = lost + 1 if reason == "unavailable" else 0
-            registry.stop(
-                "unavailable" if lost == _LOST else registry.budget_short_for_agent()
+            coordinator.stop(
+                "unavailable" if lost == _LOST else coordinator.budget_short_for_agent()
             )  # 7
 
-    async def run_agent(self, lab: Lab, registry: Coordinator) -> str:
+    async def run_agent(self, lab: Lab, coordinator: Coordinator) -> str:
         """Run one agent, from the trunk and back to it; the reason for its end."""
         from culmen.agents.team.workspace import AgentWorkspace
 
@@ -129,8 +132,11 @@ class Cato:
             name: getattr(self, name)
             for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")
         }
-        agent, desk = self.make_agent(), AgentWorkspace(lab, registry, self.agent, own, self.model)
-        opened = await desk.open(agent.manual)  # 3
+        agent, workspace = (
+            self.make_agent(),
+            AgentWorkspace(lab, coordinator, self.agent, own, self.model),
+        )
+        opened = await workspace.open(agent.manual)  # 3
         word = opened.fault
         if not word:
             began = {
@@ -140,20 +146,20 @@ class Cato:
             }
             lab.note(
                 "agent",
-                agent=desk.agent,
+                agent=workspace.agent,
                 agents=self.agents,
                 program=self.agent,
-                limits=desk.limits,
+                limits=workspace.limits,
                 **began,
             )
-            word = await agent.work(lab, desk)  # 4
-        reason = "unavailable" if opened.fault else desk.end_reason
-        ended = await desk.end(reason)  # 5
-        desk.record_admissions(
-            ended.reflections, ended.notes, word, *(row.note for row in desk.rows)
+            word = await agent.work(lab, workspace)  # 4
+        reason = "unavailable" if opened.fault else workspace.end_reason
+        ended = await workspace.end(reason)  # 5
+        workspace.record_admissions(
+            ended.reflections, ended.notes, word, *(row.note for row in workspace.rows)
         )
-        await desk.commit(reason)  # 6
-        self.note_end(lab, desk, reason, word, ended)
+        await workspace.commit(reason)  # 6
+        self.note_end(lab, workspace, reason, word, ended)
         return reason
 
     def make_agent(self) -> Agent:
@@ -171,23 +177,23 @@ class Cato:
         return HostedAgent(self.nudges)
 
     def note_end(
-        self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended
+        self, lab: Lab, workspace: AgentWorkspace, reason: str, word: str, ended: Ended
     ) -> None:
         """A message on the end of an agent."""
-        best = desk.history.best
+        best = workspace.history.best
         lab.note(
             "agent ended",
-            agent=desk.agent,
+            agent=workspace.agent,
             agents=self.agents,
             program=self.agent,
             ended=reason,
             word=word[:400],
-            experiments=desk.taken,
-            gained=desk.has_gained,
-            best=None if best is None else desk.history.decisive_score(best),
-            calls=desk.usage.calls,
-            tokens=desk.usage.tokens,
-            dollars=desk.usage.dollars,
+            experiments=workspace.taken,
+            gained=workspace.has_gained,
+            best=None if best is None else workspace.history.decisive_score(best),
+            calls=workspace.usage.calls,
+            tokens=workspace.usage.tokens,
+            dollars=workspace.usage.dollars,
             claimed=ended.claimed,
             transcript=ended.transcript,
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.front import Floats, FrontModel, column_spans
-from culmen.memory.gain import largest_places
+from culmen.memory.gain import largest_indices
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
@@ -85,7 +85,7 @@ class FrontGradient(KnowledgeGradient):
         draws = draws @ self._correlation_factor(means).T
         units = _draw_directions(many, self.rng) * span
         reached = self._direction_reach(means[known], origin, units)
-        best = [int(known[place]) for place in largest_places(reached.mean(axis=1), _AMONG)]
+        best = [int(known[place]) for place in largest_indices(reached.mean(axis=1), _AMONG)]
         rows = list(dict.fromkeys([*front, *best]))
         places = np.searchsorted(known, rows)
         variances = np.column_stack([model.variance for model in models])[rows]
@@ -102,10 +102,10 @@ class FrontGradient(KnowledgeGradient):
         both &= np.isfinite(means[parents]).all(axis=1)
         steps = means[both] - means[parents[both]]
         flat = not len(steps) or (np.ptp(steps, axis=0) == 0).any()
-        found = np.eye(means.shape[1]) if flat else np.atleast_2d(np.corrcoef(steps.T))
+        correlations = np.eye(means.shape[1]) if flat else np.atleast_2d(np.corrcoef(steps.T))
         share = len(steps) / (len(steps) + _SHRUNK)
-        whole = share * found + (1 - share + 1e-9) * np.eye(len(found))
-        return np.linalg.cholesky(whole).astype(np.float64)
+        shrunk = share * correlations + (1 - share + 1e-9) * np.eye(len(correlations))
+        return np.linalg.cholesky(shrunk).astype(np.float64)
 
     def _direction_reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
         """Reach of values (..., metrics) in each direction (..., directions), in `units`.
@@ -130,26 +130,31 @@ class FrontGradient(KnowledgeGradient):
             drawn, sight.origin, sight.units
         )  # rows × draws × directions
         best, weights = sight.reached.max(axis=0), self.model.child_success_chances()[sight.rows]
-        for place, node in enumerate(sight.rows):
-            weights[place] /= 1.0 + CROWD * self.expected.get(node, 0)
-        found = (-1.0, sight.rows[0], 1, sight.units[0])
+        for index, node in enumerate(sight.rows):
+            weights[index] /= 1.0 + CROWD * self.expected.get(node, 0)
+        best_request = (-1.0, sight.rows[0], 1, sight.units[0])
         for k in range(1, min(self.most, 4) + 1):
             groups = reached.reshape(len(reached), _DRAWS // k, k, -1).max(axis=2)
             gains = np.maximum(groups - best, 0.0).mean(axis=1)  # rows × directions
-            each = gains.mean(axis=1) * weights
-            place = int(each.argmax())
-            toward = sight.units[int(gains[place].argmax())]
-            one = (float(each[place]) / self.costs.request_share(k), sight.rows[place], k, toward)
-            found = max(found, one, key=lambda each: each[0])
-        return found
+            rates = gains.mean(axis=1) * weights
+            index = int(rates.argmax())
+            toward = sight.units[int(gains[index].argmax())]
+            request = (
+                float(rates[index]) / self.costs.request_share(k),
+                sight.rows[index],
+                k,
+                toward,
+            )
+            best_request = max(best_request, request, key=lambda rates: rates[0])
+        return best_request
 
     def _best_front_repeat(self, sight: _Sight) -> tuple[float, int]:
         """(gain per share of another evaluation, row of the candidate) with the largest gain."""
         noise = np.array([model.noise_step_variances[0] for model in self.front.models])
         variances = sight.variances.copy()
-        for place, node in enumerate(sight.rows):
-            variances[place] = 1.0 / (
-                1.0 / variances[place] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300)
+        for index, node in enumerate(sight.rows):
+            variances[index] = 1.0 / (
+                1.0 / variances[index] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300)
             )
         deviations = variances / np.sqrt(variances + noise)
         drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
@@ -158,11 +163,11 @@ class FrontGradient(KnowledgeGradient):
         first, second = order[-1], order[-2:][0]
         others = np.asarray(np.where(sight.reached == first, second, first), dtype=np.float64)
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
-        for place in largest_places(gains, len(gains)):
-            if self._can_inform(sight.rows[place]):
-                return AGAIN * float(gains[place]) / (
+        for index in largest_indices(gains, len(gains)):
+            if self._can_inform(sight.rows[index]):
+                return AGAIN * float(gains[index]) / (
                     self.costs.evaluation_share() or 1.0
-                ), sight.rows[place]
+                ), sight.rows[index]
         return 0.0, sight.rows[0]
 
     def _focus_text(self, toward: Floats, front: list[int]) -> str:
@@ -190,10 +195,10 @@ def _draw_directions(many: int, rng: Random) -> Floats:
         angles = [
             (place + rng.random()) / _DIRECTIONS * math.pi / 2 for place in range(_DIRECTIONS)
         ]
-        found = np.array([[math.cos(angle), math.sin(angle)] for angle in angles])
+        directions = np.array([[math.cos(angle), math.sin(angle)] for angle in angles])
     else:
-        found = np.abs(
+        directions = np.abs(
             np.array([[rng.gauss(0, 1) for _ in range(many)] for _ in range(_DIRECTIONS)])
         )
-        found /= np.sqrt((found**2).sum(axis=1, keepdims=True))
-    return np.maximum(found, 0.02)
+        directions /= np.sqrt((directions**2).sum(axis=1, keepdims=True))
+    return np.maximum(directions, 0.02)

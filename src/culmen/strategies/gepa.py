@@ -39,7 +39,7 @@ class Gepa:
     proposals: Proposals = 1
     merges: Annotated[int, About("merges tried in all; 0: none", least=0)] = 5
     subsample: Annotated[
-        int, About("Pareto cases on which a merged candidate is first seen", least=1)
+        int, About("Pareto cases of a merged candidate's first evaluation", least=1)
     ] = 5
     lanes: Lanes = 1
 
@@ -141,18 +141,18 @@ class _Run:
         """
         if self.merged >= self.gepa.merges:
             return
-        found = self.family.draw_merge(self.frontier, self.lab.rng)
-        if found is None or found.child.id in self.family.members:
+        merge = self.family.draw_merge(self.frontier, self.lab.rng)
+        if merge is None or merge.child.id in self.family.members:
             return
         self.merged += 1
         cases = self.lab.rng.sample(self.cases, min(self.gepa.subsample, len(self.cases)))
-        rollout = await self.lab.evaluate(found.child, cases)
-        known = [self.frontier.rewards_of(key) for key in (found.one, found.two)]
+        rollout = await self.lab.evaluate(merge.child, cases)
+        known = [self.frontier.rewards_of(key) for key in (merge.one, merge.two)]
         level = max(sum(rewards[case.id if case else ""] for case in cases) for rewards in known)
         accepted = total_reward(rollout) >= level
         if accepted:
-            await self.enter_candidate(found.child, found.one, found.two)
-        self.lab.note("merge", child=found.child.id, of=[found.one, found.two], accepted=accepted)
+            await self.enter_candidate(merge.child, merge.one, merge.two)
+        self.lab.note("merge", child=merge.child.id, of=[merge.one, merge.two], accepted=accepted)
 
 
 def total_reward(rollout: Rollout) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.evidence.pedigree import ValueModel
-from culmen.memory.gain import expected_gain, expected_gain_of_best, largest_places
+from culmen.memory.gain import expected_gain, expected_gain_of_best, largest_indices
 from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
 
@@ -106,7 +106,7 @@ class KnowledgeGradient:
 
     def leader_ids(self, most: int) -> list[str]:
         """The best candidates, best first."""
-        return [self.model.ids[node] for node in largest_places(self.model.scaled_worths(), most)]
+        return [self.model.ids[node] for node in largest_indices(self.model.scaled_worths(), most)]
 
     def grow_lineage(self, move: Move, children: list[str]) -> None:
         """Count children of the present lineage."""
@@ -197,17 +197,17 @@ class KnowledgeGradient:
         for node, flying in self.expected.items():
             weights[node] /= 1.0 + CROWD * flying
         first = expected_gain(gaps, deviations) * weights
-        top = largest_places(first, _AMONG)
-        found = (-1.0, top[0], 1)
+        top = largest_indices(first, _AMONG)
+        best_request = (-1.0, top[0], 1)
         for k in range(1, self.most + 1):
             gains = expected_gain_of_best(gaps[top], deviations[top], k) * weights[top]
-            place = int(gains.argmax())
-            found = max(
-                found,
-                (float(gains[place]) / self.costs.request_share(k), int(top[place]), k),
+            index = int(gains.argmax())
+            best_request = max(
+                best_request,
+                (float(gains[index]) / self.costs.request_share(k), int(top[index]), k),
                 key=lambda one: one[0],
             )
-        return found
+        return best_request
 
     def _stall_decision(self, worth: Floats, best: int) -> tuple[bool, bool]:
         """(True if the next child is of another lineage, True if that lineage begins now)."""

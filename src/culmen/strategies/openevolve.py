@@ -5,15 +5,16 @@ It asks for one candidate per request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from culmen.core.brief import Brief
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, Placement, Selection
-from culmen.memory.population import ProgramPopulation
+from culmen.memory.grid import Elite, Island, Placement, Selection
+from culmen.memory.population import ProgramIsland, ProgramPopulation
 from culmen.strategies.judging import BUILT_IN, Judge
 from culmen.strategies.seed_pool import Everywhere, First
 from culmen.strategies.settings import About, Cases, Format, check
@@ -96,23 +97,25 @@ class _Engine(TurboEvolve):
 
     sizes: tuple[int, int]
 
-    def make_islands(self, judge: Judge, chosen: Selection) -> Any:
+    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[Island]:
         return ProgramPopulation(judge.empty_grid().axes, self.islands, chosen, *self.sizes).islands
 
-    def migrate_if_due(self, islands: Any, i: int, turn: int) -> list[Placement]:
-        return islands[i].population.count_and_migrate(i, self.interval, self.rate)
+    def migrate_if_due(self, islands: Sequence[Island], i: int, turn: int) -> list[Placement]:
+        island = islands[i]
+        assert isinstance(island, ProgramIsland)  # make_islands makes no others
+        return island.population.count_and_migrate(i, self.interval, self.rate)
 
     def turn_brief(
-        self, lab: Lab, i: int, parent: Elite | None, inspirations: Any, k: int
+        self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
     ) -> Brief:
         """As in `TurboEvolve`, with feature dimensions for each program shown."""
-        made = super().turn_brief(lab, i, parent, inspirations, k)
+        brief = super().turn_brief(lab, i, parent, inspirations, k)
         names = self.features or lab.task.features or BUILT_IN
         shown = tuple(
             msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))
-            for exhibit, elite in zip(made.inspirations, inspirations, strict=True)
+            for exhibit, elite in zip(brief.inspirations, inspirations, strict=True)
         )
-        told = (
+        context = (
             f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
         )
-        return msgspec.structs.replace(made, inspirations=shown, context=told)
+        return msgspec.structs.replace(brief, inspirations=shown, context=context)

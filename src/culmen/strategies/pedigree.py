@@ -17,6 +17,7 @@ from culmen.strategies.settings import About, Format, WorkerLanes, check
 from culmen.strategies.summarizer import Summarizer
 
 if TYPE_CHECKING:
+    from culmen.evidence.pedigree import ValueModel
     from culmen.strategies.knowledge_gradient import Move
 
 _KEPT = 6  # newest observations of a candidate that a prompt may show
@@ -67,9 +68,9 @@ class PedigreeSearch:
     summarizer: Annotated[
         Summarizer | None, About("writes a summary when progress stalls; off: none")
     ] = field(default=Summarizer())
-    prior: Annotated[Prior | None, About("what an earlier run of the task learnt: see --prior")] = (
-        None
-    )
+    prior: Annotated[
+        Prior | None, About("noise and steps learnt by an earlier run of the task: see --prior")
+    ] = None
     lanes: WorkerLanes = None
 
     def __post_init__(self) -> None:
@@ -106,21 +107,22 @@ class _Run:
     """The memory of one search, with its requests and evaluations."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.memory.queue import (
-            PriorityQueue,
-        )  # with numpy, which describing a strategy need not load
+        # these load numpy, which describing a strategy need not do
+        from culmen.evidence.evidence import evidence_of
+        from culmen.memory.queue import PriorityQueue
         from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
         task = lab.task
         self.settings, self.lab, self.context = settings, lab, ""
         self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
-        self.model, front = lab.evidence.model, lab.evidence.front
+        evidence = evidence_of(lab)
+        self.model: ValueModel = evidence.model
         self.costs = Costs(lab)
         shared = (self.costs, len(self.cases), settings.most, lab.rng)
         self.choice = (
-            FrontGradient(front, *shared)
-            if front is not None
+            FrontGradient(evidence.front, *shared)
+            if evidence.front is not None
             else KnowledgeGradient(self.model, *shared)
         )
         self.queue = PriorityQueue(task.objective.floor)  # its traces are for summaries

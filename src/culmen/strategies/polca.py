@@ -96,9 +96,9 @@ _Success = Annotated[
     ),
 ]
 _RANKS = (by.Mean, by.Ucb, by.UcbSigma, by.Pedigree, by.Newest, by.ThisRound)
-_Rank = Annotated[by.Priority, About("what makes a program worth exploring", choices=_RANKS)]
+_Rank = Annotated[by.Priority, About("priority of a program for exploration", choices=_RANKS)]
 _Validate = Annotated[
-    Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))
+    Validation, About("cases of a new program's first evaluation", choices=(SameBatch, FreshBatch))
 ]
 _TieRule = Annotated[
     by.Ties, About("order among equal priorities", choices=(by.Earliest, by.Shuffled))
@@ -147,11 +147,12 @@ class Polca:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        from culmen.memory.queue import (
-            PriorityQueue,
-        )  # with numpy, which describing a strategy need not load
+        # these load numpy, which describing a strategy need not do
+        from culmen.evidence.evidence import evidence_of
+        from culmen.memory.queue import PriorityQueue
 
-        queue, net = PriorityQueue(lab.task.objective.floor, lab.evidence.ranking), self.net()
+        queue = PriorityQueue(lab.task.objective.floor, evidence_of(lab).ranking)
+        net = self.net()
         seeds = net.add(
             lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ()
         )
@@ -169,10 +170,12 @@ class Polca:
 
         if self.epsilon is None:
             return KeepAll()
-        given = isinstance(self.epsilon, float | int)  # a distance set by the user is never adapted
+        is_fixed = isinstance(
+            self.epsilon, float | int
+        )  # a distance set by the user is never adapted
         return EpsilonNet(
             Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon,
-            not given,
+            not is_fixed,
         )
 
     async def run_lane(
@@ -258,13 +261,13 @@ async def admit_proposals(
             if net.epsilon < wide
             else _KEPT
         )
-        said = {} if before else {"told": f"{_CROWDED}: {done}."}
+        report = {} if before else {"told": f"{_CROWDED}: {done}."}
         lab.note(
             "filter_crowded",
             refused=net.refused,
             size=len(net),
             epsilon=[wide, net.epsilon],
-            **said,
+            **report,
         )
     return new
 

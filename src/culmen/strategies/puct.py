@@ -57,16 +57,16 @@ class PuctSearch:
         while True:
             node = tree.take_node(self.c)
             answer = await lab.propose(self.children_brief(lab, node))
-            found = await self.evaluate_programs(lab, known.take_unknown(answer.candidates))
+            children = await self.evaluate_programs(lab, known.take_unknown(answer.candidates))
             for rollout, reward in await self.evaluate_programs(
                 lab, known.take_unknown(lab.handed())
             ):  # a person's candidates are new roots
                 tree.add_root(rollout, reward)
             if node is None:  # no program has scored yet: children that score become roots
-                for rollout, reward in found:
+                for rollout, reward in children:
                     tree.add_root(rollout, reward)
                 continue
-            kept = tree.expand(node, found)
+            kept = tree.expand(node, children)
             lab.note(
                 "puct",
                 parent=node.rollout.candidate.id,

@@ -75,10 +75,12 @@ class Given:
         )
         believed = [c for c in seeds if c.id in stated and c is not praised]
         judged = await judge.judge_candidates(lab, [c for c in seeds if c not in believed])
-        found = [elite for _, elite in judged if elite is not None]
-        found += await judge.scored_elites(lab, [Rollout(c, (), (stated[c.id],)) for c in believed])
+        elites = [elite for _, elite in judged if elite is not None]
+        elites += await judge.scored_elites(
+            lab, [Rollout(c, (), (stated[c.id],)) for c in believed]
+        )
         order = {c.id: place for place, c in enumerate(seeds)}
-        return sorted(found, key=lambda elite: order[elite.rollout.candidate.id])
+        return sorted(elites, key=lambda elite: order[elite.rollout.candidate.id])
 
 
 PoolScores = Annotated[

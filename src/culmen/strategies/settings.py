@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, get_args, get_type_hints
 
 from culmen.core.errors import UserError
 
@@ -25,21 +25,21 @@ class About:
 
 
 @functools.cache
-def field_hints(cls: Any) -> dict[str, tuple[Any, About]]:
+def field_hints(cls: type) -> dict[str, tuple[object, About]]:
     """Type and annotation of every field of a strategy class, in order.
 
     Fields without an annotation get an empty `About`.
     """
-    found: dict[str, tuple[Any, About]] = {}
+    hints: dict[str, tuple[object, About]] = {}
     resolved = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         hint = resolved[field.name]
         notes = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, About)]
-        found[field.name] = (get_args(hint)[0], notes[0]) if notes else (hint, About(""))
-    return found
+        hints[field.name] = (get_args(hint)[0], notes[0]) if notes else (hint, About(""))
+    return hints
 
 
-def check(strategy: Any) -> None:
+def check(strategy: object) -> None:
     """Raise `UserError` for the first number out of its range; call it from `__post_init__`."""
     for name, (_, about) in field_hints(strategy.__class__).items():
         value = getattr(strategy, name)
@@ -64,9 +64,7 @@ def _range_text(low: float | None, high: float | None) -> str:
     return "a finite number" if low is None else f"a number of {low:g} or more"
 
 
-Batch = Annotated[
-    int, About("cases per minibatch, or repeats where the task has no cases", least=1)
-]
+Batch = Annotated[int, About("cases per minibatch, or repeats if the task has no cases", least=1)]
 Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
 Format = Annotated[
     str,

@@ -50,7 +50,8 @@ class Summarizer:
     @property
     def price(self) -> str:
         """Cost of one summary, in words."""
-        return f"a summary, one call with up to about {_token_count_text(self.chars + 1500)} tokens of prompt"
+        tokens = _token_count_text(self.chars + 1500)
+        return f"a summary, one call with up to about {tokens} tokens of prompt"
 
     @property
     def cost(self) -> str:
@@ -105,9 +106,9 @@ def extract_guidance(reply: str) -> str:
 
     An unclosed tag runs to the end of the reply.
     """
-    found = re.search(r"<summary>(.*?)(?:</summary>|\Z)", reply, re.DOTALL | re.IGNORECASE)
-    if found:
-        return found[1].strip()
+    match = re.search(r"<summary>(.*?)(?:</summary>|\Z)", reply, re.DOTALL | re.IGNORECASE)
+    if match:
+        return match[1].strip()
     return re.sub(
         r"<reasoning>.*?(?:</reasoning>|\Z)", "", reply, flags=re.DOTALL | re.IGNORECASE
     ).strip()
@@ -163,10 +164,10 @@ def contrast_pairs(
         share = chars // len(chosen)
         candidate = queue.candidates[row]
         good, bad = split_by_success(queue.traces.traces_of(candidate.id), level)
-        told = queue.statistics.entry_summary(candidate.id)
-        mean = None if told.mean is None else objective.score(told.mean)
-        pair: JsonObject = {"id": candidate.id, "mean score": mean, "count": told.observations}
-        pair["failures"] = told.failures
+        summary = queue.statistics.entry_summary(candidate.id)
+        mean = None if summary.mean is None else objective.score(summary.mean)
+        pair: JsonObject = {"id": candidate.id, "mean score": mean, "count": summary.observations}
+        pair["failures"] = summary.failures
         pair["program"] = shorten_middle(candidate.text, share // 2)
         for name, traces in (("success", good), ("failure", bad)):
             pair[name] = (
@@ -180,9 +181,9 @@ def shorten_middle(text: str, chars: int) -> str:
     """The text, its middle left out if it is longer than `chars`."""
     if len(text) <= chars:
         return text
-    room = max(chars - 20, 0)
-    head = room * 2 // 3
-    tail = room - head
+    kept_chars = max(chars - 20, 0)
+    head = kept_chars * 2 // 3
+    tail = kept_chars - head
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
 
 

@@ -15,7 +15,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate_to_next
+from culmen.memory.grid import Elite, GridIsland, Island, Placement, Selection, migrate_to_next
 from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
@@ -68,8 +68,8 @@ class TurboEvolve:
     islands: Annotated[int, About("populations side by side", least=1)] = 5
     width: _Widths = field(default=Adaptive())
     format: Format = "verbalized_auto"
-    requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = (
-        field(default=Requery())
+    requery: Annotated[Requery, About("action if a reply holds too few candidates")] = field(
+        default=Requery()
     )
     allocation: Allocate = field(default=KmeansElite())
     pool_scores: PoolScores = field(default=Evaluated())
@@ -112,16 +112,19 @@ class TurboEvolve:
         """Rule by which islands choose parents and inspirations."""
         return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
 
-    def make_islands(self, judge: Judge, chosen: Selection) -> list[GridIsland]:
+    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[Island]:
         """The islands, empty."""
         return [GridIsland(judge.empty_grid(), chosen) for _ in range(self.islands)]
 
-    def migrate_if_due(self, islands: list[GridIsland], i: int, turn: int) -> list[Placement]:
+    def migrate_if_due(self, islands: Sequence[Island], i: int, turn: int) -> list[Placement]:
         """Migrate after a turn of one island, if it is due."""
-        return migrate_to_next(islands, i, self.rate) if turn % self.interval == 0 else []
+        if turn % self.interval:
+            return []
+        grids = [island for island in islands if isinstance(island, GridIsland)]
+        return migrate_to_next(grids, i, self.rate)
 
     async def insert_initial_programs(
-        self, lab: Lab, judge: Judge, islands: list[GridIsland]
+        self, lab: Lab, judge: Judge, islands: Sequence[Island]
     ) -> None:
         """Divide the feasible seeds, ranked by score, among islands and insert them (3.3)."""
         seeds = await self.pool_scores.initial_elites(lab, judge)
@@ -140,7 +143,7 @@ class TurboEvolve:
         self,
         lab: Lab,
         judge: Judge,
-        islands: list[GridIsland],
+        islands: Sequence[Island],
         clocks: list[IslandClock],
         places: Iterable[int],
     ) -> None:
@@ -207,7 +210,7 @@ class IslandClock:
 
 
 def _candidate_outcomes(
-    island: GridIsland,
+    island: Island,
     candidates: Sequence[Candidate],
     judged: Judged,
     placed: dict[str, Placement],
@@ -228,7 +231,7 @@ def _candidate_outcomes(
 
 
 def _candidate_outcome(
-    island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
+    island: Island, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
 ) -> JsonObject:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
@@ -239,7 +242,7 @@ def _candidate_outcome(
     }
 
 
-def _elite_data(island: GridIsland, elite: Elite) -> JsonObject:
+def _elite_data(island: Island, elite: Elite) -> JsonObject:
     """Id, reward, features, and present cell of an elite, for the journal.
 
     All cells within one note belong to one layout of the grid.

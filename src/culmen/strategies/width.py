@@ -119,7 +119,7 @@ class Requery:
     """
 
     minimum: Annotated[int, About("candidates below which a round asks again", least=0)] = 2
-    times: Annotated[int, About("how often a round may ask again", least=0)] = 1
+    times: Annotated[int, About("repeated requests in a round at most", least=0)] = 1
 
     def __post_init__(self) -> None:
         check(self)
@@ -128,13 +128,13 @@ class Requery:
         self, lab: Lab, brief: Brief
     ) -> tuple[list[Candidate], list[str]]:
         """The candidates, each content once, and the faults of requests."""
-        found: dict[str, Candidate] = {}
+        candidates: dict[str, Candidate] = {}
         faults: list[str] = []
         for _ in range(1 + self.times):
-            answer = await lab.propose(msgspec.structs.replace(brief, k=brief.k - len(found)))
+            answer = await lab.propose(msgspec.structs.replace(brief, k=brief.k - len(candidates)))
             faults += [answer.fault] if answer.fault else []
             for candidate in answer.candidates:
-                found.setdefault(candidate.id, candidate)
-            if len(found) >= min(self.minimum, brief.k):
+                candidates.setdefault(candidate.id, candidate)
+            if len(candidates) >= min(self.minimum, brief.k):
                 break
-        return list(found.values())[: brief.k], faults
+        return list(candidates.values())[: brief.k], faults

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,14 @@ def with_room(array: NDArray[Item], place: int) -> NDArray[Item]:
     return array if place < len(array) else np.concatenate([array, np.zeros_like(array)])
 
 
-def padded_array(array: NDArray[Item], size: int, value: Any) -> NDArray[Item]:
+def padded_array(array: NDArray[Item], size: int, value: float) -> NDArray[Item]:
     """The array with `value` appended up to `size` elements."""
     if len(array) >= size:
         return array
     return np.concatenate([array, np.full(size - len(array), value, array.dtype)])
 
 
-def sum_by_row(rows: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
+def sum_by_row(rows: Ints, weights: Floats | Ints | Flags | None, size: int) -> Floats:
     """Sum of the weights (None: 1 each) by row, shape (size,); negative rows are skipped."""
     if len(rows) and rows.min() < 0:
         keep = rows >= 0
@@ -35,5 +35,5 @@ def sum_by_row(rows: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
 
 def share_below(values: Floats, share: float) -> float:
     """The value with about this share (below 1) of the values under it; not interpolated."""
-    place = int(share * len(values))
-    return float(np.partition(values, place)[place])
+    rank = int(share * len(values))
+    return float(np.partition(values, rank)[rank])

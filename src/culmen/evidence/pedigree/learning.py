@@ -135,8 +135,8 @@ class Learner:
         over, weight = parents[seen], known.weight
         steps = found.mean[seen] - found.mean[over]
         born = np.bincount(over, minlength=scores.size).astype(float)
-        told = weight * self._prior.drift if self._prior and weight == KNOWN else 0.0
-        drift = (DAMPING * float(steps.sum()) + told) / (len(seen) + weight)
+        prior_drift = weight * self._prior.drift if self._prior and weight == KNOWN else 0.0
+        drift = (DAMPING * float(steps.sum()) + prior_drift) / (len(seen) + weight)
         drifts = (sum_by_row(over, steps, scores.size) + KIN * drift) / (born + KIN)
         if not len(seen):
             return known._replace(drift=drift, drifts=drifts)

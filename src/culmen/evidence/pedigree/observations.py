@@ -101,17 +101,20 @@ class Observations:
 
         That is at the first score, the first repeat that differs, and the first second case.
         """
-        number, place = self.add_candidate(id), self.count
-        self._make_room(place)
-        self._rows[place] = self._assign_row(number)
-        self._rewards[place] = math.nan if reward is None else reward
+        number, index = self.add_candidate(id), self.count
+        self._make_room(index)
+        self._rows[index] = self._assign_row(number)
+        self._rewards[index] = math.nan if reward is None else reward
         self.count += 1
         cases, differed_at = self.case_count, self.differed_at
         if reward is not None:
             case_number = self._case_numbers.setdefault(case, len(self._case_numbers))
-            self._cases[place] = case_number
+            self._cases[index] = case_number
             self._judge_repeat(number, case_number, reward)
-        self._sizes[place], self._case_counts[place] = self._size, self.case_count
+        self._sizes[index], self._case_counts[index] = (
+            self._size,
+            self.case_count,
+        )
         new_case = self.case_count != cases
         return self.differed_at != differed_at or (new_case and self.case_count <= 2)
 
@@ -143,12 +146,12 @@ class Observations:
             line.append(number)
             number = int(self._parents[number])
         row = int(self._row_of[number]) if number >= 0 else -1
-        for each in reversed(line):
-            place = self._size
-            self._row_parents = with_room(self._row_parents, place)
-            self._row_parents[place] = row
-            self._row_of[each] = row = place
-            self.is_in_order &= each == place
+        for descendant in reversed(line):
+            new_row = self._size
+            self._row_parents = with_room(self._row_parents, new_row)
+            self._row_parents[new_row] = row
+            self._row_of[descendant] = row = new_row
+            self.is_in_order &= descendant == new_row
             self._size += 1
         return row
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Protocol, cast
 
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
@@ -38,7 +38,7 @@ STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune"
 
 
 @dataclass(frozen=True)
-class Said:
+class AdvisorReply:
     """A reply: its text, a fault if there is one, and the number of a trainable sample."""
 
     text: str
@@ -49,7 +49,7 @@ class Said:
 class Voice(Protocol):
     """Answers one of the `STEPS`."""
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said: ...
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> AdvisorReply: ...
 
 
 class ModelVoice:
@@ -61,14 +61,14 @@ class ModelVoice:
     def __init__(self) -> None:
         self._silent = False  # found out by asking once
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> AdvisorReply:
         """One request."""
         if not self._silent:
             reply = await lab.write(f"advisor.{step}", **slots)
             self._silent = reply.model == "offline"
             if not self._silent:
-                return Said(reply.text, reply.fault)
-        return Said(from_menu(step, slots, lab.rng))
+                return AdvisorReply(reply.text, reply.fault)
+        return AdvisorReply(from_menu(step, slots, lab.rng))
 
 
 def from_menu(step: str, slots: JsonObject, rng: Random) -> str:
@@ -138,7 +138,7 @@ class Advising:
     """Three steps, each repeated with a reminder if the reply cannot be read."""
 
     hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
-    tries: Annotated[int, About("how often a step is asked before the decision fails", least=1)] = 3
+    tries: Annotated[int, About("attempts at a step before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
@@ -185,9 +185,9 @@ class Advising:
                 "count": self.hypotheses,
                 "reminder": retry_reminder(attempt),
             }
-            said = await voice.answer_step(lab, "generate", **slots)
-            _keep_sample(draft, said.sample)
-            if found := read_hypotheses(said.text)[: self.hypotheses]:
+            reply = await voice.answer_step(lab, "generate", **slots)
+            _keep_sample(draft, reply.sample)
+            if found := read_hypotheses(reply.text)[: self.hypotheses]:
                 return found
         return []
 
@@ -204,11 +204,11 @@ class Advising:
                 "hypothesis": hypothesis,
                 "sentences": draft.ideas.sentences,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "classify", **slots, reminder=retry_reminder(attempt)
             )
-            _keep_sample(draft, said.sample)
-            answer = read_object(said.text)
+            _keep_sample(draft, reply.sample)
+            answer = read_object(reply.text)
             number, description = (
                 whole_number(answer.get("idea")),
                 str(answer.get("description") or ""),
@@ -244,11 +244,11 @@ class Advising:
                 "options": options,
                 "refused": refused,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "select", **slots, reminder=retry_reminder(attempt if not refused else 0)
             )
-            _keep_sample(draft, said.sample)
-            answer = read_object(said.text)
+            _keep_sample(draft, reply.sample)
+            answer = read_object(reply.text)
             number, experiment = (
                 whole_number(answer.get("idea")),
                 str(answer.get("experiment") or "").strip(),
@@ -323,14 +323,14 @@ def read_hypotheses(text: str) -> list[str]:
 
     Formats: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for item in list_or_empty(read_object(text).get("hypotheses")):
         value = cast(JsonObject, item).get("hypothesis") if isinstance(item, dict) else item
-        found += [value] if isinstance(value, str) else []
-    found = found or re.findall(
+        texts += [value] if isinstance(value, str) else []
+    texts = texts or re.findall(
         r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE
     )
-    return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in found))))
+    return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in texts))))
 
 
 def read_object(text: str) -> JsonObject:
@@ -340,17 +340,17 @@ def read_object(text: str) -> JsonObject:
         return {}
     import json_repair
 
-    read: Any = json_repair.loads(text[start:])
+    read: object = json_repair.loads(text[start:])
     first = next(iter(list_or_empty(read)), read)
     return cast(JsonObject, first) if isinstance(first, dict) else {}
 
 
-def list_or_empty(value: Any) -> list[Any]:
+def list_or_empty(value: object) -> list[object]:
     """The value if it is a list, else []."""
-    return cast(list[Any], value) if isinstance(value, list) else []
+    return cast(list[object], value) if isinstance(value, list) else []
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: object) -> int | None:
     """A whole number, also one written as text; None for anything else."""
     if isinstance(value, str) and value.strip().lstrip("#").isdigit():
         return int(value.strip().lstrip("#"))
@@ -384,9 +384,7 @@ class Upkeep:
     sentences: Annotated[
         int, About("sentences of an idea's description and of a result", least=1)
     ] = 2
-    tries: Annotated[
-        int, About("how often it is asked before the rule does it; 0: never", least=0)
-    ] = 0
+    tries: Annotated[int, About("requests before the rule does it; 0: none", least=0)] = 0
     feedback_chars: Annotated[
         int, About("characters of the evaluator's feedback shown for a result", least=0)
     ] = 2000
@@ -472,9 +470,9 @@ class Upkeep:
         A request with an empty reply is not repeated.
         """
         for attempt in range(self.tries):
-            said = await voice.answer_step(lab, step, **slots, reminder=retry_reminder(attempt))
-            answer = read_object(said.text)
-            if answer.get(field) or not said.text:
+            reply = await voice.answer_step(lab, step, **slots, reminder=retry_reminder(attempt))
+            answer = read_object(reply.text)
+            if answer.get(field) or not reply.text:
                 return answer
         return {}
 
@@ -525,7 +523,7 @@ class Planning:
     """
 
     experiments: Annotated[int, About("experiments decided in one request", least=1)] = 8
-    tries: Annotated[int, About("how often is asked before the decision fails", least=1)] = 3
+    tries: Annotated[int, About("requests before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
@@ -560,16 +558,18 @@ class Planning:
                 "count": self.experiments,
                 "sentences": ideas.sentences,
             }
-            said = await voice.answer_step(
+            reply = await voice.answer_step(
                 lab, "plan", **slots, reminder=retry_reminder(attempt if fault == UNREADABLE else 0)
             )
-            answer = read_object(said.text)
-            found = [
+            answer = read_object(reply.text)
+            experiments = [
                 one
                 for one in map(_object_or_empty, list_or_empty(answer.get("experiments")))
                 if one
             ][: self.experiments]
-            after, plan = _file_experiments(found, ideas.without_ideas(_given_up(answer, found)))
+            after, plan = _file_experiments(
+                experiments, ideas.without_ideas(_given_up(answer, experiments))
+            )
             fresh = tuple(
                 (idea, text) for idea, text in plan if not failures.blocks_experiment(text)
             )
@@ -581,13 +581,13 @@ class Planning:
         return Decision(ideas, fault=fault)
 
 
-def _object_or_empty(value: Any) -> JsonObject:
+def _object_or_empty(value: object) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _given_up(answer: JsonObject, found: list[JsonObject]) -> set[int]:
+def _given_up(answer: JsonObject, experiments: list[JsonObject]) -> set[int]:
     """Ideas that the reply gives up and plans no experiment under."""
-    used = {whole_number(one.get("idea")) for one in found}
+    used = {whole_number(one.get("idea")) for one in experiments}
     return {
         number
         for number in map(whole_number, list_or_empty(answer.get("drop")))
@@ -596,12 +596,12 @@ def _given_up(answer: JsonObject, found: list[JsonObject]) -> set[int]:
 
 
 def _file_experiments(
-    found: list[JsonObject], ideas: IdeaRepository
+    experiments: list[JsonObject], ideas: IdeaRepository
 ) -> tuple[IdeaRepository, list[tuple[int, str]]]:
     """The repository with a plan's new ideas, and its experiments with their idea's number."""
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
-    for one in found:
+    for one in experiments:
         text, about = (
             str(one.get("experiment") or "").strip(),
             str(one.get("description") or "").strip(),

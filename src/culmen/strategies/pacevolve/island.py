@@ -190,9 +190,9 @@ class Momentum:
 
     def record_reward(self, reward: float, target: float) -> float:
         """Take in one scored candidate; returns its gain."""
-        gain, room = 0.0, target - self.best
+        gain, distance = 0.0, target - self.best
         if reward > self.best:
-            gain = (reward - self.best) / room if self._count and room > _TINY else 0.0
+            gain = (reward - self.best) / distance if self._count and distance > _TINY else 0.0
             self.best = reward
         self.value = self._beta * self.value + (1 - self._beta) * gain
         self._count += 1
@@ -211,10 +211,10 @@ class Momentum:
 
 def absolute_progress(best: float, start: float, target: float) -> float:
     """Position of `best` on the way from `start` to `target`, clamped to 0..1."""
-    room = target - start
-    if room <= _TINY:
+    distance = target - start
+    if distance <= _TINY:
         return 1.0 if best >= target else 0.0
-    return min(1.0, max(0.0, (best - start) / room))
+    return min(1.0, max(0.0, (best - start) / distance))
 
 
 def intervention_weights(progress: Sequence[float], i: int) -> list[float]:

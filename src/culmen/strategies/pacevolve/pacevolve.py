@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Annotated, Any
+from typing import Annotated
 
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
@@ -87,7 +87,7 @@ class Pacevolve:
         ),
     ] = None
     versions: Annotated[
-        Versions, About("which old version is gone back to", choices=(Early, Recent))
+        Versions, About("rule for the old version to return to", choices=(Early, Recent))
     ] = field(default=Early())
     remembered: Annotated[int, About("failures remembered, by all islands together", least=1)] = 200
     batch: Cases = None
@@ -255,7 +255,7 @@ class Research:
             island.take_over(partner.best_version().ideas, partner.population.best)
             self.lab.note("crossover", island=i, partner=chosen, progress=progress, weights=weights)
 
-    def _go_back(self, i: int, **why: Any) -> None:
+    def _go_back(self, i: int, **why: object) -> None:
         rules, island = self.rules, self.islands[i]
         version = island.backtrack(rules.versions, rules.backtrack_length, self.lab.rng)
         self.lab.note("backtrack", island=i, version=version, of=len(island.versions), **why)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
@@ -33,7 +33,7 @@ from culmen.strategies.settings import About, check
 from culmen.train import OBJECTIVES
 
 if TYPE_CHECKING:
-    from culmen.train.objectives import AdvantageRule, Signal
+    from culmen.train.objectives import AdvantageRule, Objective, Signal
 
 _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
@@ -80,10 +80,11 @@ class PacevolvePlusPlus:
         "tiny"
     )
     engine: Annotated[
-        Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))
+        Engine,
+        About("engine that samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang)),
     ] = field(default=Local())
-    starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(
-        default=Islands()
+    starts: Annotated[Starts, About("starting points of decisions", choices=(Islands, Puct))] = (
+        field(default=Islands())
     )
     roles: Annotated[
         tuple[str, ...], About("replies that are trained: generate, select, classify")
@@ -129,7 +130,7 @@ class PacevolvePlusPlus:
         float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)
     ] = 0.0
     worst: Annotated[
-        float | None, About("score of reward 0, y_min; none: what the initial programs score")
+        float | None, About("score of reward 0, y_min; none: the score of the initial programs")
     ] = None
     best: Annotated[
         float | None, About("score of reward 5, y_max; none: the target or the best known value")
@@ -157,7 +158,7 @@ class PacevolvePlusPlus:
         """Rule by which rewards become advantages."""
         from culmen.train.objectives import AdvantageRule  # numpy comes with it
 
-        objective: Any = self.objective
+        objective = cast("Objective", self.objective)  # __post_init__ checks it
         return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
 
     def update_rules(self) -> JsonObject:
@@ -218,7 +219,7 @@ class PacevolvePlusPlus:
         ]  # equation 5
         decisions = [decision for _, decision in plans]
         samples = [decision.samples for decision in decisions]
-        signal, told = await self.train_policy(
+        signal, update = await self.train_policy(
             course, samples, rewards, self.alpha_at(lab, barrier)
         )
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
@@ -237,8 +238,8 @@ class PacevolvePlusPlus:
             failures={name: failures.count(name) for name in dict.fromkeys(failures)},
             clamped=[sum(r == 0.0 for r in rewards), sum(r == 5.0 for r in rewards)],
             experiments=[decision.experiment for decision in decisions],
-            alarms=course.steps.update_alarms(signal.skip, told, len(failures) / len(outcomes)),
-            **{name: value for name, value in told.items() if name != "version"},
+            alarms=course.steps.update_alarms(signal.skip, update, len(failures) / len(outcomes)),
+            **{name: value for name, value in update.items() if name != "version"},
         )
 
     def alpha_at(self, lab: Lab, barrier: int) -> float:
@@ -254,16 +255,16 @@ class PacevolvePlusPlus:
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
     ) -> tuple[Signal, JsonObject]:
         """Compute advantages, update the policy or not, and discard the samples of this version."""
-        steps, told = course.steps, JsonObject()
+        steps, update = course.steps, JsonObject()
         signal = self.advantage_rule().training_signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
             plan = {"step": steps.taken, "alpha": round(alpha, 10)}
-            told = await course.policy.update(
+            update = await course.policy.update(
                 course.lab, samples, signal.advantages, self.update_rules(), plan
             )  # equation 6
             steps.taken += 1
         course.policy.discard_samples()
-        return signal, told
+        return signal, update
 
 
 @dataclass

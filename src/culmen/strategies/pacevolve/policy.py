@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
-from culmen.strategies.pacevolve.advisor import MENU, Said, from_menu
+from culmen.strategies.pacevolve.advisor import MENU, AdvisorReply, from_menu
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.settings import About, check
 
@@ -35,25 +35,25 @@ class TrainedPolicy:
     drawn: int = 0
     cut: bool = False  # True once a too long prompt has been reported
 
-    async def open(self, lab: Lab, **settings: Any) -> None:
+    async def open(self, lab: Lab, **settings: object) -> None:
         """Make the policy, or find that of an earlier session of this run.
 
         Empty settings are left out of the request.
         """
-        given = {
+        request = {
             name: value for name, value in settings.items() if value is not False and value != {}
         }
-        opened = await lab.effect("train.open", policy=self.name, menu=MENU, **given)
+        opened = await lab.effect("train.open", policy=self.name, menu=MENU, **request)
         self.version = int(opened.data["version"])
         lab.note("policy", name=self.name, **opened.data)
 
-    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: object) -> AdvisorReply:
         """One reply (`advisor.Voice`).
 
         The tiny policy knows a menu; all its other steps are left to rules.
         """
         if self.name == "tiny" and step not in _MENU_STEPS:
-            return Said(from_menu(step, slots, lab.rng))
+            return AdvisorReply(from_menu(step, slots, lab.rng))
         drawn = await lab.effect("train.sample", step=step, slots=slots, version=self.version)
         text = str(drawn.data.get("text", ""))
         if drawn.data.get("cut") and not self.cut:
@@ -64,10 +64,10 @@ class TrainedPolicy:
                 told=f"{_CUT} ({step}). Showing less serves better: program_chars, failures.",
             )
         if step not in self.steps:
-            return Said(text)
+            return AdvisorReply(text)
         self.drawn += 1
         self.samples[self.drawn] = drawn.data["sample"]
-        return Said(text, sample=self.drawn)
+        return AdvisorReply(text, sample=self.drawn)
 
     async def update(
         self,
@@ -115,22 +115,22 @@ class Steps:
     entropy: float | None = None
     norms: list[float] = field(default_factory=list[float])
 
-    def update_alarms(self, skip: str, told: JsonObject, failed: float) -> list[str]:
+    def update_alarms(self, skip: str, update: JsonObject, failed: float) -> list[str]:
         """Names of the present alarms: entropy_collapse, gradient_spike, failures, skips."""
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
-        found = ["skips"] if self.skipped >= _SKIPS else []
-        found += ["failures"] if failed > 0.8 else []
-        if "entropy" in told:
-            first = self.entropy = told["entropy"] if self.entropy is None else self.entropy
-            found += ["entropy_collapse"] if told["entropy"] < 0.3 * first else []
-        if "grad_norm" in told:
-            found += (
+        alarms = ["skips"] if self.skipped >= _SKIPS else []
+        alarms += ["failures"] if failed > 0.8 else []
+        if "entropy" in update:
+            first = self.entropy = update["entropy"] if self.entropy is None else self.entropy
+            alarms += ["entropy_collapse"] if update["entropy"] < 0.3 * first else []
+        if "grad_norm" in update:
+            alarms += (
                 ["gradient_spike"]
-                if len(self.norms) > 4 and told["grad_norm"] > 5 * median(self.norms)
+                if len(self.norms) > 4 and update["grad_norm"] > 5 * median(self.norms)
                 else []
             )
-            self.norms.append(told["grad_norm"])
-        return found
+            self.norms.append(update["grad_norm"])
+        return alarms
 
 
 AGGREGATES = ("token_sum", "sequence_mean")
@@ -169,16 +169,14 @@ class Tinker:
     the server's base model; the key is in TINKER_API_KEY.
     """
 
-    url: Annotated[str, About("of the server; none: the managed service")] = ""
+    url: Annotated[str, About("address of the server; none: the managed service")] = ""
     aggregate: Annotated[
         str,
         About(
             "how the server sums its loss: token_sum (the managed service), sequence_mean (SkyRL)"
         ),
     ] = "token_sum"
-    tokenizer: Annotated[
-        str, About("folder or name of the tokenizer; none: of the policy's name")
-    ] = ""
+    tokenizer: Annotated[str, About("folder or name of the tokenizer; none: the policy's")] = ""
 
     def __post_init__(self) -> None:
         if self.aggregate not in AGGREGATES:
@@ -204,7 +202,7 @@ class Vllm:
     The server gets one adapter for each version.
     """
 
-    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
+    url: Annotated[str, About("address of the server, without a path")] = "http://127.0.0.1:8000"
 
     def engine_settings(self) -> JsonObject:
         return {"kind": "vllm", "url": self.url}
@@ -217,7 +215,7 @@ class Sglang:
     The server gets one adapter for each version.
     """
 
-    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
+    url: Annotated[str, About("address of the server, without a path")] = "http://127.0.0.1:30000"
 
     def engine_settings(self) -> JsonObject:
         return {"kind": "sglang", "url": self.url}
