@@ -18,7 +18,7 @@ from culmen.evaluate.taskfiles.loading import load
 from culmen.prompts.template import Templates
 from culmen.prompts.writer import PromptWriter
 from culmen.train.advisors import policy_maker
-from culmen.train.engine import Ask
+from culmen.train.engine import ReplyRequest
 
 
 def prompts(task: str, rows: int, persona: Any) -> list[str]:
@@ -51,7 +51,7 @@ def main() -> None:
     texts = [engine.encode(text) for text in prompts(args.task, args.rows, persona)]
     print(f"prompts of {[len(text) for text in texts]} tokens, replies of at most {args.most}")
     for number in range(args.rounds):
-        asked = [Ask(text, 100 * number + row, args.most) for row, text in enumerate(texts)]
+        asked = [ReplyRequest(text, 100 * number + row, args.most) for row, text in enumerate(texts)]
         alone, slow = timed(lambda asked=asked: [engine.sample(*one) for one in asked])
         together, fast = timed(lambda asked=asked: engine.sample_many(asked, lambda done, tokens: None))
         same = sum(one.response == other.response for one, other in zip(alone, together, strict=True))

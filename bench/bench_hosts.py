@@ -30,7 +30,7 @@ from culmen.testing.backend_kit import kit_task
 SLOW = "import time\n\n\ndef run(x):\n    time.sleep(1.0)\n    return 2 * x\n"
 WORKS = """
 import asyncio, json, sys, time
-from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster import make_backend
 from culmen.evaluate.cluster import BackendChoice, Needs
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
@@ -54,7 +54,7 @@ async def nodes():
 
 async def main():
     task = load("/tmp/kit")
-    backend = make(BackendChoice("ray", address=ADDRESS, wait=90, rest=4), task, 6, tell=say)
+    backend = make_backend(BackendChoice("ray", address=ADDRESS, wait=90, rest=4), task, 6, tell=say)
     await backend.start()
     watching = asyncio.create_task(nodes())
     try:
@@ -68,7 +68,7 @@ async def main():
     finally:
         watching.cancel()
         await backend.close()
-    gpus = make(BackendChoice("ray", address=ADDRESS, wait=10, needs=Needs(gpu=8)), task, 1, tell=say)
+    gpus = make_backend(BackendChoice("ray", address=ADDRESS, wait=10, needs=Needs(gpu=8)), task, 1, tell=say)
     try:
         await gpus.start()
     except Exception as error:

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import msgspec
 
 from culmen.core import errors
-from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
-from culmen.core.event import Entry
 from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
 
     from culmen.evaluate.check import TaskReport
     from culmen.observe.summary import RunSummary
+    from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
     from culmen.store.views import CandidateDetail, CandidateRow, Front
     from culmen.store.views import RunStatus as RunStatus
@@ -177,40 +176,21 @@ class Study:
         seed is `random_seed` here) and objects that perform it (`culmen.run.options.RunObjects`);
         `model`, `backend` and `embedder` are a name or an object.
         """
+        from culmen.run.plan import plan_run
+
         chosen, objects = options.read_keywords(keywords, RunOptions(), CreateKeywords)
-        return cls.create_from_options(task, strategy, chosen, objects, run_dir, db)
+        task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
+        return cls.from_plan(plan_run(task, strategy, chosen, objects), run_dir, db)
 
     @classmethod
-    def create_from_options(
-        cls,
-        task: Task | str | Path,
-        strategy: MinimalStrategy | type[MinimalStrategy] | str,
-        chosen: RunOptions,
-        objects: RunObjects,
-        run_dir: str | Path | None = None,
-        db: str | None = None,
+    def from_plan(
+        cls, plan: RunPlan, run_dir: str | Path | None = None, db: str | None = None
     ) -> Study:
-        """`create`, for callers that have the options as a whole."""
-        from culmen.store.journal import SqlJournal
-        from culmen.strategies import catalog
+        """A new run of a plan (`culmen.run.plan`), not started yet."""
+        from culmen.run.plan import create_run
 
-        task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
-        made = (
-            catalog.make_strategy(strategy, {})
-            if isinstance(strategy, str)
-            else options.strategy_object(strategy)
-        )
-        made, level = catalog.ending_at(made, inputs.parse_stop_score(task, chosen.stop_at))
-        chosen = options.replace_options(chosen, stop_at=level)
-        inputs.check_runnable(task, made, chosen, objects)
-        path = inputs.new_path(task, run_dir)
-        room = 0 if objects.backend is None else objects.backend.workers
-        meta = inputs.build_run_meta(path, task, catalog.strategy_config(made), chosen, room)
-        journal = SqlJournal.create(path, meta, db)
-        seeds = Proposal(candidates=task.initial_candidates())
-        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
-        journal.close()
-        return cls(path, meta, msgspec.structs.replace(objects, strategy=made), new=True)
+        path, meta = create_run(plan, run_dir, db)
+        return cls(path, meta, msgspec.structs.replace(plan.objects, strategy=plan.strategy), True)
 
     @classmethod
     def resume(cls, run: str | Path, **keywords: Unpack[ResumeKeywords]) -> Study:
@@ -240,48 +220,13 @@ class Study:
         seed (`culmen.run.fork`). The keywords are those of `create`, the strategy among them; the
         rest is the parent's.
         """
+        from culmen.run.plan import plan_fork
+
         parent = cls.open(run)
         chosen, objects = options.read_keywords(keywords, parent.meta.options, ForkKeywords)
-        wanted = keywords.get("random_seed")
-        return cls.fork_from_options(
-            parent.path, keywords.get("strategy"), chosen, objects, run_dir, db, carry, wanted
-        )
-
-    @classmethod
-    def fork_from_options(
-        cls,
-        run: Path,
-        strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
-        chosen: RunOptions,
-        objects: RunObjects,
-        run_dir: str | Path | None = None,
-        db: str | None = None,
-        carry: int = 0,
-        random_seed: int | None = None,
-    ) -> Study:
-        """`fork`, for callers that have the options as a whole.
-
-        `random_seed` is the requested one, if any.
-        """
-        from culmen.run import fork
-        from culmen.store.address import read_pointer
-        from culmen.strategies import catalog
-
-        parent = cls.open(run)
-        task = inputs.as_it_is(parent.meta.task)
-        if carry:
-            task = fork.with_carried_candidates(task, parent.path, carry)
-            chosen = options.replace_options(
-                chosen, seed=fork.random_seed(parent.meta, random_seed)
-            )
-        known_as = str(
-            read_pointer(parent.path) or parent.path
-        )  # an address means the same run on every machine
-        chosen = options.replace_options(chosen, fork_of=known_as)
-        own = strategy or catalog.revive_object(
-            parent.meta.strategy["path"], parent.meta.strategy["config"]
-        )
-        return cls.create_from_options(task, own, chosen, objects, run_dir, db)
+        strategy, wanted_seed = keywords.get("strategy"), keywords.get("random_seed")
+        plan = plan_fork(parent.path, strategy, chosen, objects, carry, wanted_seed)
+        return cls.from_plan(plan, run_dir, db)
 
     @classmethod
     def open(cls, run: str | Path) -> Study:

@@ -155,7 +155,7 @@ def test_lists_of_runs_break_no_word(place: Place) -> None:
 
 def test_names_of_runs_fit_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from culmen.core.task import Task
-    from culmen.run.inputs import new_path
+    from culmen.run.plan import new_path
 
     monkeypatch.chdir(tmp_path)
     assert len(new_path(Task("a very long name of a task indeed, longer than any line"), None).name) <= 40

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from culmen.cli.options import PlaceFlags, RunFlags, of_run
 from culmen.core.errors import TaskError, UserError
 from culmen.evaluate.taskfiles import load, write_new
+from culmen.run.request import RunRequest, requested_run
 from culmen.strategies.polca import Polca
 
 PRESET = """
@@ -27,22 +27,19 @@ def made(folder: Path, text: str = PRESET) -> Path:
 
 
 def test_a_preset_stands_between_the_command_line_and_the_tasks_defaults(tmp_path: Path) -> None:
-    task = load(made(tmp_path / "t"))
-    strategy, options = of_run(task, RunFlags(preset="paper"), PlaceFlags())
-    assert isinstance(strategy, Polca) and (strategy.epsilon, strategy.explore) == (0.02, 3)
-    assert options.budget.evaluations == 7
-    strategy, options = of_run(
-        task, RunFlags(preset="paper", settings=["explore=2"], budget="evaluations=9"), PlaceFlags()
-    )
-    assert (strategy.epsilon, strategy.explore, options.budget.evaluations) == (0.02, 2, 9)
-    plain, _ = of_run(task, RunFlags(), PlaceFlags())
-    assert not isinstance(plain, Polca)
+    task = made(tmp_path / "t")
+    plan = requested_run(task, RunRequest(preset="paper"))
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (0.02, 3)
+    assert plan.options.budget.evaluations == 7
+    plan = requested_run(task, RunRequest(preset="paper", settings=["explore=2"], budget="evaluations=9"))
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (0.02, 2)
+    assert plan.options.budget.evaluations == 9
+    assert not isinstance(requested_run(task, RunRequest()).strategy, Polca)
 
 
 def test_what_no_preset_is_says_so(tmp_path: Path) -> None:
-    task = load(made(tmp_path / "t"))
     with pytest.raises(UserError, match="no preset 'pape'"):
-        of_run(task, RunFlags(preset="pape"), PlaceFlags())
+        requested_run(made(tmp_path / "t"), RunRequest(preset="pape"))
     with pytest.raises(TaskError, match="strateg"):
         load(made(tmp_path / "u", PRESET.replace("strategy", "strateg")))
     with pytest.raises(TaskError):

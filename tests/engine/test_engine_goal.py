@@ -15,7 +15,7 @@ from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
 from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
-from culmen.run import inputs
+from culmen.run.plan import parse_stop_score
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato
@@ -169,7 +169,7 @@ def test_killed_anywhere_and_resumed_it_ends_at_the_same_place(about):
 
 def test_what_can_be_asked_for():
     aimed = msgspec.structs.replace(PLAIN, objective=Objective(target=0.9))
-    assert [inputs.parse_stop_score(aimed, text) for text in (None, "none", "target", "0.25", 3)] == [
+    assert [parse_stop_score(aimed, text) for text in (None, "none", "target", "0.25", 3)] == [
         None,
         None,
         0.9,
@@ -178,7 +178,7 @@ def test_what_can_be_asked_for():
     ]
     for about, text in ((PLAIN, "target"), (aimed, "soon"), (aimed, "nan")):
         with pytest.raises(UserError):
-            inputs.parse_stop_score(about, text)
+            parse_stop_score(about, text)
 
 
 def test_a_strategy_that_puts_things_in_order_ends_by_itself():

@@ -12,7 +12,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.evaluate.taskfiles import example_path, load, write_new
-from culmen.run.inputs import check_roles
+from culmen.run.plan import check_roles
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
 from tests.tasks.folder import modules, scripted_search

@@ -7,159 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 
 from culmen.audit.attack import EvaluatorLine
-from culmen.core.task import Task
+from culmen.evaluate.taskfiles.tolerances import syntax_tree, tolerance_numbers
 
 _MOST = 4  # places reported for one cause
-_LARGEST = 1e-2  # largest constant that counts as a tolerance
-_NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
-
-
-def evaluator_sources(task: Task) -> dict[str, str]:
-    """Texts of the evaluator and of the modules beside it that it imports, by file name."""
-    if not task.evaluator.path:
-        return {}
-    path = Path(task.evaluator.path)
-    main = path.read_text(encoding="utf-8", errors="replace")
-    skipped = {path.name, Path(task.evaluator.verifier).name}
-    imported = [
-        sibling
-        for sibling in sorted(path.parent.glob("*.py"))
-        if sibling.name not in skipped and f"import {sibling.stem}" in main
-    ]
-    imported += [
-        sibling
-        for sibling in sorted(path.parent.glob("*.py"))
-        if sibling.name not in skipped and f"from {sibling.stem} " in main
-    ]
-    return {
-        path.name: main,
-        **{
-            sibling.name: sibling.read_text(encoding="utf-8", errors="replace")
-            for sibling in imported
-        },
-    }
-
-
-class Constant:
-    """A tolerance in a text: the place of its number.
-
-    For a `close` call without a tolerance of its own, the place is the call.
-    """
-
-    def __init__(self, file: str, node: ast.expr, line: int) -> None:
-        self.file, self.node, self.line = file, node, line
-
-
-def tolerance_constants(file: str, text: str) -> list[Constant]:
-    """Tiny numbers that comparisons use, directly, by a name, or as a tolerance argument."""
-    tree = syntax_tree(text)
-    if tree is None:
-        return []
-    constants: dict[tuple[int, int], Constant] = {}
-    used = {
-        n.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Compare)
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name)
-    }
-    for node in ast.walk(tree):
-        for number in _tolerance_nodes(node, used):
-            constants.setdefault(
-                (number.lineno, number.col_offset), Constant(file, number, number.lineno)
-            )
-    return [constants[key] for key in sorted(constants)]
-
-
-def _tolerance_nodes(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
-    match node:
-        case ast.Compare():
-            yield from (n for n in ast.walk(node) if _is_tiny_float(n))  # pyright: ignore[reportReturnType]
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_tiny_float(value) and (
-            name in used or _NAMED.search(name)
-        ):
-            yield value
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if _is_tiny_float(
-            value
-        ):
-            yield value
-        case ast.keyword(arg=str(name), value=value) if _is_tiny_float(value) and _NAMED.search(
-            name
-        ):
-            yield value
-        case ast.FunctionDef(args=args):
-            pairs = [
-                *zip(reversed([*args.posonlyargs, *args.args]), reversed(args.defaults)),
-                *zip(args.kwonlyargs, args.kw_defaults),
-            ]
-            yield from (
-                value
-                for arg, value in pairs
-                if value is not None
-                and _is_tiny_float(value)
-                and (arg.arg in used or _NAMED.search(arg.arg))
-            )
-        case ast.Call(func=ast.Attribute(attr="isclose" | "allclose"), keywords=keywords) if (
-            len(node.args) < 3
-        ):
-            if not any(
-                keyword.arg in ("atol", "abs_tol", "rel_tol", "rtol") for keyword in keywords
-            ):
-                yield node
-        case _:
-            return
-
-
-def _is_tiny_float(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and type(node.value) is float
-        and 0 < abs(node.value) <= _LARGEST
-    )
-
-
-_TIGHT = "1e-12"
-
-
-def tightened_text(text: str, constant: Constant, share: float = 0.0) -> str:
-    """The text with one tolerance reduced to `share` of its value, at least to 1e-12."""
-    node, lines = constant.node, text.splitlines(keepends=True)
-    line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-    last = lines[end].encode()
-    if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
-        offset = (node.end_col_offset or 0) - 1
-        exact = "math." in ast.unparse(node.func)
-        # a share of the default relative tolerance of these functions
-        tight = repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
-        word = (
-            ("rel_tol=0, abs_tol" if not share else "rel_tol")
-            if exact
-            else ("rtol=0, atol" if not share else "rtol")
-        )
-        lines[end] = (last[:offset] + f", {word}={tight}".encode() + last[offset:]).decode()
-        return "".join(lines)
-    smaller = float(_TIGHT)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        smaller = max(share * abs(node.value), smaller)
-    first = lines[line].encode()
-    lines[line] = (
-        first[: node.col_offset] + repr(smaller).encode() + first[node.end_col_offset or 0 :]
-    ).decode()
-    return "".join(lines)
-
-
-def tightened_sources(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
-    """Files with tolerances, by name, with all of theirs reduced."""
-    changed: dict[str, str] = {}
-    for file, text in sources.items():
-        for constant in reversed(tolerance_constants(file, text)):
-            changed[file] = text = tightened_text(text, constant, share)
-    return changed
 
 
 # -- causes
@@ -183,14 +37,7 @@ Findings = Iterable[tuple[int, str]]
 
 
 def _tolerance_lines(tree: ast.Module) -> Findings:
-    used = {
-        n.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Compare)
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name)
-    }
-    lines = {number.lineno for node in ast.walk(tree) for number in _tolerance_nodes(node, used)}
+    lines = {number.lineno for number in tolerance_numbers(tree)}
     why = "violations of this size are accepted: check exactly, or repair the output first"
     return [(line, why) for line in sorted(lines)]
 
@@ -370,11 +217,3 @@ def _entry_lines(tree: ast.Module, why: str) -> Findings:
         for n in tree.body
         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in wanted
     ]
-
-
-def syntax_tree(text: str) -> ast.Module | None:
-    """The syntax tree of a text; None if it is not Python."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None

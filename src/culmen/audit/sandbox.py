@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 
 from culmen.audit.attack import Attack, HonestResult, all_attacks, attack_prelude
-from culmen.audit.locate import evaluator_sources, syntax_tree
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
@@ -32,6 +31,7 @@ from culmen.core.ports import Backend
 from culmen.core.task import Objective, Task
 from culmen.evaluate.check import pooled_deviation
 from culmen.evaluate.integrity.signs import is_python
+from culmen.evaluate.taskfiles.tolerances import evaluator_sources, syntax_tree
 
 MOST_BYTES = 256 * 2**20
 _SCORER = 20.0  # least seconds of a scorer

@@ -25,6 +25,7 @@ from culmen.core.ports import Backend
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, make_sign
+from culmen.evaluate.taskfiles import tolerances
 
 TENTH = 0.1
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
@@ -149,7 +150,7 @@ class TightenedEvaluator:
     def _tolerance_lines(self) -> list[str]:
         """`evaluator.py:13: text` of every line with a tolerance."""
         if self._sources is None:
-            self._sources = locate.evaluator_sources(self._task)
+            self._sources = tolerances.evaluator_sources(self._task)
         return [
             f"{line.file}:{line.line}: {line.text}"
             for line in locate.evaluator_lines("tolerance", self._sources)
@@ -174,7 +175,7 @@ class TightenedEvaluator:
         if folder is None:
             raise OSError(missing)
         self._open.callback(shutil.rmtree, folder.parent, ignore_errors=True)
-        for name, text in locate.tightened_sources(self._sources or {}, share).items():
+        for name, text in tolerances.tightened_sources(self._sources or {}, share).items():
             Path(folder / name).write_text(text, encoding="utf-8")
         limits, task = self._task.limits, sandbox.relocated_task(self._task, folder)
         seconds_limit = min(limits.seconds, _MARGIN + _TIMES * seconds)

@@ -20,6 +20,7 @@ from culmen.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, all_att
 from culmen.audit.sandbox import Baseline, SandboxCopy
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.evaluate.taskfiles import tolerances
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
@@ -231,7 +232,7 @@ class ToleranceProbe:
         }
         proven: list[EvaluatorLine] = []
         for file, text in self.sandbox.evaluators.items():
-            for constant in locate.tolerance_constants(file, text):
+            for constant in tolerances.tolerance_constants(file, text):
                 if await self._can_refute(push, file, text, constant):
                     known = lines_by_place.get(
                         (file, constant.line),
@@ -260,13 +261,15 @@ class ToleranceProbe:
         )
 
     async def _can_refute(
-        self, push: Push, file: str, text: str, constant: locate.Constant
+        self, push: Push, file: str, text: str, constant: tolerances.Constant
     ) -> bool:
-        return await self._is_push_refused(push, {file: locate.tightened_text(text, constant)})
+        return await self._is_push_refused(push, {file: tolerances.tightened_text(text, constant)})
 
     async def _can_refute_together(self, push: Push) -> bool:
         """True if all tolerances, reduced at once, refuse the push: two may admit the same one."""
-        return await self._is_push_refused(push, locate.tightened_sources(self.sandbox.evaluators))
+        return await self._is_push_refused(
+            push, tolerances.tightened_sources(self.sandbox.evaluators)
+        )
 
     async def _is_push_refused(self, push: Push, changed: dict[str, str]) -> bool:
         try:

@@ -360,6 +360,7 @@ def _study_parts(suite: Suite) -> JsonObject:
 def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
+    from culmen.run.plan import plan_run
     from culmen.strategies import catalog
     from culmen.study import CreateKeywords, Study
 
@@ -381,7 +382,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
                 pools.load_pool(pool),
                 pools.seed_allowance(task, suite.budget.evaluations, share),
             )
-        return Study.create_from_options(task, strategy, chosen, objects, cell.path)
+        return Study.from_plan(plan_run(task, strategy, chosen, objects), cell.path)
     meta = views.run_meta(cell.path)
     previous = {
         "task": meta.task.digest,

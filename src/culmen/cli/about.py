@@ -334,7 +334,7 @@ def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answ
 
     from culmen.agents.adapters import catalog
     from culmen.agents.sandbox.smoke import run_smoke_test
-    from culmen.cli.options import BUILTIN, OFFLINE
+    from culmen.run.request import BUILTIN, OFFLINE
 
     if agent not in (OFFLINE, BUILTIN):
         catalog.adapter_by_name(agent)  # raises for an unknown agent

@@ -208,13 +208,14 @@ def check_suite(suite: Suite) -> None:
     """Raise `UserError` for an unknown strategy or an endless run, before any run is started."""
     from culmen.bench.suite import Contender, tasks_of
     from culmen.core.options import RunOptions
-    from culmen.run import inputs, pools
+    from culmen.run import pools
     from culmen.run.options import RunObjects
+    from culmen.run.plan import check_ends
 
     options = RunOptions(model=suite.model, budget=suite.budget)
     for task, strategy in product(tasks_of(suite).values(), suite.strategies):
         contender = Contender.from_text(strategy, task)
-        inputs.check_ends(contender.strategy, options, RunObjects())
+        check_ends(contender.strategy, options, RunObjects())
         if contender.pool:
             pools.load_pool(contender.pool)
 

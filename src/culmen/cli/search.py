@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
-from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, RunFlags
+from culmen.cli.options import (
+    ForkFlags,
+    PlaceFlags,
+    ProgressFlags,
+    RunFlags,
+    SearchFlags,
+    request_from_flags,
+)
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from culmen.core.usage import Budget
     from culmen.observe.trackers import Tracking
     from culmen.observe.watch import Display, Watch
+    from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
     from culmen.study import Study
 
@@ -95,39 +104,21 @@ def run(
 
     Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
     """
-    from culmen.cli import options
-    from culmen.run import inputs
-    from culmen.run.options import RunObjects, replace_options
-    from culmen.study import Study
+    from culmen.run.request import requested_run
 
-    loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
-    strategy, chosen = options.of_run(loaded, flags, place)
-    if pool is not None:
-        from culmen.run import pools
-
-        most = pools.seed_allowance(loaded, chosen.budget.evaluations, pool_share)
-        loaded = pools.with_pool_seeds(loaded, pools.load_pool(pool), most)
-        chosen = replace_options(chosen, pool=pools.pool_label(pool))
-    tracks = _named_trackers(progress.track)
-
-    def create(watch: Watch) -> Study:
-        return Study.create_from_options(
-            loaded,
-            strategy,
-            chosen,
-            RunObjects(observers=(watch, *tracks)),
-            flags.run_dir,
-            flags.db,
-        )
-
-    return run_study(
-        screen,
-        create,
-        progress.quiet,
-        (*loaded.notes, *_note_on_proxy(loaded)),
-        tracks,
-        _asks_person(chosen.model),
+    request = request_from_flags(
+        flags,
+        place,
+        pool=pool,
+        pool_share=pool_share,
+        goal=goal,
+        direction=direction,
+        seed_program=seed_program,
+        proxy=proxy,
     )
+    plan = requested_run(task, request)
+    notes = (*plan.task.notes, *_note_on_proxy(plan.task))
+    return _run_plan(screen, plan, flags, progress, notes)
 
 
 def resume(
@@ -141,14 +132,14 @@ def resume(
 
     A run that has spent its budget goes on with: culmen fork RUN --budget evaluations=+100
     """
-    from culmen.cli import options
+    from culmen.run.request import session_keywords
     from culmen.store import views
     from culmen.study import Study
 
     path, tracks = find_run_to_write(run), _named_trackers(progress.track)
     if budget is not None:
         raise _budget_error(path, budget)
-    given = options.of_session(views.run_meta(path), place)
+    given = session_keywords(views.run_meta(path), request_from_flags(place))
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **given)
@@ -176,35 +167,32 @@ def fork(
 
     To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
     """
-    from culmen.cli import options
-    from culmen.run import fork as forks
-    from culmen.run.options import RunObjects
-    from culmen.store import views
-    from culmen.study import Study
+    from culmen.run.fork import fork_notes
+    from culmen.run.request import requested_fork
 
     parent = find_run(run)
-    meta, budget = views.run_meta(parent), None
-    if flags.budget:
-        budget, carry = forks.settle_fork_budget(
-            meta, views.run_status(parent).evaluations, flags.budget, carry
-        )
-    strategy, chosen = options.of_fork(meta, flags, place, budget or meta.budget)
+    plan = requested_fork(parent, request_from_flags(flags, place, carry=carry))
+    return _run_plan(screen, plan, flags, progress, fork_notes(parent.name, plan.carried))
+
+
+def _run_plan(
+    screen: Screen,
+    plan: RunPlan,
+    flags: SearchFlags,
+    progress: ProgressFlags,
+    notes: Sequence[str],
+) -> Answer:
+    """Create a planned run and search to its end or an interrupt."""
+    from culmen.study import Study
+
     tracks = _named_trackers(progress.track)
 
     def create(watch: Watch) -> Study:
-        objects = RunObjects(observers=(watch, *tracks))
-        return Study.fork_from_options(
-            parent, strategy, chosen, objects, flags.run_dir, flags.db, carry or 0, flags.seed
-        )
+        watched = replace(plan.objects, observers=(watch, *tracks))
+        return Study.from_plan(replace(plan, objects=watched), flags.run_dir, flags.db)
 
-    return run_study(
-        screen,
-        create,
-        progress.quiet,
-        forks.fork_notes(parent.name, carry or 0),
-        tracks,
-        _asks_person(chosen.model),
-    )
+    asks = _asks_person(plan.options.model)
+    return run_study(screen, create, progress.quiet, notes, tracks, asks)
 
 
 def _named_trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:

@@ -68,7 +68,7 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
     for name, node in trainable_nodes(module).items():
         kind = type(node.data)
         try:
-            node._data = kind(parts[name]) if kind in (int, float) else parts[name]
+            node._data = kind(parts[name]) if kind is int or kind is float else parts[name]
         except ValueError as error:
             raise Invalid(f"{name}: {error}") from None
 

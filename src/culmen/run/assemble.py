@@ -375,7 +375,7 @@ def with_evaluator_models(
     """
     from culmen.llm import make_gateway
     from culmen.llm.answerer import AskingBackend
-    from culmen.run.inputs import check_roles
+    from culmen.run.plan import check_roles
 
     check_roles(task, model, models_file)
     if model in (None, "offline"):

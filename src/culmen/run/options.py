@@ -193,35 +193,6 @@ def _keyword_advice(name: str, allowed: Iterable[str]) -> str:
     return (f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}"
 
 
-def strategy_object(strategy: Any) -> Any:
-    """A strategy's class as an object of it, anything else unchanged.
-
-    Raises `UserError` for a class that needs arguments and for objects that are not strategies.
-    """
-    if isinstance(strategy, type):
-        try:
-            strategy = strategy()
-        except TypeError as error:
-            fix = f"write {strategy.__name__}(...) with its settings"
-            raise UserError(
-                f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix
-            ) from None
-    # else inherited, which does nothing
-    own = getattr(type(strategy), "search", None) is not MinimalStrategy.search
-    if (
-        strategy is None
-        or isinstance(strategy, str)
-        or (own and callable(getattr(strategy, "search", None)))
-    ):
-        return strategy
-    what = f"a {type(strategy).__name__} is no strategy: it has no method search(lab)"
-    raise UserError(
-        what,
-        where="strategy=",
-        fix="pass a name such as 'polca', or an object such as culmen.Polca()",
-    )
-
-
 def models_from_file(file: str) -> str:
     """The models by role in a models file, in the form of `model`; "offline" if it has none."""
     from culmen.llm.roles import ModelBook
@@ -280,6 +251,13 @@ def _read_templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str,
     return dict(value) if isinstance(value, Mapping) else read_folder(Path(value))
 
 
+def _checked_strategy(value: Any) -> Any:
+    """A strategy's object; a name stays a name until the run is planned."""
+    from culmen.strategies.catalog import strategy_object
+
+    return value if isinstance(value, str) else strategy_object(value)
+
+
 _SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "model": _split_model,
     "backend": _split_backend,
@@ -289,6 +267,6 @@ _READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.from_value, "template
 _COMPLETED: dict[str, Callable[[Any], Any]] = {
     "proposer": partial(with_protocol_defaults, Proposer),
     "world": partial(with_protocol_defaults, World),
-    "strategy": strategy_object,
+    "strategy": _checked_strategy,
     "observers": lambda given: tuple(with_protocol_defaults(Observer, each) for each in given),
 }

@@ -269,7 +269,8 @@ def with_pool_seeds(task: Task, pool: Pool, most: int | None = None) -> Task:
         notes.append(f"the pool was made for another task or another version of it ('{pool.task}')")
     if faults:
         notes.append(
-            f"{faults.total()} candidates of the pool do not fit the task: {_fault_counts_text(faults)}"
+            f"{faults.total()} candidates of the pool do not fit the task: "
+            f"{_fault_counts_text(faults)}"
         )
     seeds = (*own.values(), *(candidate.parts for candidate in taken))
     stated = {c.id: stated[c.id] for c in taken if c.id in stated}

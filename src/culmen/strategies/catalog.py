@@ -124,6 +124,32 @@ def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> Minim
     return cls(**values)
 
 
+def strategy_object(strategy: Any) -> Any:
+    """A strategy's class as an object of it, anything else unchanged.
+
+    Raises `UserError` for a class that needs arguments and for objects that are not strategies.
+    """
+    if isinstance(strategy, type):
+        try:
+            strategy = strategy()
+        except TypeError as error:
+            fix = f"write {strategy.__name__}(...) with its settings"
+            raise UserError(
+                f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix
+            ) from None
+    # else inherited, which does nothing
+    search = getattr(strategy, "search", None)
+    own = getattr(search, "__func__", search) is not MinimalStrategy.search
+    if strategy is None or (own and callable(search)):
+        return strategy
+    what = f"a {type(strategy).__name__} is no strategy: it has no method search(lab)"
+    raise UserError(
+        what,
+        where="strategy=",
+        fix="pass a name such as 'polca', or an object such as culmen.Polca()",
+    )
+
+
 def parse_strategy(text: str) -> tuple[str, dict[str, str]]:
     """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`.
 

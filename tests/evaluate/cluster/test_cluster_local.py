@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.cli.options import PlaceFlags, RunFlags, of_run, of_session
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
@@ -19,6 +18,7 @@ from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import Lost, RemoteBackend
 from culmen.evaluate.integrity.guard import EvaluatorChanged
 from culmen.evaluate.taskfiles import load
+from culmen.run.request import RunRequest, requested_run, session_keywords
 from culmen.study import Study
 from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 
@@ -57,15 +57,14 @@ def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
     toml = tmp_path / "task.toml"
     toml.write_text(toml.read_text() + '[resources]\ncpu = 2\nmemory = "1GB"\ncustom = { fpga = 1 }\n')
     task = load(tmp_path)
-    _, options = of_run(task, RunFlags(), PlaceFlags(backend="local", backend_set="gpu=1"))
-    chosen = options.backend
+    chosen = requested_run(tmp_path, RunRequest(backend="local", backend_set="gpu=1")).options.backend
     assert chosen == BackendChoice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
     study = Study.create(task, backend=chosen, run_dir=tmp_path / "run")
     kept = Study.open(study.path).meta
     assert kept.backend == chosen
-    changed = of_session(kept, PlaceFlags(backend_set="gpu=0"))["backend"]
+    changed = session_keywords(kept, RunRequest(backend_set="gpu=0"))["backend"]
     assert changed.needs == Needs(2, 0, 10**9, {"fpga": 1.0})
-    assert "backend" not in of_session(kept, PlaceFlags())
+    assert "backend" not in session_keywords(kept, RunRequest())
 
 
 def test_a_parcel_arrives_as_it_was_sent(tmp_path: Path):

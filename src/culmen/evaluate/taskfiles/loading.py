@@ -25,6 +25,7 @@ from culmen.evaluate.taskfiles.reading import (
     text_for_agents,
 )
 from culmen.evaluate.taskfiles.schema import check_text
+from culmen.evaluate.taskfiles.tolerances import with_tolerance_flag
 
 Seeds = Sequence[Mapping[str, str]]
 _MARKS = ("task.toml", "evaluator.py")
@@ -45,6 +46,7 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     task = _find_task(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
     task = with_direction(task, direction) if direction else task
+    task = with_tolerance_flag(task)
     if not seeds:
         return task
     part, text = next(iter(seeds[0].items()))
@@ -114,7 +116,7 @@ def with_present_files(task: Task) -> Task:
     if files == task.evaluator.files:
         return task
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
-    return reading.with_digest(replace(task, evaluator=evaluator))
+    return with_tolerance_flag(reading.with_digest(replace(task, evaluator=evaluator)))
 
 
 def _find_task(path: Path, goal: str, seeded: bool) -> Task:

@@ -47,7 +47,17 @@ class JailedChild:
     """One of the two children: its channel, its number, and the future of its end."""
 
     def __init__(
-        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: object
+        self,
+        jail: Jail,
+        log: OutputLog,
+        line: socket.socket,
+        task: Task,
+        seed: int,
+        *,
+        slot: int,
+        processes: int = 0,
+        blind: bool = False,
+        connects: bool = False,
     ) -> None:
         self._jail, self.number, self.is_ready = jail, 0, False
         self.channel, theirs = socket.socketpair()
@@ -62,7 +72,10 @@ class JailedChild:
                 seconds=allowed_seconds(task, "proxied"),
                 memory_mb=limits.memory_mb,
                 files_mb=limits.files_mb,
-                **job,
+                slot=slot,
+                processes=processes,
+                blind=blind,
+                connects=connects,
             )
 
     async def send_when_ready(self, content: bytes) -> None:

@@ -96,7 +96,7 @@ class TypedReader(wire.ValueReader):
     def _ref(self, spec: tuple[object, str, object], _depth: int) -> object:
         return self.resolve(spec)
 
-    def _float(self, spec: object, depth: int) -> float:
+    def _float(self, spec: str, depth: int) -> float:
         self.has_nonfinite = True
         return super()._float(spec, depth)
 

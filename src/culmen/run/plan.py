@@ -1,0 +1,291 @@
+"""Plan of a run: task, strategy, options and objects, checked against each other.
+
+    plan = plan_run(task, "polca", RunOptions(budget=Budget(evaluations=500)))
+    path, meta = create_run(plan)
+
+The command line (`culmen.run.request`), Python (`culmen.study`), `fork` and the benchmarks all make
+their runs here, so each is refused for the same reasons. A plan writes nothing and starts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from culmen.core import VERSION
+from culmen.core.brief import Proposal
+from culmen.core.errors import UserError
+from culmen.core.event import Entry
+from culmen.core.options import RunOptions
+from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
+from culmen.core.task import Task
+from culmen.evaluate import cluster
+from culmen.offline.proposer import check_installed
+from culmen.run.options import RunObjects, replace_options
+from culmen.store.database import RunMeta
+from culmen.strategies import catalog
+
+# characters of a task's name in a run's: with the time, and beside its score, it fits a line
+_STEM = 28
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    """A run that can be created.
+
+    strategy  an object; in `options` its stop score is resolved: a number, or None if the strategy
+              itself ends there
+    carried   candidates of another run among the initial programs
+    """
+
+    task: Task
+    strategy: MinimalStrategy
+    options: RunOptions
+    objects: RunObjects
+    carried: int = 0
+
+
+def plan_run(
+    task: Task,
+    strategy: MinimalStrategy | type[MinimalStrategy] | str,
+    options: RunOptions,
+    objects: RunObjects | None = None,
+) -> RunPlan:
+    """The plan of a new run; `strategy` is an object, a class without arguments, or a name.
+
+    Raises `UserError` for a run that could never start or never end.
+    """
+    objects = objects or RunObjects()
+    named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
+    made, stop_at = catalog.ending_at(
+        catalog.strategy_object(named), parse_stop_score(task, options.stop_at)
+    )
+    plan = RunPlan(task, made, replace_options(options, stop_at=stop_at), objects)
+    check_runnable(plan)
+    return plan
+
+
+def plan_fork(
+    run: Path,
+    strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
+    options: RunOptions,
+    objects: RunObjects | None = None,
+    carry: int = 0,
+    wanted_seed: int | None = None,
+) -> RunPlan:
+    """The plan of a run that reuses the finished results of `run`, with its present evaluator.
+
+    `strategy` is None for that of `run`. With `carry`, the best candidates of `run` are further
+    initial programs, under a random seed of its own (`wanted_seed`, if there is one).
+    """
+    from culmen.evaluate.taskfiles import with_present_files
+    from culmen.run import fork
+    from culmen.store import views
+    from culmen.store.address import read_pointer
+
+    meta = views.run_meta(run)
+    task = with_present_files(meta.task)
+    if carry:
+        task = fork.with_carried_candidates(task, run, carry)
+        options = replace_options(options, seed=fork.random_seed(meta, wanted_seed))
+    # an address means the same run on every machine
+    options = replace_options(options, fork_of=str(read_pointer(run) or run))
+    own = strategy or catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
+    return msgspec.structs.replace(plan_run(task, own, options, objects), carried=carry)
+
+
+def create_run(
+    plan: RunPlan, run_dir: str | Path | None = None, db: str | None = None
+) -> tuple[Path, RunMeta]:
+    """Create the folder and the journal of a planned run; return its path and metadata.
+
+    `run_dir` defaults to runs/NAME-TIME; `db` is the URL of a database that keeps the journal.
+    """
+    from culmen.store.journal import SqlJournal
+
+    path = new_path(plan.task, run_dir)
+    meta = run_meta(path, plan)
+    journal = SqlJournal.create(path, meta, db)
+    seeds = Proposal(candidates=plan.task.initial_candidates())
+    journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
+    journal.close()
+    return path, meta
+
+
+def new_path(task: Task, run_dir: str | Path | None) -> Path:
+    """The folder of a new run: the given one, else runs/NAME-TIME, numbered if that exists."""
+    if run_dir is not None:
+        return Path(run_dir).expanduser().resolve()
+    stem = (
+        "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name)[:_STEM].rstrip("-_")
+        or "run"
+    )
+    base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
+    return next(
+        p
+        for n in range(1, 10_000)
+        if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
+    )
+
+
+def run_meta(path: Path, plan: RunPlan) -> RunMeta:
+    """The metadata that the journal needs to resume a planned run; never a key."""
+    options = plan.options
+    backend = plan.objects.backend
+    workers = options.workers or (0 if backend is None else backend.workers)
+    named = options.model
+    return RunMeta(
+        id=path.name,
+        task=plan.task,
+        strategy=catalog.strategy_config(plan.strategy),
+        models=dict(named) if isinstance(named, dict) else {"default": str(named)},
+        created=time.time(),
+        culmen=VERSION,
+        python=platform.python_version(),
+        platform=sys.platform,
+        trial=not options.allow_failing,
+        **{
+            **msgspec.structs.asdict(options),
+            "workers": workers or cluster.usual_workers(options.backend),
+        },
+    )
+
+
+# Checks of a plan. None writes or starts anything.
+
+
+def check_runnable(plan: RunPlan) -> None:
+    """Refuse a run that could never start or never end."""
+    task, options, objects = plan.task, plan.options, plan.objects
+    check_ends(plan.strategy, options, objects)
+    if options.backend is not None:
+        cluster.require_backend_extra(options.backend)
+    if options.searches_offline and objects.model is None and objects.proposer is None:
+        check_installed()
+    check_models(options, objects)
+    if objects.world is None:
+        model = options.model if objects.model is None else objects.model
+        check_roles(task, model, options.models_file)
+    writes = with_protocol_defaults(Strategy, plan.strategy).writes
+    if not task.seeds and options.searches_offline and objects.proposer is None and not writes:
+        uses = ", ".join(task.evaluator.options.get("uses", ()))
+        raise UserError(
+            "a task without an initial program needs a model to write the first candidate",
+            where=f"task {task.name}",
+            fix=f"give an initial program{f' that defines {uses}' if uses else ''} with "
+            "--seed-program FILE, or choose a model with --model NAME, or an agent with "
+            "--agent NAME",
+        )
+
+
+def check_models(options: RunOptions, objects: RunObjects) -> None:
+    """Refuse unknown models, invalid objects, and models with a missing key, before a run."""
+    from culmen.core.ports import MinimalGateway
+    from culmen.llm.roles import ModelBook
+    from culmen.llm.spec import OTHERS
+
+    model = options.model if objects.model is None else objects.model
+    unasked = objects.model is None and options.model in (None, "offline")
+    if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
+        return
+    named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
+    for entry in ModelBook(options.models_file).parse_roles(named).all_models():
+        if entry.backend is None and not entry.provider.key.is_available():
+            entry.provider.key.reveal()
+
+
+def check_roles(task: Task, model: object, models_file: str | None = None) -> None:
+    """Refuse a task whose evaluator asks models in roles without a model."""
+    from culmen.core.ports import MinimalGateway
+    from culmen.llm.roles import ModelBook
+    from culmen.llm.spec import OTHERS
+
+    wanted = task.evaluator.options.get("roles", ())
+    if not wanted or isinstance(model, MinimalGateway):
+        return
+    named = {OTHERS: model or "offline"} if not isinstance(model, str | Mapping) else model
+    roles = ModelBook(models_file).parse_roles(named)
+    missing = [role for role in wanted if roles.pick_model(role, 0) is None]
+    if missing:
+        raise UserError(
+            f"the evaluator asks models as {', '.join(wanted)}; no model is named for "
+            f"{', '.join(missing)}",
+            where=f"task {task.name}",
+            fix=(
+                f"add {' '.join(f'--model {role}=MODEL' for role in missing)} (the search may stay "
+                "--model offline)"
+            ),
+        )
+
+
+def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
+    """Refuse a run that could never end: without a budget, or with one that is never spent."""
+    budget = options.budget
+    if not budget.has_limit:
+        raise UserError(
+            "nothing ends this run",
+            where="budget",
+            fix="give a budget, for example evaluations=200",
+        )
+    if (
+        budget.evaluations is None
+        and budget.seconds is None
+        and _is_free(strategy, options, objects)
+    ):
+        named = [
+            name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None
+        ]
+        raise UserError(
+            f"nothing ends this run: the offline model spends no {' or '.join(named)}",
+            where="budget",
+            fix="limit evaluations=200 or seconds=600 as well, or choose a model with --model NAME",
+        )
+
+
+def parse_stop_score(task: Task, wanted: float | str | None) -> float | None:
+    """The score at which a search is to end; `target` is the task's own.
+
+    Raises UserError for any other word.
+    """
+    if wanted is None or isinstance(wanted, float | int):
+        return None if wanted is None else float(wanted)
+    if wanted.strip().lower() == "target":
+        if task.objective.target is None:
+            raise UserError(
+                "this task declares no target",
+                where="--stop-at target",
+                fix="write --stop-at SCORE",
+            )
+        return task.objective.target
+    if wanted.strip().lower() in ("none", "off"):
+        return None
+    try:
+        score = float(wanted)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        fix = "write a number, target for the task's own, or none"
+        raise UserError(f"'{wanted}' is no score", where="--stop-at", fix=fix)
+    return score
+
+
+def _is_free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
+    """True if nothing in this run is ever paid for.
+
+    The offline proposer, no agents, embedders in this process.
+    """
+    if (
+        options.model not in (None, "offline")
+        or with_protocol_defaults(Strategy, strategy).writes
+        or objects.crafts
+        or objects.world
+    ):
+        return False
+    if objects.proposer is not None and not objects.proposer.free:
+        return False
+    return objects.embedder is None and "/" not in options.embedder.partition(":")[0]

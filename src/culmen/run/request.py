@@ -1,0 +1,367 @@
+"""What a person asks of a run, in texts as on the command line, and the plan made of it.
+
+The request takes precedence over the task's own defaults, and these over culmen's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
+from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
+from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.evaluate import cluster
+from culmen.run import inputs, pools
+from culmen.run.options import replace_options
+from culmen.run.plan import RunPlan, plan_fork, plan_run
+from culmen.strategies import catalog
+
+if TYPE_CHECKING:
+    from culmen.store.database import RunMeta
+
+OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Choices of a person for one run, as they were written; None is not chosen.
+
+    seed_program, goal, direction, proxy   replace the task's own
+    preset                                 a table of the task's [presets]
+    pool, pool_share                       a file of further initial programs, and the share of the
+                                           evaluations that they may use
+    settings                               NAME=VALUE of the strategy
+    model                                  [ROLE=]MODEL, several
+    models                                 file of providers, models and prices
+    carry                                  candidates that a fork begins with
+
+    The others are named as on the command line.
+    """
+
+    seed_program: Path | None = None
+    goal: str | None = None
+    direction: str | None = None
+    proxy: str | None = None
+    preset: str | None = None
+    pool: Path | None = None
+    pool_share: float = 0.25
+    strategy: str | None = None
+    settings: Sequence[str] | None = None
+    model: Sequence[str] | None = None
+    models: Path | None = None
+    budget: str | None = None
+    seed: int | None = None
+    workers: int | None = None
+    embedder: str | None = None
+    integrity: str | None = None
+    stop_at: str | None = None
+    prior: Path | None = None
+    templates: Path | None = None
+    allow_failing: bool = False
+    agent: str | None = None
+    require: str | None = None
+    isolation: str | None = None
+    backend: str | None = None
+    ray_address: str | None = None
+    backend_set: str | None = None
+    carry: int | None = None
+
+
+def requested_run(path: Path, request: RunRequest) -> RunPlan:
+    """The plan of a new run of the task at `path`; UserError for values that are illegal."""
+    _check_names(request)
+    task = inputs.folder_task(
+        path,
+        request.seed_program,
+        request.goal or "",
+        request.direction or "",
+        request.proxy or "",
+    )
+    defaults = _chosen_defaults(task, request.preset)
+    options = _run_options(task, defaults, request)
+    strategy = _chosen_strategy(task, defaults, options, request)
+    if request.pool is not None:
+        most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
+        task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
+        options = replace_options(options, pool=pools.pool_label(request.pool))
+    return plan_run(task, strategy, options)
+
+
+def requested_fork(run: Path, request: RunRequest) -> RunPlan:
+    """The plan of a fork of `run`; options that are not given are those of `run`."""
+    from culmen.run import fork
+    from culmen.store import views
+
+    _check_names(request)
+    meta, budget, carry = views.run_meta(run), None, request.carry
+    if request.budget:
+        made = views.run_status(run).evaluations
+        budget, carry = fork.settle_fork_budget(meta, made, request.budget, carry)
+    given: JsonObject = {"model": ",".join(request.model)} if request.model else {}
+    given |= {
+        name: value for name in ("seed", "workers") if (value := getattr(request, name)) is not None
+    }
+    given["backend"] = _chosen_backend(request, {}, meta.backend)
+    options = replace_options(
+        meta.options, budget=budget or meta.budget, **given, **_given_options(request)
+    )
+    strategy = _forked_strategy(meta, request)
+    return plan_fork(run, strategy, options, None, carry or 0, request.seed)
+
+
+def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
+    """Keywords of `Study.resume` for a session in another place than the run's."""
+    backend = _chosen_backend(request, {}, meta.backend)
+    if backend is not None and backend != meta.backend:
+        cluster.require_backend_extra(backend)
+    level = {} if request.isolation is None else {"isolation": request.isolation}
+    return {"require": request.require, **level} | (
+        {} if backend == meta.backend else {"backend": backend}
+    )
+
+
+def _chosen_defaults(task: Task, preset: str | None) -> JsonObject:
+    """The task's defaults, a preset's table over them; UserError for an unknown name."""
+    presets = task.defaults.get("presets", {})
+    if preset is None:
+        return task.defaults
+    if preset not in presets:
+        fix = (
+            f"one of {', '.join(presets)}"
+            if presets
+            else f"write [presets.{preset}] into task.toml: culmen docs tasks"
+        )
+        raise UserError(f"the task has no preset '{preset}'", where="--preset", fix=fix)
+    return task.defaults | presets[preset]
+
+
+def _run_options(task: Task, defaults: JsonObject, request: RunRequest) -> RunOptions:
+    """The options of a new run, not checked yet."""
+    start = RunOptions(
+        model=",".join(request.model or ())
+        or _own_defaults(defaults).get("model")
+        or _models_in_file(request)
+        or OFFLINE,
+        budget=_chosen_budget(request.budget, defaults) or DEFAULT_BUDGET,
+        seed=request.seed if request.seed is not None else int(defaults.get("seed", 0)),
+        workers=request.workers or int(defaults.get("workers", 0)),
+        backend=_chosen_backend(request, defaults.get("resources", {}), None),
+    )
+    return replace_options(start, **_given_options(request))
+
+
+def _own_defaults(defaults: JsonObject) -> JsonObject:
+    """Defaults for a strategy of culmen; those of an OpenEvolve folder are for another program."""
+    return defaults if "strategy" in defaults else {}
+
+
+def _chosen_strategy(
+    task: Task, defaults: JsonObject, options: RunOptions, request: RunRequest
+) -> MinimalStrategy:
+    """The strategy of a new run with its settings, agent and prior."""
+    own, model = _own_defaults(defaults), str(options.model)
+    name = (
+        request.strategy
+        or (catalog.WITH_AGENTS if request.agent else own.get("strategy"))
+        or DEFAULT_STRATEGY
+    )
+    settings = _parse_settings(request.settings)
+    if name == own.get("strategy"):
+        settings = {**catalog.setting_texts(own.get("settings", {})), **settings}
+    strategy = catalog.make_strategy(name, _with_agent(name, request.agent, settings, model))
+    return strategy if request.prior is None else _with_prior(strategy, request.prior, task, model)
+
+
+def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:
+    """The strategy of a fork; None if it is unchanged."""
+    settings = _parse_settings(request.settings)
+    settings |= {"agent": request.agent} if request.agent else {}
+    if request.strategy:
+        return catalog.make_strategy(request.strategy, settings)
+    return _altered_strategy(meta, settings) if settings else None
+
+
+def _chosen_backend(
+    request: RunRequest, defaults: Mapping[str, Any], old: BackendChoice | None
+) -> BackendChoice | None:
+    """The backend of the command line, else of the old run, else of the task's [resources]."""
+    if (
+        old is not None
+        and request.backend is None
+        and request.ray_address is None
+        and request.backend_set is None
+    ):
+        return old
+    return cluster.parse_backend_choice(
+        request.backend, request.ray_address, request.backend_set, defaults, old
+    )
+
+
+def _given_options(request: RunRequest) -> JsonObject:
+    """Options of a run that were given, by their names in `RunOptions`."""
+    named = {
+        "models_file": None if request.models is None else str(request.models.resolve()),
+        "require": request.require,
+        "level": request.isolation,
+        "embedder": request.embedder,
+        "integrity": request.integrity,
+        "templates": None if request.templates is None else _read_templates(request.templates),
+    }
+    given: JsonObject = {name: value for name, value in named.items() if value is not None}
+    given |= {"allow_failing": True} if request.allow_failing else {}
+    return given if request.stop_at is None else {**given, "stop_at": request.stop_at}
+
+
+def _read_templates(folder: Path) -> dict[str, str]:
+    from culmen.prompts.template import read_folder
+
+    return read_folder(folder)
+
+
+def _check_names(request: RunRequest) -> None:
+    """Raise `UserError` for names of levels, embedders and files that do not exist."""
+    from culmen import embed
+    from culmen.evaluate.jail.probes import level_rank
+
+    if request.models is not None and not request.models.is_file():
+        raise UserError(
+            f"there is no models file '{request.models.resolve()}'",
+            where="--models",
+            fix="check the path",
+        )
+    for level in (request.require, request.isolation):
+        if level is not None:
+            level_rank(level)
+    if request.embedder is not None:
+        embed.make_embedder(request.embedder, request.models and str(request.models))
+
+
+def _models_in_file(request: RunRequest) -> str:
+    """The models that the file of `--models` gives to roles; "" without one.
+
+    Raises `UserError` for a file with models but without roles, which leaves the model undecided.
+    """
+    if request.models is None or not request.models.is_file():
+        return ""
+    from culmen.llm.roles import ModelBook
+
+    book = ModelBook(request.models)
+    found = book.roles_text()
+    if not found and book.model_names() and request.embedder is None:
+        first = book.model_names()[0]
+        fix = f'--model {first}, or a table [roles] with default = "{first}"'
+        raise UserError(
+            "the models file says which models there are, not which to ask",
+            where=str(request.models),
+            fix=fix,
+        )
+    return found
+
+
+def _with_agent(
+    name: str, agent: str | None, settings: dict[str, str], model: str
+) -> dict[str, str]:
+    """The settings with an agent, for strategies that have one.
+
+    It is the agent named, else the built-in one if there is a model, else the offline one. Raises
+    `UserError` for an agent that cannot work here.
+    """
+    field = with_protocol_defaults(Strategy, catalog.strategy_class(name)).agent_setting
+    if not field:
+        return settings if agent is None else {**settings, "agent": agent}
+    if agent is not None and settings.get(field, agent) != agent:
+        raise UserError(
+            "two agents are named",
+            where=f"--agent {agent} --set {field}={settings[field]}",
+            fix="name one",
+        )
+    kind = agent or settings.get(field) or (OFFLINE if OFFLINE in model.split(",") else BUILTIN)
+    if kind == BUILTIN and OFFLINE in model.split(","):
+        raise UserError(
+            "the built-in agent needs a model",
+            where=f"--agent {BUILTIN}",
+            fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
+        )
+    if kind not in (OFFLINE, BUILTIN):
+        _check_installed(kind)
+    return {**settings, field: kind}
+
+
+def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStrategy:
+    """The strategy with the noise and steps learnt by a run as its prior."""
+    from culmen.store import views
+    from culmen.strategies.pedigree import PedigreeSearch, Prior
+
+    where = f"--prior {run}"
+    if not isinstance(strategy, PedigreeSearch):
+        raise UserError(
+            "only the strategy pedigree takes a prior",
+            where=where,
+            fix="leave out --prior or --strategy",
+        )
+    about, law = views.run_meta(run), views.step_law(run)
+    if about.task.digest != task.digest or about.model_name != model:
+        raise UserError(
+            "that run is of another task or model, so its steps say nothing of this one's",
+            where=where,
+            fix="name a run of the same task with the same --model",
+        )
+    if law is None:
+        raise UserError(
+            "that run has no scores to learn from",
+            where=where,
+            fix="name a run that scored something",
+        )
+    return dataclasses.replace(strategy, prior=Prior(*law))
+
+
+def _check_installed(kind: str) -> None:
+    """Raise `UserError` for an agent that is unknown or not installed."""
+    from culmen.agents.adapters import catalog, programs
+
+    programs.find_program(catalog.adapter_by_name(kind).program)
+
+
+def _altered_strategy(meta: RunMeta, given: Mapping[str, str]) -> Any:
+    """The run's own strategy with some settings changed."""
+    old = catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
+    new = catalog.make_strategy(meta.strategy["path"], given)
+    fields = {name.strip().replace("-", "_") for name in given}
+    return dataclasses.replace(old, **{name: getattr(new, name) for name in fields})
+
+
+def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in settings or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UserError(
+                f"cannot read the setting '{text}'",
+                where=f"--set {text}",
+                fix="write --set NAME=VALUE",
+            )
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _chosen_budget(text: str | None, defaults: JsonObject) -> Budget | None:
+    """The given budget, the task's, or that of an OpenEvolve folder.
+
+    The last has one evaluation per iteration, and one for the initial program.
+    """
+    if text is not None:
+        if "=+" in text:
+            fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
+            raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
+        return Budget.parse(text)
+    if defaults.get("budget"):
+        return Budget.parse(defaults["budget"])
+    iterations = defaults.get("iterations")
+    return Budget(evaluations=int(iterations) + 1) if iterations else None
