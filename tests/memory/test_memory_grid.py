@@ -87,7 +87,7 @@ def test_an_axis_with_one_declared_end_adapts_at_the_other(axis, cells):
     for n, x in enumerate((10.0, 20.0, -10.0)):
         grid.add(rollout(n), float(n), {"x": x})
     assert [grid.cell_of((x,))[0] for x in (-10.0, 0.0, 10.0, 20.0)] == cells
-    assert axis.fixed == (axis.low is not None and axis.high is not None)
+    assert axis.is_fixed == (axis.low is not None and axis.high is not None)
 
 
 @pytest.mark.parametrize("axis", [Axis("x", 4, 0.0, 4.0), Axis("x", 4)])

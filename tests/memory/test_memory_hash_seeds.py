@@ -20,9 +20,9 @@ rng, out = Random(1), []
 islands = [GridIsland(Grid([Axis("x", 4), Axis("name", 3)]), Selection()) for _ in range(3)]
 for n in range(200):
     made = Rollout(Candidate.of({"p": f"text {n}"}), (), ())
-    at = islands[n % 3].grid.offer(Elite(made, rng.choice([0.0, 1.0, 2.0]), (rng.random(), rng.random())))
-    parent = islands[n % 3].parent(rng)
-    shown = islands[n % 3].inspirations(parent, rng)
+    at = islands[n % 3].grid.offer_elite(Elite(made, rng.choice([0.0, 1.0, 2.0]), (rng.random(), rng.random())))
+    parent = islands[n % 3].draw_parent(rng)
+    shown = islands[n % 3].draw_inspirations(parent, rng)
     out.append((at.outcome, parent.rollout.candidate.id, [e.rollout.candidate.id for e in shown]))
     if n % 20 == 0:
         out.append([placed.outcome for placed in migrate_to_next(islands, n % 3, 0.5)])
@@ -33,10 +33,10 @@ for n in range(20):
 front, tree = Frontier(), Tree(most=40, children=2)
 for n in range(60):
     front.add(f"key {n}", {f"case {m}": rng.choice([0.0, 0.5, 1.0, None]) for m in range(6)})
-    out.append((front.sample(rng), front.leads()))
-tree.plant(Rollout(Candidate.of({"p": "root"}), (), ()), 0.0)
+    out.append((front.sample_candidate(rng), front.led_case_counts()))
+tree.add_root(Rollout(Candidate.of({"p": "root"}), (), ()), 0.0)
 for n in range(60):
-    node = tree.take(1.0)
+    node = tree.take_node(1.0)
     if node is not None:
         grown = [(Rollout(Candidate.of({"p": f"{n} {m}"}), (), ()), rng.random()) for m in range(3)]
         out.append([each.rollout.candidate.id for each in tree.expand(node, grown)])

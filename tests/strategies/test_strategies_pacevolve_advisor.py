@@ -43,7 +43,7 @@ class Answers:
     def __init__(self, **answers):
         self.answers, self.asked = answers, []
 
-    async def say(self, lab, step, **slots):
+    async def answer_step(self, lab, step, **slots):
         self.asked.append(slots)
         return AdvisorReply(json.dumps(self.answers[step]))
 

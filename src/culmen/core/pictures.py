@@ -33,7 +33,7 @@ def encode_picture(image: object) -> str:
     if isinstance(image, bytes | bytearray):
         data = bytes(image)
     elif not isinstance(image, str | Path):
-        raise ValueError(f"a {type(image).__name__} is neither bytes nor a path")
+        raise ValueError(f"it cannot be read: a {type(image).__name__} is not a path")
     else:
         try:
             with open(image, "rb") as stream:
