@@ -65,13 +65,13 @@ class Noted:
     def start(self, about: TrackedRun) -> None:
         self.about = about
 
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         self.points.append(point)
 
-    def span(self, span: EffectSpan) -> None:
+    def log_span(self, span: EffectSpan) -> None:
         self.spans.append(span)
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         self.rows = list(candidates)
 
     def close(self, state: str) -> None:
@@ -101,7 +101,7 @@ def test_a_run_that_goes_on_counts_what_was_before(folder: Path):
 
 
 class Broken(Noted):
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         raise ValueError("no room")
 
 
