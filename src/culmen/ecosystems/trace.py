@@ -66,9 +66,9 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
     Raises `Invalid` for a text that is not a number.
     """
     for name, node in trainable_nodes(module).items():
-        kind = type(node.data)
+        number = next((kind for kind in (int, float) if type(node.data) is kind), None)
         try:
-            node._data = kind(parts[name]) if kind is int or kind is float else parts[name]
+            node._data = parts[name] if number is None else number(parts[name])
         except ValueError as error:
             raise Invalid(f"{name}: {error}") from None
 

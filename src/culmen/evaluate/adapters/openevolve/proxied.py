@@ -160,8 +160,7 @@ class ProxiedEvaluation:
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         here, there = self._jail.open_line()
-        more = {"processes": self.task.limits.processes}
-        many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
+        processes = self.task.limits.processes
         program = JailedChild(
             self._jail,
             self._log,
@@ -170,11 +169,18 @@ class ProxiedEvaluation:
             self._programs_seed,
             slot=slots[0],
             blind=True,
-            **many,
+            processes=processes + _EXTRA_PROCESSES,
         )
         self._children.append(program)
         evaluator = JailedChild(
-            self._jail, self._log, here, self.task, self.seed, slot=slots[1], connects=True, **more
+            self._jail,
+            self._log,
+            here,
+            self.task,
+            self.seed,
+            slot=slots[1],
+            connects=True,
+            processes=processes,
         )
         self._children.append(evaluator)
         self._log.close_write_end()
