@@ -33,6 +33,18 @@ MARKS = re.compile(
 ALLOWED = 0.01
 """Share of all docstrings that may have a mark."""
 
+ONE_WORD = 0.25
+"""Share of all functions and methods that may have a name of one word: the class supplies the object."""
+
+TWINS = 4
+"""Modules that may define a function of the same name."""
+
+EVERYWHERE = ("main", "upgrade")
+"""Functions of programs and migrations, one a file."""
+
+UNTYPED = 350
+"""Annotations with `Any`, at most: values of libraries without types."""
+
 PROGRAMS = ("culmen.evaluate.integrity.inserted",)
 """Modules whose texts are pasted into candidates: their docstrings are fixed."""
 
@@ -70,6 +82,39 @@ def findings(parsed: dict[str, ast.Module]) -> list[Finding]:
             if mark := MARKS.search(text):
                 found.append(Finding("mark", module, line, f"{mark[0]!r}: {first}"))
     return found
+
+
+def function_names(parsed: dict[str, ast.Module]) -> Iterator[tuple[str, str]]:
+    """Module and name of every function and method, except those inside functions and dunders."""
+    for module, tree in parsed.items():
+        stack: list[ast.AST] = [tree]
+        while stack:
+            for node in ast.iter_child_nodes(stack.pop()):
+                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    stack.append(node)
+                elif not node.name.startswith("__"):
+                    yield module, node.name
+
+
+def one_word_share(parsed: dict[str, ast.Module]) -> float:
+    """Share of the functions' names that are one word."""
+    names = [name for _, name in function_names(parsed)]
+    return sum("_" not in name.strip("_") for name in names) / max(len(names), 1)
+
+
+def twins(parsed: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Functions of modules that share their name with too many others, with these modules."""
+    homes: dict[str, list[str]] = {}
+    for module, tree in parsed.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in EVERYWHERE:
+                homes.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in homes.items() if len(modules) > TWINS}
+
+
+def untyped(source: Path = SOURCE) -> int:
+    """How often `Any` stands in the source."""
+    return sum(len(re.findall(r"\bAny\b", path.read_text())) for path in source.rglob("*.py"))
 
 
 def main(source: Path = SOURCE) -> None:

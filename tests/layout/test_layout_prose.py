@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from tests.layout import prose
-from tests.layout.rules import trees
+from tests.layout.rules import SOURCE, trees
 
 
 def test_docstrings_are_plain():
@@ -37,3 +37,22 @@ def test_docstrings_are_plain():
 def test_each_rule_notices_what_breaks_it(text: str, rules: list[str]):
     tree = ast.parse(f'def f():\n    """{text}"""\n')
     assert [one.rule for one in prose.findings({"house.a": tree})] == rules
+
+
+def test_functions_are_named_by_what_they_do():
+    """Verb and object, or the noun returned; one word where the class supplies the object."""
+    parsed = trees()
+    assert prose.one_word_share(parsed) <= prose.ONE_WORD
+    assert prose.twins(parsed) == {}
+    assert prose.untyped() <= prose.UNTYPED
+
+
+def test_names_are_counted_with_methods_and_without_dunders():
+    text = "def told(): ...\nclass A:\n    def run(self): ...\n    def __len__(self): ...\n    def read_row(self):\n        def x(): ...\n"
+    parsed = {f"house.{letter}": ast.parse(text) for letter in "abcde"}
+    assert prose.one_word_share(parsed) == pytest.approx(2 / 3)
+    assert list(prose.twins(parsed)) == ["told"]
+
+
+def test_no_line_of_the_source_is_kept_from_the_formatter():
+    assert [path for path in SOURCE.rglob("*.py") if "fmt: " + "skip" in path.read_text()] == []

@@ -89,5 +89,5 @@ def test_a_fork_has_its_parents_options_but_for_those_given(tmp_path: Path):
 
 @pytest.mark.parametrize(("keyword", "thing"), [("backend", object()), ("embedder", 7), ("observers", (object(),))])
 def test_an_object_that_cannot_do_its_part_is_refused_at_once(tmp_path: Path, keyword: str, thing: object):
-    with pytest.raises(culmen.UserError, match="is no "):
+    with pytest.raises(culmen.UserError, match="is not a valid "):
         made(tmp_path / "run", **{keyword: thing})

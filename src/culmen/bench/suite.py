@@ -361,7 +361,6 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.run.plan import plan_run
-    from culmen.strategies import catalog
     from culmen.study import CreateKeywords, Study
 
     strategy, pool, share = Contender.from_text(cell.strategy, task)
@@ -383,6 +382,16 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
                 pools.seed_allowance(task, suite.budget.evaluations, share),
             )
         return Study.from_plan(plan_run(task, strategy, chosen, objects), cell.path)
+    _check_same_cell(suite, cell, task, strategy, label)
+    return None
+
+
+def _check_same_cell(
+    suite: Suite, cell: Cell, task: Task, strategy: MinimalStrategy, label: str
+) -> None:
+    """Raise `UserError` if the run in a cell's folder is not the one that the suite asks for."""
+    from culmen.strategies import catalog
+
     meta = views.run_meta(cell.path)
     previous = {
         "task": meta.task.digest,
@@ -402,7 +411,6 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
             raise UserError(
                 message, where=str(cell.path), fix="give another --out, or remove the folder"
             )
-    return None
 
 
 def _load_task(task: str) -> Task:

@@ -42,7 +42,7 @@ Permit = Callable[[Usage], bool]
 """A predicate: True if the budget has room for this usage on top."""
 
 
-class RunEvidence(Protocol):
+class LabEvidence(Protocol):
     """The observations of one run, and the conclusions from them."""
 
     def result(self) -> RunResult | None:
@@ -67,7 +67,7 @@ class Lab(Protocol):
     embedder: str  # name of the embedder of the latest vectors, "" before the first
 
     @property
-    def evidence(self) -> RunEvidence:
+    def evidence(self) -> LabEvidence:
         """The observations of the run and their statistics.
 
         It is an `Evidence`; `culmen.evidence.evidence.evidence_of` gives a lab's as such.

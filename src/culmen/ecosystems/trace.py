@@ -60,15 +60,21 @@ def trainable_nodes(module: Any) -> JsonObject:
     return nodes
 
 
+def _value_like(old: object, text: str) -> int | float | str:
+    """The text as a number of the old value's kind; the text itself if that was none."""
+    if type(old) is int:
+        return int(text)
+    return float(text) if type(old) is float else text
+
+
 def load(module: Any, parts: Mapping[str, str]) -> None:
     """Set the module's parameters to these values; numbers stay numbers.
 
     Raises `Invalid` for a text that is not a number.
     """
     for name, node in trainable_nodes(module).items():
-        number = next((kind for kind in (int, float) if type(node.data) is kind), None)
         try:
-            node._data = parts[name] if number is None else number(parts[name])
+            node._data = _value_like(node.data, parts[name])
         except ValueError as error:
             raise Invalid(f"{name}: {error}") from None
 

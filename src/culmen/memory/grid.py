@@ -204,7 +204,7 @@ class IslandCells(Protocol):
     def offer_elite(self, elite: Elite) -> Placement: ...
 
 
-class Island(Protocol):
+class ArchiveIsland(Protocol):
     """One population, from which parents and inspirations are drawn."""
 
     def __len__(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a person asks of a run, in texts as on the command line, and the plan made of it.
+"""Request of a person for a run, in texts as on the command line, and the plan made of it.
 
 The request takes precedence over the task's own defaults, and these over culmen's.
 """

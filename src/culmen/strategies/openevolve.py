@@ -13,7 +13,7 @@ import msgspec
 
 from culmen.core.brief import Brief
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, Island, Placement, Selection
+from culmen.memory.grid import ArchiveIsland, Elite, Placement, Selection
 from culmen.memory.population import ProgramIsland, ProgramPopulation
 from culmen.strategies.judging import BUILT_IN, Judge
 from culmen.strategies.seed_pool import Everywhere, First
@@ -97,10 +97,12 @@ class _Engine(TurboEvolve):
 
     sizes: tuple[int, int]
 
-    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[Island]:
+    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[ArchiveIsland]:
         return ProgramPopulation(judge.empty_grid().axes, self.islands, chosen, *self.sizes).islands
 
-    def migrate_if_due(self, islands: Sequence[Island], i: int, turn: int) -> list[Placement]:
+    def migrate_if_due(
+        self, islands: Sequence[ArchiveIsland], i: int, turn: int
+    ) -> list[Placement]:
         island = islands[i]
         assert isinstance(island, ProgramIsland)  # make_islands makes no others
         return island.population.count_and_migrate(i, self.interval, self.rate)

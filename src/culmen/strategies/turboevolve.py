@@ -15,7 +15,14 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, GridIsland, Island, Placement, Selection, migrate_to_next
+from culmen.memory.grid import (
+    ArchiveIsland,
+    Elite,
+    GridIsland,
+    Placement,
+    Selection,
+    migrate_to_next,
+)
 from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
@@ -112,11 +119,13 @@ class TurboEvolve:
         """Rule by which islands choose parents and inspirations."""
         return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
 
-    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[Island]:
+    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[ArchiveIsland]:
         """The islands, empty."""
         return [GridIsland(judge.empty_grid(), chosen) for _ in range(self.islands)]
 
-    def migrate_if_due(self, islands: Sequence[Island], i: int, turn: int) -> list[Placement]:
+    def migrate_if_due(
+        self, islands: Sequence[ArchiveIsland], i: int, turn: int
+    ) -> list[Placement]:
         """Migrate after a turn of one island, if it is due."""
         if turn % self.interval:
             return []
@@ -124,7 +133,7 @@ class TurboEvolve:
         return migrate_to_next(grids, i, self.rate)
 
     async def insert_initial_programs(
-        self, lab: Lab, judge: Judge, islands: Sequence[Island]
+        self, lab: Lab, judge: Judge, islands: Sequence[ArchiveIsland]
     ) -> None:
         """Divide the feasible seeds, ranked by score, among islands and insert them (3.3)."""
         seeds = await self.pool_scores.initial_elites(lab, judge)
@@ -143,7 +152,7 @@ class TurboEvolve:
         self,
         lab: Lab,
         judge: Judge,
-        islands: Sequence[Island],
+        islands: Sequence[ArchiveIsland],
         clocks: list[IslandClock],
         places: Iterable[int],
     ) -> None:
@@ -210,7 +219,7 @@ class IslandClock:
 
 
 def _candidate_outcomes(
-    island: Island,
+    island: ArchiveIsland,
     candidates: Sequence[Candidate],
     judged: Judged,
     placed: dict[str, Placement],
@@ -231,7 +240,7 @@ def _candidate_outcomes(
 
 
 def _candidate_outcome(
-    island: Island, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
+    island: ArchiveIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
 ) -> JsonObject:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
@@ -242,7 +251,7 @@ def _candidate_outcome(
     }
 
 
-def _elite_data(island: Island, elite: Elite) -> JsonObject:
+def _elite_data(island: ArchiveIsland, elite: Elite) -> JsonObject:
     """Id, reward, features, and present cell of an elite, for the journal.
 
     All cells within one note belong to one layout of the grid.

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from types import TracebackType
 
@@ -155,35 +156,30 @@ class ProxiedEvaluation:
         """The output of both children on stdout and stderr."""
         return self._log.close()
 
+    def _fork_children(
+        self, there: socket.socket, here: socket.socket, slots: tuple[int, int]
+    ) -> tuple[JailedChild, JailedChild]:
+        """The children of the program and of the evaluator, one at each end of a line."""
+        child = partial(JailedChild, self._jail, self._log)
+        processes, children = self.task.limits.processes, self._children
+        more = processes + _EXTRA_PROCESSES
+        program = child(
+            there, self.task, self._programs_seed, slot=slots[0], blind=True, processes=more
+        )
+        children.append(program)
+        evaluator = child(
+            here, self.task, self.seed, slot=slots[1], connects=True, processes=processes
+        )
+        children.append(evaluator)
+        self._log.close_write_end()
+        return program, evaluator
+
     async def perform(self, slots: tuple[int, int]) -> EvaluationOutcome:
         """Fork both children, wait for the evaluator's result, end both."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         here, there = self._jail.open_line()
-        processes = self.task.limits.processes
-        program = JailedChild(
-            self._jail,
-            self._log,
-            there,
-            self.task,
-            self._programs_seed,
-            slot=slots[0],
-            blind=True,
-            processes=processes + _EXTRA_PROCESSES,
-        )
-        self._children.append(program)
-        evaluator = JailedChild(
-            self._jail,
-            self._log,
-            here,
-            self.task,
-            self.seed,
-            slot=slots[1],
-            connects=True,
-            processes=processes,
-        )
-        self._children.append(evaluator)
-        self._log.close_write_end()
+        program, evaluator = self._fork_children(there, here, slots)
         watching = asyncio.create_task(self._watch_candidate_server(program))
         talking = asyncio.create_task(self._exchange_with_evaluator(evaluator))
         try:
