@@ -48,11 +48,14 @@ def test_functions_are_named_by_what_they_do():
 
 
 def test_names_are_counted_with_methods_and_without_dunders():
-    text = "def told(): ...\nclass A:\n    def run(self): ...\n    def __len__(self): ...\n    def read_row(self):\n        def x(): ...\n"
+    methods = "    def run(self): ...\n    def __len__(self): ...\n    def read_row(self):\n        def x(): ...\n"
+    text = f"def told(): ...\nclass A:\n{methods}"
     parsed = {f"house.{letter}": ast.parse(text) for letter in "abcde"}
     assert prose.one_word_share(parsed) == pytest.approx(2 / 3)
     assert list(prose.twins(parsed)) == ["told"]
 
 
 def test_no_line_of_the_source_is_kept_from_the_formatter():
-    assert [path for path in SOURCE.rglob("*.py") if "fmt: " + "skip" in path.read_text()] == []
+    """Evaluators of the built-in tasks apart, which are shown to users as they are."""
+    files = [path for path in SOURCE.rglob("*.py") if SOURCE / "tasks" not in path.parents]
+    assert [path for path in files if "fmt: skip" in path.read_text()] == []

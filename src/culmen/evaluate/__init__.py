@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> type[Exception]:
     if name == "Invalid":
         from culmen.evaluate.jail.scorer import Invalid
 
