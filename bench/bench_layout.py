@@ -2,6 +2,7 @@
 
     python bench/bench_layout.py             # sizes, rules, and the files that one small offline run enters
     python bench/bench_layout.py --files     # those files by name, too
+    python bench/bench_layout.py --docstrings 20 --seed 1    # first lines of docstrings, drawn at random
 
 A file is entered when one of its functions is called in the driver's process, other than while modules are imported.
 Programs are files that are run or shown as they are rather than imported: the attacks of `audit` and of
@@ -19,11 +20,12 @@ import sys
 import tempfile
 import tokenize
 from pathlib import Path
+from random import Random
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.layout import rules  # noqa: E402
+from tests.layout import prose, rules  # noqa: E402
 
 _PROGRAMS = ("audit/attacks/", "evaluate/jail/attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
 _STANDINS = "/standins/"
@@ -96,7 +98,13 @@ def code_lines(path: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", action="store_true", help="name the files")
-    named = parser.parse_args().files
+    parser.add_argument("--docstrings", type=int, default=0, help="draw so many docstrings and print nothing else")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the draw")
+    args = parser.parse_args()
+    if args.docstrings:
+        draw_docstrings(args.docstrings, args.seed)
+        return
+    named = args.files
     parsed, paths = rules.trees(), [p for p in rules.SOURCE.rglob("*.py") if "__pycache__" not in p.parts]
     sizes = [lines for lines, _ in rules.functions(parsed)]
     lengths = sorted(p.read_text(encoding="utf-8").count("\n") for p in paths)
@@ -109,6 +117,8 @@ def main() -> None:
     print(f"{len(list((rules.SOURCE / 'cli').glob('*.py')))} files in cli/")
     print(f"{len(rules.twins(parsed))} public class names that several modules define")
     print(f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)")
+    print(f"{prose.one_word_share(parsed):.0%} of the functions' names are one word")
+    print(f"Any stands {prose.untyped()} times")
     long = sum(lines > rules.LONG for lines in sizes)
     print(f"{long} of {len(sizes)} functions over {rules.LONG} lines ({long / len(sizes):.2%})")
     with tempfile.TemporaryDirectory() as name:
@@ -121,6 +131,16 @@ def main() -> None:
         )
         words = ("run", "mytask", "--run-dir", "small", "--budget", "evaluations=12", "--strategy", "polca", "--quiet")
         show("culmen run with the same settings", entered(folder, *words), named)
+
+
+def draw_docstrings(count: int, seed: int) -> None:
+    """Print the first lines of `count` docstrings of the source, drawn without choice."""
+    parsed = rules.trees()
+    lines = [
+        (module, text.partition("\n")[0]) for module in sorted(parsed) for _, text in prose.docstrings(parsed[module])
+    ]
+    for module, text in Random(seed).sample(lines, count):
+        print(f"- `{module.removeprefix('culmen.')}`: {text}")
 
 
 def show(what: str, files: list[str], named: bool) -> None:

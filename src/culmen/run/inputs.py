@@ -1,4 +1,4 @@
-"""From a caller's input to the parts of a run: task, initial programs, folder, metadata."""
+"""Tasks made of a caller's input: a folder, or a Python function with initial programs and cases."""
 
 from __future__ import annotations
 
