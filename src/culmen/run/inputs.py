@@ -1,4 +1,4 @@
-"""Tasks made of a caller's input: a folder, or a Python function with initial programs and cases."""
+"""Tasks made of a caller's input: a folder, or a Python function with its cases."""
 
 from __future__ import annotations
 
