@@ -117,7 +117,7 @@ def test_an_interrupted_run_is_resumed_and_goes_on_with_more_budget(tmp_path: Pa
         assert after["state"] == "finished" and after["evaluations"] >= before["evaluations"]
         await refused(call, "the run is finished", run="first")
         await refused(call, "more than a run may be given here", run="first", evaluations=100)
-        await refused(call, "less than nothing", run="first", evaluations=-10)
+        await refused(call, "is negative", run="first", evaluations=-10)
         more = await call("resume", run="first", evaluations=20, name="second")
         assert more["run"] == "second" and (await ended(call, "second"))["state"] == "finished"
         old, new = (views.run_meta(tmp_path / "runs" / name).budget for name in ("first", "second"))
@@ -156,7 +156,7 @@ def test_mistakes_come_back_as_what_to_do(tmp_path: Path):
         await refused(call, "run", "nothing ends this run", task="mine")
         await refused(call, "run", "more than a run may be given here", task="mine", evaluations=500)
         await refused(call, "run", "there is no strategy 'cato' here", task="mine", evaluations=5, strategy="cato")
-        await refused(call, "run", "no name for a run", task="mine", evaluations=5, name="../a")
+        await refused(call, "run", "is not a name for a run", task="mine", evaluations=5, name="../a")
         await refused(call, "status", "there is no run 'nothing'", run="nothing")
         await refused(call, "check", "outside the folders", task=str(tmp_path))
         await refused(call, "new", "outside the folders", folder="../elsewhere")

@@ -39,7 +39,7 @@ def run_to(folder, world, strategy, seed, results, direction="max"):
         task = msgspec.structs.replace(task, objective=msgspec.structs.replace(task.objective, direction="min"))
     meta = RunMeta("run", task, {"path": "x:X", "config": {}}, models={}, budget=Budget(evaluations=EVALUATIONS))
     budget = Budget(evaluations=EVALUATIONS, calls=40 * EVALUATIONS)
-    seeds = Proposal(candidates=tuple(c for c in task.candidates()))
+    seeds = Proposal(candidates=tuple(c for c in task.initial_candidates()))
     with SqlJournal.create(folder, meta) as journal:
         journal.append([Entry("note", effect="candidates", body={"note": "candidates"}, result=seeds)])
         done = simulate(strategy, task, world, budget, seed=seed, workers=2, journal=journal, kill_after=results)

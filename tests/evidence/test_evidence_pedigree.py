@@ -315,13 +315,13 @@ class Halves:
         self.excused = excused
         self.asked: list[tuple[list[float], list[float], list[int]]] = []
 
-    def chances(self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray) -> FailureChances:
+    def chances_to_fail(self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray) -> FailureChances:
         assert len(means) == len(scored)
         self.asked.append((scored.tolist(), failed.tolist(), parents.tolist()))
         tried = scored + failed > 0
         return FailureChances(*(np.where(tried, each, 0.0) for each in (0.5, 0.1, 0.05)))
 
-    def counted(self, failed: np.ndarray) -> np.ndarray:
+    def counted_failures(self, failed: np.ndarray) -> np.ndarray:
         return np.maximum(failed - self.excused, 0.0)
 
 

@@ -65,8 +65,8 @@ def test_in_any_unit_the_same_is_believed(filled: Any, scale: float) -> None:
     args = (1,) if filled is family else ()
     plain, scaled = filled(*args, 1.0), filled(*args, scale)
     for id in plain.ids:
-        assert scaled.value(id).mean / scale == pytest.approx(plain.value(id).mean, rel=1e-4)
-        assert scaled.value(id).sd / scale == pytest.approx(plain.value(id).sd, rel=1e-4)
+        assert scaled.value_of(id).mean / scale == pytest.approx(plain.value_of(id).mean, rel=1e-4)
+        assert scaled.value_of(id).sd / scale == pytest.approx(plain.value_of(id).sd, rel=1e-4)
 
 
 def test_a_ruined_child_that_was_seen_often_is_ruined_too() -> None:

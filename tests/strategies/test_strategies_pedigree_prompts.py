@@ -71,7 +71,7 @@ def test_a_prompt_tells_the_estimate_how_often_it_was_measured_and_its_95_percen
     async def act(run: _Run) -> None:
         for _ in range(4):
             await run.evaluate_next_case(a)
-        told.extend([run.measured_mean(a), run.model.value(a.id)])
+        told.extend([run.measured_mean(a), run.model.value_of(a.id)])
 
     run(Scripted({a.id: [1.0, 1.2, 1.1, None]}), act)
     (reward, measured), value = told

@@ -159,7 +159,7 @@ def test_metered_program_without_a_model_is_told_so(ground: Make, monkeypatch: p
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     opened = here.now(Open(1, "claude", {}, "x"))
-    assert "no key" in opened.fault or "not installed" in opened.fault
+    assert "the key for" in opened.fault or "not installed" in opened.fault
     wrong = here.now(Open(2, PYTHON, {}, "x", model="no-such-provider/x"))
     assert "unknown provider" in wrong.fault
 
