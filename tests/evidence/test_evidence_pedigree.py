@@ -315,7 +315,9 @@ class Halves:
         self.excused = excused
         self.asked: list[tuple[list[float], list[float], list[int]]] = []
 
-    def chances_to_fail(self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray) -> FailureChances:
+    def chances_to_fail(
+        self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray
+    ) -> FailureChances:
         assert len(means) == len(scored)
         self.asked.append((scored.tolist(), failed.tolist(), parents.tolist()))
         tried = scored + failed > 0
