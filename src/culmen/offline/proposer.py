@@ -1,8 +1,8 @@
 """A proposer without a language model: edits by general-purpose operators.
 
 It learns which operators pay. The control of every experiment with a model: it reads neither goals
-nor feedback, only texts and rewards. The tools of `edits` change the texts; this module decides
-which tool to use.
+nor feedback, only texts and rewards. The tools of `changes` and `loops` change the texts; this
+module decides which tool to use.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class EvaluationAllowance:
         return max(1, int(min(room, max(least, paid))))
 
     def loop_options(self, lab: Lab) -> JsonObject:
-        """Tool options that limit inserted loops (see `edits`), from short to long ones."""
+        """Tool options that limit inserted loops (see `loops`), from short to long ones."""
         longest, progress = self._final_loop_seconds(lab), self.budget_progress(lab)
         first = _FIRST * longest
         calls, largest_total = (

@@ -87,9 +87,9 @@ async def run_session(
         if inner.scoring.why:
             _send_message(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
         gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
-        desk = _question_answerer(meta, objects, gateway, path / QUESTIONS)
-        asked: Any = AskingBackend(backend, desk) if desk is not None else backend
-        for part in (gateway, editor, desk):
+        answerer = _question_answerer(meta, objects, gateway, path / QUESTIONS)
+        asked: Any = AskingBackend(backend, answerer) if answerer is not None else backend
+        for part in (gateway, editor, answerer):
             if part is not None:
                 stack.push_async_callback(part.close)
         crafts = {**_craft_makers(path, meta, objects, lambda: search), **objects.crafts}
@@ -114,8 +114,10 @@ async def run_session(
             most=world.most,
             before_final=backend.renew,
         )
-        if desk is not None:
-            desk.set_budget_callbacks(search.reservations.permit_current_effect, driver.hold_budget)
+        if answerer is not None:
+            answerer.set_budget_callbacks(
+                search.reservations.permit_current_effect, driver.hold_budget
+            )
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers):
             return await driver.run()
@@ -325,7 +327,7 @@ def _build_model_parts(
 def _question_answerer(
     meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
 ) -> QuestionAnswerer | None:
-    """The desk that answers the evaluator's questions; None if there is none.
+    """The object that answers the evaluator's questions; None if there is none.
 
     That of the gateway or, in an offline search, one of its own for the roles that have a model.
     """
