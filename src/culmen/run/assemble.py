@@ -41,9 +41,10 @@ from culmen.store.inbox import InboxMessage
 if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.core.usage import Usage
-    from culmen.evaluate.integrity.guard import ToleranceCheck
+    from culmen.evaluate.integrity.guard import IntegrityBackend, ToleranceCheck
     from culmen.llm.answerer import QuestionAnswerer
     from culmen.store.database import RunMeta
+    from culmen.store.journal import SqlJournal
 
 
 T = TypeVar("T")
@@ -57,35 +58,17 @@ async def run_session(
     `meta` is that of its journal with this session's own settings; `remembered` holds the results,
     by mark, of the run that it was forked from.
     """
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # small products only; idle BLAS threads would spin on all cores
-    from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
+    # small products only; idle BLAS threads would spin on all cores
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from culmen.evaluate.integrity.guard import reapply_policy
     from culmen.llm.answerer import AskingBackend
-    from culmen.store.journal import SqlJournal
     from culmen.store.reader import JournalObservations
     from culmen.store.sidecar import QUESTIONS
 
     remembered = reapply_policy(remembered, meta.integrity)
     async with AsyncExitStack() as stack:
-        journal = SqlJournal.open(path, write=True)
-        stack.callback(journal.close)
-        if remembered and not any(event.entry.kind == "done" for event in journal.read()):
-            journal.append(_grafted_entries(meta, objects, remembered))
-        inner = objects.backend or _build_backend(meta, objects)
-        backend = IntegrityBackend(
-            inner, meta.task, meta.integrity, _tolerance_check_maker(meta, objects)
-        )
-        stack.push_async_callback(backend.close)
-        found = {
-            "isolation": await backend.start(),
-            "scoring": inner.scoring,
-            "workers": meta.workers or inner.workers,
-        }
-        journal.set_meta(**found)
-        meta = msgspec.structs.replace(meta, **found)
-        if inner.scoring.why:
-            _send_message(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
+        journal = _open_journal(stack, path, meta, objects, remembered)
+        backend, meta = await _start_backend(stack, journal, meta, objects)
         gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
         answerer = _question_answerer(meta, objects, gateway, path / QUESTIONS)
         asked: Any = AskingBackend(backend, answerer) if answerer is not None else backend
@@ -121,6 +104,45 @@ async def run_session(
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers):
             return await driver.run()
+
+
+def _open_journal(
+    stack: AsyncExitStack,
+    path: Path,
+    meta: RunMeta,
+    objects: RunObjects,
+    remembered: Mapping[str, Any],
+) -> SqlJournal:
+    """The run's journal, open until the stack is closed; a new fork's begins with its results."""
+    from culmen.store.journal import SqlJournal
+
+    journal = SqlJournal.open(path, write=True)
+    stack.callback(journal.close)
+    if remembered and not any(event.entry.kind == "done" for event in journal.read()):
+        journal.append(_grafted_entries(meta, objects, remembered))
+    return journal
+
+
+async def _start_backend(
+    stack: AsyncExitStack, journal: SqlJournal, meta: RunMeta, objects: RunObjects
+) -> tuple[IntegrityBackend, RunMeta]:
+    """The started backend, and the metadata with its isolation, trust and number of workers."""
+    from culmen.evaluate.integrity.guard import IntegrityBackend
+
+    inner = objects.backend or _build_backend(meta, objects)
+    backend = IntegrityBackend(
+        inner, meta.task, meta.integrity, _tolerance_check_maker(meta, objects)
+    )
+    stack.push_async_callback(backend.close)
+    found = {
+        "isolation": await backend.start(),
+        "scoring": inner.scoring,
+        "workers": meta.workers or inner.workers,
+    }
+    journal.set_meta(**found)
+    if inner.scoring.why:
+        _send_message(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
+    return backend, msgspec.structs.replace(meta, **found)
 
 
 def _send_message(objects: RunObjects, text: str) -> None:
