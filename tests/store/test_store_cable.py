@@ -116,7 +116,9 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
                 cable.plug("up")
                 said, _ = first.communicate(timeout=PATIENCE)
                 assert first.returncode not in (0, 70) and "Traceback" not in said, said
-                assert f"process {second.pid}" in said and PASSWORD not in said
+                # the new owner is named, unless the old connection timed out before the cable was back
+                assert f"process {second.pid}" in said or "the database does not answer" in said, said
+                assert PASSWORD not in said
                 assert current_owner(run).pid == second.pid
                 send_stop(run)
                 said, _ = second.communicate(timeout=PATIENCE)
