@@ -95,7 +95,7 @@ def test_every_version_that_is_kept_can_be_talked_to(base, tmp_path):
     ]  # fmt: skip
     with pytest.raises(UserError, match="not kept"):
         advisors.AdvisorChat(run, 7)
-    with pytest.raises(UserError, match="trains no advisor"):
+    with pytest.raises(UserError, match="does not train an advisor"):
         advisors.kept_versions(tmp_path) or advisors.policy_settings(tmp_path)
 
 

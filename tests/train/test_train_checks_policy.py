@@ -142,9 +142,9 @@ def test_the_gradient_of_the_clipped_loss_is_its_finite_difference(gap: float, a
 def state(engine: Any) -> bytes:
     """Parameters and the optimiser's state, byte for byte."""
     buffer = io.BytesIO()
-    torch.save({"weights": engine.model.state_dict(), "optimiser": engine._adam(FAST).state_dict()}, buffer)
+    torch.save({"weights": engine.model.state_dict(), "optimiser": engine._configured_adam(FAST).state_dict()}, buffer)
     tensors = [t.numpy().tobytes() for t in engine.model.state_dict().values()]
-    kept = engine._adam(FAST).state_dict()["state"]
+    kept = engine._configured_adam(FAST).state_dict()["state"]
     return b"".join(tensors + [t.numpy().tobytes() for n in sorted(kept) for t in kept[n].values()])
 
 

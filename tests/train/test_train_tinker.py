@@ -140,7 +140,7 @@ def test_what_cannot_be_is_said_at_once(folder):
         engine = made(opening(folder, url=server.url))
         with pytest.raises(ValueError, match="limited"):
             engine.sample((0,), 1, 1, (3, 4))
-    with pytest.raises(Unavailable, match="no server answers"):
+    with pytest.raises(Unavailable, match="the server does not answer"):
         made(opening(folder, url=gone))
 
 
