@@ -213,7 +213,7 @@ class RayNodes:
 
         while True:
             try:
-                questions = await (await future_of(actor.asked.remote(), self._address))
+                questions = await (await future_of(actor.next_questions.remote(), self._address))
             except (ray.exceptions.RayError, ConnectionError, RuntimeError):
                 return
             for key, question in questions:
@@ -222,7 +222,7 @@ class RayNodes:
                 task.add_done_callback(self._replying.discard)
 
     async def _reply_to_question(self, actor: Any, key: str, question: bytes) -> None:
-        actor.answer.remote(key, await self._answer_question(key, question))
+        actor.deliver_reply.remote(key, await self._answer_question(key, question))
 
     def _on_actor_end(self, node: str, actor: object, held: asyncio.Future[object]) -> None:
         rests = not held.cancelled() and held.exception() is None
