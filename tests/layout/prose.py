@@ -102,7 +102,7 @@ def one_word_share(parsed: dict[str, ast.Module]) -> float:
     return sum("_" not in name.strip("_") for name in names) / max(len(names), 1)
 
 
-def twins(parsed: dict[str, ast.Module]) -> dict[str, list[str]]:
+def shared_function_names(parsed: dict[str, ast.Module]) -> dict[str, list[str]]:
     """Functions of modules that share their name with too many others, with these modules."""
     homes: dict[str, list[str]] = {}
     for module, tree in parsed.items():

@@ -43,7 +43,7 @@ def test_functions_are_named_by_what_they_do():
     """Verb and object, or the noun returned; one word where the class supplies the object."""
     parsed = trees()
     assert prose.one_word_share(parsed) <= prose.ONE_WORD
-    assert prose.twins(parsed) == {}
+    assert prose.shared_function_names(parsed) == {}
     assert prose.untyped() <= prose.UNTYPED
 
 
@@ -52,7 +52,7 @@ def test_names_are_counted_with_methods_and_without_dunders():
     text = f"def told(): ...\nclass A:\n{methods}"
     parsed = {f"house.{letter}": ast.parse(text) for letter in "abcde"}
     assert prose.one_word_share(parsed) == pytest.approx(2 / 3)
-    assert list(prose.twins(parsed)) == ["told"]
+    assert list(prose.shared_function_names(parsed)) == ["told"]
 
 
 def test_no_line_of_the_source_is_kept_from_the_formatter():

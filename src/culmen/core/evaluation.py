@@ -220,6 +220,13 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if the score was computed in a process that candidate code never enters."""
         return meets_trust_level(self.trust, "verified")
 
+    # names of before
+    kind = failure_kind
+    grave = grave_sign
+    barred = bars_candidate
+    verified = is_verified
+    texts = readable_artifacts
+
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 _KIND_CHARS = 400  # of the last line of feedback

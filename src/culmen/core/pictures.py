@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 MOST = 4  # pictures of one evaluation
@@ -32,11 +32,11 @@ def encode_picture(image: object) -> str:
     """
     if isinstance(image, bytes | bytearray):
         data = bytes(image)
-    elif not isinstance(image, str | Path):
+    elif not isinstance(image, str | os.PathLike):
         raise ValueError(f"it cannot be read: a {type(image).__name__} is not a path")
     else:
         try:
-            with open(image, "rb") as stream:
+            with open(os.fspath(image), "rb") as stream:
                 data = stream.read(BYTES + 1)
         except (OSError, ValueError) as error:
             raise ValueError(f"it cannot be read: {error}") from None

@@ -138,6 +138,9 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
         """Difference of two scores, positive if `score` is better than `than`."""
         return score - than if self.direction == "max" else than - score
 
+    # names of before
+    advantage = score_difference
+
 
 def read_result(winner: JsonObject) -> RunResult:
     """The result in a state event of a journal, also of journals older than this struct."""

@@ -241,6 +241,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         worst = self.bounds[0] if self.direction == "max" else self.bounds[1]
         return None if worst is None else self.reward(worst)
 
+    # names of before
+    beyond = is_beyond_known
+    fault = score_fault
+    reached = reaches_target
+
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits of one evaluation, and of the process that runs several.
@@ -380,6 +385,10 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)
+
+    # names of before
+    candidates = initial_candidates
+    worth = effective_reward
 
 
 def digest_pieces(*pieces: bytes | str) -> str:

@@ -155,6 +155,11 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
             for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds)
         )
 
+    # names of before
+    again = extension_text
+    bounded = has_limit
+    of = from_value
+
 
 LIMITED = ("evaluations", "calls", "tokens", "dollars", "seconds")
 _MEANT = {

@@ -1,1 +1,1 @@
-"""From user input to a live search: options, inputs, assembly, forks, inbox, seed pools."""
+"""From user input to a live search: requests, plans, tasks, assembly, forks, seed pools."""

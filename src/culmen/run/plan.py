@@ -270,7 +270,7 @@ def parse_stop_score(task: Task, wanted: float | str | None) -> float | None:
         score = math.nan
     if not math.isfinite(score):
         fix = "write a number, target for the task's own, or none"
-        raise UserError(f"'{wanted}' is no score", where="--stop-at", fix=fix)
+        raise UserError(f"'{wanted}' is not a score", where="--stop-at", fix=fix)
     return score
 
 

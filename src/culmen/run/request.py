@@ -76,7 +76,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def requested_run(path: Path, request: RunRequest) -> RunPlan:
     """The plan of a new run of the task at `path`; UserError for values that are illegal."""
-    _check_names(request)
+    _check_names(request, request.models and str(request.models))
     task = inputs.folder_task(
         path,
         request.seed_program,
@@ -99,8 +99,8 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
     from culmen.run import fork
     from culmen.store import views
 
-    _check_names(request)
     meta, budget, carry = views.run_meta(run), None, request.carry
+    _check_names(request, str(request.models) if request.models else meta.models_file)
     if request.budget:
         made = views.run_status(run).evaluations
         budget, carry = fork.settle_fork_budget(meta, made, request.budget, carry)
@@ -225,8 +225,11 @@ def _read_templates(folder: Path) -> dict[str, str]:
     return read_folder(folder)
 
 
-def _check_names(request: RunRequest) -> None:
-    """Raise `UserError` for names of levels, embedders and files that do not exist."""
+def _check_names(request: RunRequest, models_file: str | None) -> None:
+    """Raise `UserError` for names of levels, embedders and files that do not exist.
+
+    `models_file` holds the providers of embedders: the given file, for a fork else its parent's.
+    """
     from culmen import embed
     from culmen.evaluate.jail.probes import level_rank
 
@@ -240,7 +243,7 @@ def _check_names(request: RunRequest) -> None:
         if level is not None:
             level_rank(level)
     if request.embedder is not None:
-        embed.make_embedder(request.embedder, request.models and str(request.models))
+        embed.make_embedder(request.embedder, models_file)
 
 
 def _models_in_file(request: RunRequest) -> str:

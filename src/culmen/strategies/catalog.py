@@ -275,7 +275,8 @@ def ending_at(strategy: S, level: float | None) -> tuple[S, float | None]:
     """The strategy, and the score at which the engine ends it (None if it ends by itself).
 
     A strategy that must wrap up names one of its settings as `ends_at`: that setting gets the
-    score. Raises `UserError` if the setting has a different score already.
+    score. The engine ends a strategy that is not a dataclass, which has no settings to change.
+    Raises `UserError` if the setting has a different score already.
     """
     own = with_protocol_defaults(Strategy, strategy).ends_at
     if level is None or not own:

@@ -1,0 +1,105 @@
+"""Requests for runs as they are written on a command line, and the plans made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import culmen
+from culmen.core.errors import UserError
+from culmen.core.options import BackendChoice
+from culmen.evaluate.taskfiles import write_new
+from culmen.run.plan import create_run
+from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
+from culmen.store import views
+from culmen.strategies.polca import Polca
+
+MODELS = """
+[providers.mine]
+base_url = "http://127.0.0.1:9/v1"
+
+[models."mine/small"]
+
+[roles]
+default = "mine/small"
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    write_new(tmp_path / "task")
+    return tmp_path / "task"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    path = tmp_path / "models.toml"
+    path.write_text(MODELS)
+    return path
+
+
+def test_a_plan_writes_nothing_and_its_run_is_created_once(task: Path, tmp_path: Path) -> None:
+    plan = requested_run(task, RunRequest(strategy="polca", settings=["epsilon=off"], budget="evaluations=7"))
+    assert isinstance(plan.strategy, Polca) and plan.options.budget.evaluations == 7
+    assert not (tmp_path / "run").exists()
+    path, meta = create_run(plan, tmp_path / "run")
+    assert views.run_meta(path) == meta and meta.options == plan.options.__class__(
+        **{**{n: getattr(plan.options, n) for n in plan.options.__struct_fields__}, "workers": meta.workers}
+    )
+    with pytest.raises(UserError, match="already"):
+        create_run(plan, tmp_path / "run")
+
+
+def test_a_fork_finds_an_embedder_of_its_parents_models_file(task: Path, models: Path, tmp_path: Path) -> None:
+    request = RunRequest(models=models, model=["offline"], budget="evaluations=5")
+    path, _ = create_run(requested_run(task, request), tmp_path / "run")
+    plan = requested_fork(path, RunRequest(embedder="mine/vectors", budget="evaluations=9"))
+    assert plan.options.embedder == "mine/vectors" and plan.options.models_file == str(models)
+    with pytest.raises(UserError, match="nobodys"):
+        requested_fork(path, RunRequest(embedder="nobodys/vectors", budget="evaluations=9"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (RunRequest(require="stone"), "stone"),
+        (RunRequest(models=Path("gone.toml")), "no models file"),
+        (RunRequest(preset="paper"), "no preset 'paper'"),
+        (RunRequest(settings=["explore"]), "cannot read the setting"),
+        (RunRequest(budget="evaluations=+5"), "no budget to add to"),
+        (RunRequest(stop_at="soon"), "'soon' is not a score"),
+        (RunRequest(budget="dollars=1"), "nothing ends this run"),
+        (RunRequest(backend="moon"), "moon"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_before_there_is_a_run(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: RunRequest, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=what):
+        requested_run(task, request_)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_python_and_the_command_line_plan_the_same_run(task: Path, tmp_path: Path) -> None:
+    planned = requested_run(task, RunRequest(strategy="polca", budget="evaluations=7", seed=3))
+    study = culmen.Study.create(
+        task, "polca", run_dir=tmp_path / "run", budget=culmen.Budget(evaluations=7), random_seed=3
+    )
+    _, meta = create_run(planned, tmp_path / "other")
+    assert study.meta.options == meta.options and study.meta.strategy == meta.strategy
+
+
+def test_a_session_elsewhere_keeps_the_runs_backend_unless_another_is_named(task: Path, tmp_path: Path) -> None:
+    _, meta = create_run(requested_run(task, RunRequest(backend_set="cpu=2")), tmp_path / "run")
+    assert "backend" not in session_keywords(meta, RunRequest())
+    changed = session_keywords(meta, RunRequest(backend_set="cpu=1"))["backend"]
+    assert isinstance(changed, BackendChoice) and changed.needs.cpu == 1
+
+
+def test_former_names_of_public_classes_are_the_present_ones() -> None:
+    assert culmen.Budget.of("evaluations=3") == culmen.Budget.from_value("evaluations=3")
+    assert culmen.Budget(evaluations=3).bounded and culmen.Objective(target=1.0).reached(2.0)
+    observation = culmen.Observation(candidate="c", case="0", status=culmen.Status.OK, score=1.0)
+    assert observation.kind == observation.failure_kind and observation.verified == observation.is_verified
