@@ -256,6 +256,17 @@ def ran_again_with_a_target() -> str:
     return study.summary.lines[0]
 
 
+def test_a_fork_that_begins_with_what_was_found_has_no_wrong_direction():
+    """Its initial programs meet the target because the first run found them."""
+    study = ran(value, deterministic=True, objective={"target": 20.0})
+    assert study.best is not None and study.best.score > 20.0
+    forked = Study.fork(
+        study.path, "runs/again", carry=3, evaluator=value, model=numbers(50.0), budget=culmen.Budget(evaluations=12)
+    )
+    forked.run(progress=False)
+    assert "direction" not in "\n".join(forked.summary.lines)
+
+
 def test_an_evaluator_that_gives_every_program_the_same():
     first, command = first_words(ran(lambda text: 0.5, deterministic=True))
     assert first.startswith("all ") and "programs got the same score, 0.5 (100 %)" in first

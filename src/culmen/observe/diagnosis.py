@@ -80,6 +80,12 @@ class DiagnosedRun:
         return views.run_meta(self.path).task
 
     @cached_property
+    def inherits_candidates(self) -> bool:
+        """True if candidates of another run are among the initial programs: a fork, or a pool."""
+        meta = views.run_meta(self.path)
+        return bool(meta.fork_of or meta.pool)
+
+    @cached_property
     def causes(self) -> FailureCauses:
         """Causes of candidates' failures."""
         return failure_causes(self.path)
@@ -505,11 +511,12 @@ def _wrong_direction(case: DiagnosedRun) -> Finding | None:
     better = "lower" if now.direction == "min" else "higher"
     other = "min" if now.direction == "max" else "max"
     do = f'set direction = "{other}" in the task if so'
-    if now.target is not None and first != now.target and _is_met(case, first, now.target):
+    beyond = now.target is not None and first != now.target and _is_met(case, first, now.target)
+    if beyond and not case.inherits_candidates:
         what = (
             f"the direction looks wrong: {better} is better here, so that the initial program "
             f"({number_text(first)}) "
-            f"already meets the target of {number_text(now.target)}"
+            f"already meets the target of {number_text(now.target or 0.0)}"
         )
         return Finding("direction", what, do, case.check_command, 1.0, "scorer")
     wrong = _GAINS if now.direction == "min" else _LOSSES
