@@ -320,6 +320,6 @@ def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     try:
         for _ in range(count):
             cluster.add_node(num_cpus=cpus, **small)
-        yield cluster.address
+        yield str(cluster.address)
     finally:
         cluster.shutdown()

@@ -181,8 +181,8 @@ class WeightsAndBiases:
         """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        columns = [name for name in _COLUMNS if self.texts or name != "text"]
-        rows = [_candidate_table_row(each)[: len(columns)] for each in candidates]
+        columns: list[Any] = [name for name in _COLUMNS if self.texts or name != "text"]
+        rows: list[Any] = [_candidate_table_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:

@@ -45,16 +45,18 @@ class InspectEvaluator:
     def __init__(
         self,
         task: Callable[..., object] | str,
-        model: object,
+        model: Any,
         *,
         parameters: tuple[str, ...] = (),
         arguments: Mapping[str, object] | None = None,
         scorer: str = "",
         key: str = "",
-        **more: object,
+        **more: Any,
     ) -> None:
         self._task = _load_task_function(task) if isinstance(task, str) else task
-        self._model, self._scorer, self._key, self._more = model, scorer, key, more
+        self._model: Any = model
+        self._more: JsonObject = more
+        self._scorer, self._key = scorer, key
         self._arguments = dict(arguments or {})
         known = inspect.signature(self._task).parameters
         texts = [
@@ -138,7 +140,7 @@ class InspectEvaluator:
             if not wanted:
                 raise SampleFailed(f"the task has no sample {case.id}")
             task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])
-        quiet = {
+        quiet: JsonObject = {
             "display": "none",
             "log_level": "error",
             "log_realtime": False,
