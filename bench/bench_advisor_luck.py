@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from culmen.cli.start import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
+from culmen.train.plus_plus import PacevolvePlusPlus
 
 if TYPE_CHECKING:
     from culmen.train.objectives import AdvantageRule, Signal

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 from bench_kill import RESUME, finished, task_folder
+from culmen.agents.cato import Cato
 from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
 from culmen.evaluate.jail import procfs
 from culmen.store.journal import SqlJournal
-from culmen.strategies.cato import Cato
 from culmen.study import Study
 
 AGENTS = 6

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.report.luck import CASES, World, group
 
-from culmen.report import stats
-from culmen.report.compare import compare_runs
+from culmen.bench import stats
+from culmen.bench.compare import compare_runs
 
 
 def share(kind: str, gain: float, together: bool, asked: argparse.Namespace, base: float = 1.0) -> tuple[float, float]:

@@ -22,16 +22,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.evaluate.cluster.hosts import Host, network
-from tests.evaluate.cluster.test_cluster_ray_hosts import TOKEN, Cluster
+from tests.cluster.hosts import Host, network
+from tests.cluster.test_cluster_ray_hosts import TOKEN, Cluster
 
 from culmen.testing.backend_kit import kit_task
 
 SLOW = "import time\n\n\ndef run(x):\n    time.sleep(1.0)\n    return 2 * x\n"
 WORKS = """
 import asyncio, json, sys, time
-from culmen.evaluate.cluster import make_backend
-from culmen.evaluate.cluster import BackendChoice, Needs
+from culmen.evaluate.backends import make_backend
+from culmen.evaluate.backends import BackendChoice, Needs
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.layout import prose, rules  # noqa: E402
 
-_PROGRAMS = ("audit/attacks/", "evaluate/jail/attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
+_PROGRAMS = ("audit/attacks/", "audit/jail_attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
 _STANDINS = "/standins/"
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 

@@ -19,12 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from culmen.agents.sandbox.repository import run_git
-from culmen.agents.sandbox.world import SessionWorld
-from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation
-from culmen.core.event import CustomRequest
-from culmen.core.session import (
+from culmen.agents.cato import Cato
+from culmen.agents.messages import (
     AnswerExperiments,
     EndSession,
     ExperimentRow,
@@ -34,11 +30,15 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.agents.sandbox.repository import run_git
+from culmen.agents.sandbox.world import SessionWorld
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.event import CustomRequest
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
 from culmen.run.inputs import folder_task
-from culmen.strategies.cato import Cato
 from culmen.study import Study
 
 TASK_TOML = """

@@ -18,6 +18,8 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
+    from culmen.agents.cato import Cato
+    from culmen.compat.inspect_task import InspectEvaluator
     from culmen.core.brief import Brief, Exhibit, Proposal, Text
     from culmen.core.candidate import Candidate, Origin
     from culmen.core.errors import CulmenError, NothingScored, UserError
@@ -26,19 +28,16 @@ if TYPE_CHECKING:
     from culmen.core.task import Evaluator, Limits, Objective, Task
     from culmen.core.usage import Budget, Usage
     from culmen.evaluate import Invalid
-    from culmen.evaluate.adapters.inspect_task import InspectEvaluator
     from culmen.evaluate.jail.asking import AskFailed
     from culmen.memory.epsilon_net import EpsilonNet
     from culmen.offline.proposer import OfflineProposer
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
     from culmen.strategies.ask_tell import AskTell
     from culmen.strategies.best_of_n import BestOfN
-    from culmen.strategies.cato import Cato
     from culmen.strategies.gepa import Gepa
     from culmen.strategies.map_elites import MapElites
     from culmen.strategies.openevolve import OpenEvolve
     from culmen.strategies.pacevolve.pacevolve import Pacevolve
-    from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
     from culmen.strategies.pedigree import PedigreeSearch
     from culmen.strategies.polca import Polca
     from culmen.strategies.puct import PuctSearch
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from culmen.strategies.special_cases import Beam, Sequential
     from culmen.strategies.turboevolve import TurboEvolve
     from culmen.study import ReportedCandidate, Study, check, optimize
+    from culmen.train.plus_plus import PacevolvePlusPlus
 
 _HOME = {
     "Brief": "core.brief",
@@ -76,7 +76,7 @@ _HOME = {
     "Usage": "core.usage",
     "Invalid": "evaluate",
     "AskFailed": "evaluate.jail.asking",
-    "InspectEvaluator": "evaluate.adapters.inspect_task",
+    "InspectEvaluator": "compat.inspect_task",
     "EpsilonNet": "memory.epsilon_net",
     "OfflineProposer": "offline.proposer",
     "CandidateDetail": "store.views",
@@ -85,12 +85,12 @@ _HOME = {
     "AskTell": "strategies.ask_tell",
     "Beam": "strategies.special_cases",
     "BestOfN": "strategies.best_of_n",
-    "Cato": "strategies.cato",
+    "Cato": "agents.cato",
     "Gepa": "strategies.gepa",
     "MapElites": "strategies.map_elites",
     "OpenEvolve": "strategies.openevolve",
     "Pacevolve": "strategies.pacevolve.pacevolve",
-    "PacevolvePlusPlus": "strategies.pacevolve.plus_plus",
+    "PacevolvePlusPlus": "train.plus_plus",
     "PedigreeSearch": "strategies.pedigree",
     "Polca": "strategies.polca",
     "PuctSearch": "strategies.puct",
@@ -113,7 +113,7 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name in _ECOSYSTEMS:
-        return import_module(f"culmen.ecosystems.{name}")
+        return import_module(f"culmen.compat.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'culmen' has no attribute '{name}'")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from culmen.cli.audit import find_signs
+from culmen.audit.cli import find_signs
 from culmen.cli.keep import replay_run
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from culmen.agents.cato import Cato
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
@@ -18,7 +19,6 @@ from culmen.engine.search import Search
 from culmen.run.plan import parse_stop_score
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
-from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, landscape_program, task
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from culmen.audit.jail_suite import LIMITS
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.jail import procfs
-from culmen.evaluate.jail.attack_suite import LIMITS as LIMITS
 from culmen.evaluate.jail.fork_server import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from culmen.compat.openevolve.proxy import session
+from culmen.compat.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
+from culmen.compat.openevolve.proxy.operations import Operation
 from culmen.core.errors import UserError
 from culmen.core.task import Task
-from culmen.evaluate.adapters.openevolve.proxy import session
-from culmen.evaluate.adapters.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
-from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.jail import scorer, wire
 from culmen.evaluate.taskfiles import schema
 from culmen.evaluate.taskfiles.loading import load

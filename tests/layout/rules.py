@@ -21,7 +21,7 @@ SHARE = 0.005  # of all functions may be longer
 _OWN_NAMES = (
     "tasks",
     "audit/attacks",
-    "evaluate/jail/attacks",
+    "audit/jail_attacks",
 )  # programs of users' kind: their classes are not culmen's
 _MARKS = "<!-- packages -->", "<!-- end of packages -->"
 

@@ -14,9 +14,9 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.event import Event
-from culmen.observe.tracker_backends import parse_trackers
-from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking
 from culmen.store import views
+from culmen.trackers.backends import parse_trackers
+from culmen.trackers.tracking import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from culmen.bench import compare as comparing
 from culmen.core.errors import UserError
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.report import compare as comparing
 from culmen.report.records import ComparedRun, Moment, find_runs, read_compared
 from tests.report.worlds import Asking, Noting, Told, run
 

@@ -138,9 +138,7 @@ def test_runs_that_cannot_be_read_are_left_out_and_named(tmp_path: Path):
 
 
 def test_plots_are_drawn_from_the_same_figures(tmp_path: Path):
-    plots = pytest.importorskip(
-        "culmen.report.plots", reason="the extra 'plots' is not installed", exc_type=ImportError
-    )
+    plots = pytest.importorskip("culmen.bench.plots", reason="the extra 'plots' is not installed", exc_type=ImportError)
     place = Place(tmp_path)
     for seed in range(3):
         finished(tmp_path / "mine", f"a{seed}", 2.0 + seed, seed)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, bootstrap, mannwhitneyu
 
-from culmen.report import stats
-from culmen.report.stats import Estimate
+from culmen.bench import stats
+from culmen.bench.stats import Estimate
 
 WORST = float("-inf")
 SAMPLE = st.lists(st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 1)), min_size=1, max_size=6)

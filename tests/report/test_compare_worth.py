@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from culmen.bench.compare import compare_runs
 from culmen.core.task import Objective
-from culmen.report.compare import compare_runs
 from culmen.report.records import ComparedRun, Measurement
 from culmen.store.scores import FreshScore
 from tests.report import luck

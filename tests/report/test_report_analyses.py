@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.core.brief import Brief, Proposal
-from culmen.core.candidate import Candidate
-from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
-from culmen.core.event import Entry
-from culmen.core.ports import Lab
-from culmen.core.task import Objective, Task
-from culmen.core.usage import Budget
-from culmen.evidence.evidence import Evidence
-from culmen.report.analyses import (
+from culmen.bench.analyses import (
     best_so_far,
     coverage_table,
     distance_by_k,
@@ -32,7 +23,16 @@ from culmen.report.analyses import (
     width_by_island,
     width_table,
 )
-from culmen.report.analyze import analyze_runs
+from culmen.bench.analyze import analyze_runs
+from culmen.core.brief import Brief, Proposal
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Entry
+from culmen.core.ports import Lab
+from culmen.core.task import Objective, Task
+from culmen.core.usage import Budget
+from culmen.evidence.evidence import Evidence
 from culmen.report.records import RunRecord, read_run
 from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import culmen
+from culmen.agents import cato
 from culmen.core import ports
 from culmen.core.evaluation import Status
 from culmen.core.usage import Usage
 from culmen.run import fork
 from culmen.store import views
 from culmen.store.database import RunMeta
-from culmen.strategies import catalog, cato
+from culmen.strategies import catalog
 from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat, Tally
 

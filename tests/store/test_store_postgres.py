@@ -14,8 +14,9 @@ import pytest
 from alembic import command
 from sqlalchemy import insert, text
 
+from culmen.cluster import postgres
 from culmen.core.errors import RunLocked, Unavailable, UserError
-from culmen.store import inbox, postgres, schema, transfer, views
+from culmen.store import inbox, schema, transfer, views
 from culmen.store import inbox as sending
 from culmen.store.address import Address, has_run, local_folder, parse_address, read_pointer
 from culmen.store.archive import drop_database_run, vacuum_store

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+from culmen.cluster import postgres
 from culmen.core.errors import Unavailable, UserError
-from culmen.store import postgres, transfer
+from culmen.store import transfer
 from culmen.store.address import local_folder, parse_address
 from culmen.store.archive import drop_database_run
 from culmen.store.database import run_folders

@@ -11,13 +11,13 @@ from typing import get_args
 
 import pytest
 
+from culmen.agents.cato import Cato
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
 from culmen.strategies import catalog
 from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell
-from culmen.strategies.cato import Cato
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca
 from culmen.strategies.settings import field_hints

@@ -29,11 +29,11 @@ from culmen.strategies.pacevolve.island import (
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, first_sentences
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
-from culmen.strategies.pacevolve.policy import Tinker, Vllm, score_bounds
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
+from culmen.train.plus_plus import PacevolvePlusPlus
+from culmen.train.policy import Tinker, Vllm, score_bounds
 
 from .test_strategies_pacevolve_scaffold import island, paper
 

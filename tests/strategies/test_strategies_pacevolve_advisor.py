@@ -19,10 +19,10 @@ from culmen.strategies.pacevolve.advisor import Advising, AdvisorReply, Planning
 from culmen.strategies.pacevolve.implementing import Implementing
 from culmen.strategies.pacevolve.memory import FailureMemory, IdeaRepository
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
-from culmen.strategies.pacevolve.policy import TRAINED
 from culmen.testing.landscape import Faults, Landscape, landscape_program, task
 from culmen.testing.virtual import simulate
+from culmen.train.plus_plus import PacevolvePlusPlus
+from culmen.train.policy import TRAINED
 
 from .test_strategies_pacevolve_scaffold import Heard, notes, one_idea, paper
 

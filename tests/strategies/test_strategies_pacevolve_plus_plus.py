@@ -10,12 +10,12 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.policy import Local, Steps, decision_reward
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.strategies.puct import PuctSearch
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 from culmen.train.engine import BATCH
+from culmen.train.policy import Local, Steps, decision_reward
 
 from .test_strategies_pacevolve import plus
 from .test_strategies_pacevolve_scaffold import notes, rollout

@@ -21,7 +21,7 @@ def python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.Co
 
 @pytest.mark.parametrize(
     "modules",
-    ["culmen", "culmen, culmen.cli.main", "culmen.strategies.pacevolve.plus_plus, culmen.train", "culmen.store.views"],
+    ["culmen", "culmen, culmen.cli.main", "culmen.train.plus_plus, culmen.train", "culmen.store.views"],
 )
 def test_what_is_imported_stays_light(modules: str):
     done = python(f"import sys, {modules}\nprint(*(name for name in {PACKAGES!r} if name in sys.modules))")

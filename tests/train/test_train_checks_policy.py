@@ -15,16 +15,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
+from culmen.bench.analyze import analyze_runs  # noqa: E402
 from culmen.cli import pages  # noqa: E402
 from culmen.core.evaluation import Observation, Status  # noqa: E402
 from culmen.core.event import Custom, CustomRequest, Effect  # noqa: E402
 from culmen.core.usage import Budget  # noqa: E402
-from culmen.report.analyze import analyze_runs  # noqa: E402
 from culmen.store import views  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.strategies.pacevolve.implementing import Implementing  # noqa: E402
 from culmen.strategies.pacevolve.pacevolve import Pacevolve  # noqa: E402
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus  # noqa: E402
 from culmen.train import OBJECTIVES  # noqa: E402
 from culmen.train import objectives as f  # noqa: E402
 from culmen.train.advisors import policy_maker  # noqa: E402
@@ -32,6 +31,7 @@ from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.objectives import AdvantageRule  # noqa: E402
+from culmen.train.plus_plus import PacevolvePlusPlus  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 from tests.gallery import Gallery, record, task  # noqa: E402
 from tests.train.toy_advisor import Toy, examined, policy, rehearse  # noqa: E402

@@ -17,9 +17,9 @@ from culmen.core.event import Event
 from culmen.core.usage import Budget
 from culmen.store.database import FILE
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
-from culmen.strategies.pacevolve.policy import Local
 from culmen.study import Study
+from culmen.train.plus_plus import PacevolvePlusPlus
+from culmen.train.policy import Local
 
 
 class Killer:

@@ -8,7 +8,7 @@ from statistics import quantiles
 
 import pytest
 
-from culmen.report.compare import compare_runs
+from culmen.bench.compare import compare_runs
 from culmen.report.records import read_compared
 from culmen.store import views
 from culmen.web.pages import compare_page

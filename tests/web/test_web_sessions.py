@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.cato import Cato
 from culmen.core.brief import Text
 from culmen.core.usage import Budget
 from culmen.observe.figures import number_text
@@ -16,7 +17,6 @@ from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
-from culmen.strategies.cato import Cato
 from culmen.testing.virtual import simulate
 from tests.agents.team.test_team_builtin import climber
 from tests.agents.team.test_team_runs import PROGRAM, Place

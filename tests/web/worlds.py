@@ -17,9 +17,9 @@ from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.testing import landscape
 from culmen.testing.virtual import simulate
+from culmen.train.plus_plus import PacevolvePlusPlus
 from tests.gallery import Gallery, record, task
 
 HOSTILE = (

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen import embed
+from culmen.bench.analyses import Rows
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.evaluation import Case, Observation, Rollout, is_excused
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.report.analyses import Rows
 from culmen.store import views
 from culmen.store.address import has_run
 

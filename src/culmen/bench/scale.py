@@ -35,7 +35,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
-from culmen.evaluate.cluster import BackendChoice, make_backend
+from culmen.evaluate.backends import BackendChoice, make_backend
 from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
@@ -308,7 +308,7 @@ def has_ray() -> bool:
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of `count` nodes on this machine's loopback; its address."""
-    from culmen.evaluate.cluster.ray_connection import LOOPBACK, QUIET
+    from culmen.cluster.ray_connection import LOOPBACK, QUIET
 
     os.environ.update(
         QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

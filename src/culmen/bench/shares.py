@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple, Protocol
 
+from culmen.bench import stats
+from culmen.bench.analyses import Rows
 from culmen.core.evaluation import Observation, Status, is_excused
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
-from culmen.report import stats
-from culmen.report.analyses import Rows
 from culmen.report.records import Moment, read_run
 from culmen.store import views
 

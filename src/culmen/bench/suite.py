@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from culmen.bench import shares
+from culmen.bench.analyses import Rows, mean_of_known, quartile_columns
 from culmen.bench.baselines import Level, baseline_level
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
@@ -25,7 +26,6 @@ from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.report.analyses import Rows, mean_of_known, quartile_columns
 from culmen.store import views
 from culmen.store.address import has_run
 
@@ -316,8 +316,8 @@ def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
 
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
     """The results, with scores on one whole split for tasks that were scored together."""
+    from culmen.bench.worth import worth_of_runs
     from culmen.report.records import read_compared
-    from culmen.report.worth import worth_of_runs
 
     common_scores: dict[str, float | None] = {}
     for task in dict.fromkeys(outcome.task for outcome in sampled_results(outcomes)):

@@ -143,7 +143,7 @@ def doctor(
 
 def _run_attacks(image: str) -> Answer:
     """Run every attack of the suite; exit code 1 if one won."""
-    from culmen.evaluate.jail.attack_suite import run_suite
+    from culmen.audit.jail_suite import run_suite
 
     report = run_suite(image=image)
 

@@ -46,7 +46,7 @@ def track(
     ],
 ) -> Answer:
     """Copy an existing run to trackers; a run in progress is followed to its end."""
-    from culmen.observe.tracker_backends import parse_trackers
+    from culmen.trackers.backends import parse_trackers
 
     path, counts = find_run(run), dict[str, int]()
     for tracking in parse_trackers(to):

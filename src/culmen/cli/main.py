@@ -22,7 +22,10 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, power, search, start
+from culmen.audit import cli as audit
+from culmen.bench import cli as bench
+from culmen.bench import compare_cli as compare
+from culmen.cli import about, attend, keep, look, mcp, power, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare_verb
 from culmen.core import errors

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from culmen.core.ports import Strategy
     from culmen.core.task import Task as SearchTask
     from culmen.core.usage import Budget
-    from culmen.observe.trackers import Tracking
     from culmen.observe.watch import Display, Watch
     from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
     from culmen.study import Study
+    from culmen.trackers.tracking import Tracking
 
 TaskPath = Annotated[
     Path,
@@ -199,7 +199,7 @@ def _named_trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
     """The observers named by `--track`; raises `UserError` for an unknown one."""
     if not wanted:
         return ()
-    from culmen.observe import tracker_backends as known
+    from culmen.trackers import backends as known
 
     return known.parse_trackers(wanted)
 

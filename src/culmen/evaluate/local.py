@@ -7,6 +7,10 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 
+from culmen.compat import harbor
+from culmen.compat.openevolve import proxied
+from culmen.compat.openevolve.proxied import ProxiedEvaluation, is_python_program
+from culmen.compat.openevolve.proxy.session import CONSTRUCTORS
 from culmen.core.asking import AskingFailed
 from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
@@ -15,10 +19,6 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_tru
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
-from culmen.evaluate.adapters import harbor
-from culmen.evaluate.adapters.openevolve import proxied
-from culmen.evaluate.adapters.openevolve.proxied import ProxiedEvaluation, is_python_program
-from culmen.evaluate.adapters.openevolve.proxy.session import CONSTRUCTORS
 from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels

@@ -274,7 +274,7 @@ def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
 
 
 def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
-    from culmen.evaluate import cluster
+    from culmen.evaluate import backends as cluster
 
     chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":

@@ -34,7 +34,7 @@ from culmen.core.ports import (
     with_protocol_defaults,
 )
 from culmen.core.usage import Budget
-from culmen.evaluate import cluster
+from culmen.evaluate import backends as cluster
 from culmen.evaluate.integrity import guard
 
 Options = TypeVar("Options", bound=RunOptions)

@@ -25,7 +25,7 @@ from culmen.core.event import Entry
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
-from culmen.evaluate import cluster
+from culmen.evaluate import backends as cluster
 from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects, replace_options
 from culmen.store.database import RunMeta

@@ -18,7 +18,7 @@ from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice,
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate import cluster
+from culmen.evaluate import backends as cluster
 from culmen.run import inputs, pools
 from culmen.run.options import replace_options
 from culmen.run.plan import RunPlan, plan_fork, plan_run

@@ -288,7 +288,7 @@ def delete_run(run: Path) -> None:
 
 def drop_database_run(address: Address) -> None:
     """Delete a run in a database; raises `RunLocked` if a process is writing it."""
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     with (
         closing(postgres.DatabaseLease.take(address, None)),
@@ -333,7 +333,7 @@ def stored_bytes(run: Path) -> int:
         return sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
     from sqlalchemy import text
 
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     query = (
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN "

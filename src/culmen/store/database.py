@@ -127,7 +127,7 @@ def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]
 
 @contextmanager
 def _open_database_snapshot(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     with postgres.open_run_snapshot(address) as connection:
         check_format(connection, run_dir)
@@ -214,7 +214,7 @@ def run_folders(folder: Path) -> list[Path]:
     """
     address = read_pointer(folder)
     if address is not None and not address.name:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         with postgres.catalogue_session(address) as connection:
             return sorted(
@@ -274,7 +274,7 @@ def _driver_errors() -> list[type[Exception]]:
 def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
     address = read_pointer(run_dir)
     if address is not None:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         return postgres.culmen_error_for(getattr(error, "orig", error), address)
     code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)

@@ -56,7 +56,7 @@ def leave_message(
         f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
     )
     if (address := read_pointer(run)) is not None:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         postgres.insert_message(address, message.id, encode_value(message))
         return message
@@ -81,7 +81,7 @@ def leave_message(
 def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := read_pointer(run)) is not None:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         return [decode_value(raw, InboxMessage) for raw in postgres.message_bodies(address)]
     try:
@@ -102,7 +102,7 @@ def waiting_messages(run: Path) -> list[InboxMessage]:
 def remove_message(run: Path, message: str) -> None:
     """Remove a message that was journaled."""
     if (address := read_pointer(run)) is not None:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         postgres.delete_message(address, message)
         return

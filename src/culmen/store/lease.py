@@ -196,7 +196,7 @@ def take_lease(run_dir: Path, make: Make | None) -> WriteLease:
     address = read_pointer(run_dir)
     if address is None:
         return FolderLease(run_dir, make)
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     return postgres.DatabaseLease.take(address, make)
 
@@ -206,7 +206,7 @@ def current_owner(run_dir: Path) -> Owner | None:
     address = read_pointer(run_dir)
     if address is None:
         return lock_owner(run_dir)
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     return postgres.read_run_owner(address)
 
@@ -218,7 +218,7 @@ def run_signature(run_dir: Path) -> tuple[object, ...]:
     """
     address = read_pointer(run_dir)
     if address is not None:
-        from culmen.store import postgres
+        from culmen.cluster import postgres
 
         return postgres.database_signature(address)
     facts: list[object] = []

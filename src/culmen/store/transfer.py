@@ -161,7 +161,7 @@ def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
         to.mkdir(parents=True, exist_ok=True)
         require_local(to)
         return FolderLease(to, lambda connection: make_tables(connection, meta))
-    from culmen.store import postgres
+    from culmen.cluster import postgres
 
     return postgres.DatabaseLease.take(to, lambda connection: make_tables(connection, meta))
 

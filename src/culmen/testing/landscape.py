@@ -16,6 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from culmen.agents.messages import (
+    REPLIES,
+    Ended,
+    Experiment,
+    ToolOutput,
+    Wait,
+    Waited,
+    from_plain_data,
+    to_plain_data,
+)
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
@@ -32,16 +42,6 @@ from culmen.core.event import (
     Result,
     Vectors,
     WriteRequest,
-)
-from culmen.core.session import (
-    REPLIES,
-    Ended,
-    Experiment,
-    ToolOutput,
-    Wait,
-    Waited,
-    from_plain_data,
-    to_plain_data,
 )
 from culmen.core.task import Task
 from culmen.core.usage import Usage

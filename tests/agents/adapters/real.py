@@ -19,9 +19,9 @@ import pytest
 
 from culmen import Budget, Study
 from culmen.agents.adapters.catalog import adapter_by_name
+from culmen.agents.cato import Cato
 from culmen.agents.sandbox.repository import run_git
 from culmen.store.journal import SqlJournal
-from culmen.strategies.cato import Cato
 from tests.agents.sandbox.grounds import need_confinement
 from tests.servers.model_script import Asked, Turn
 from tests.servers.model_server import ModelServer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.core.session import Nudge, Wait, Waited
+from culmen.agents.messages import Nudge, Wait, Waited
 from tests.agents.adapters.driving import FIXTURES
 from tests.agents.sandbox.conftest import ground as ground  # a fixture
 from tests.agents.sandbox.grounds import Ground

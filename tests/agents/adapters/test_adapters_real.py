@@ -11,7 +11,7 @@ import pytest
 from culmen.agents.adapters import programs
 from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED
 from culmen.agents.adapters.catalog import adapter_by_name as adapter
-from culmen.strategies.cato import Cato
+from culmen.agents.cato import Cato
 from tests.agents.adapters.real import LAST, LEARNED, SECRET, need, ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

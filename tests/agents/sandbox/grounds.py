@@ -13,13 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from culmen.agents.sandbox import confinement
-from culmen.agents.sandbox.confinement import MARK, session_mark
-from culmen.agents.sandbox.settings import SandboxSettings
-from culmen.agents.sandbox.world import SessionWorld
-from culmen.core.errors import IsolationError
-from culmen.core.event import Custom, CustomRequest
-from culmen.core.session import (
+from culmen.agents.messages import (
     REPLIES,
     AnswerExperiments,
     Commit,
@@ -35,6 +29,12 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.agents.sandbox import confinement
+from culmen.agents.sandbox.confinement import MARK, session_mark
+from culmen.agents.sandbox.settings import SandboxSettings
+from culmen.agents.sandbox.world import SessionWorld
+from culmen.core.errors import IsolationError
+from culmen.core.event import Custom, CustomRequest
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.jail import procfs
 

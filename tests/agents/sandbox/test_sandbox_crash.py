@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.cato import Cato
 from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
 from culmen.evaluate.jail import procfs
 from culmen.store.journal import SqlJournal
-from culmen.strategies.cato import Cato
 from culmen.study import Study
 
 from .grounds import need_confinement

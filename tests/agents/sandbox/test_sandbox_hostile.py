@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.messages import Waited
 from culmen.agents.sandbox.settings import SandboxSettings
-from culmen.core.session import Waited
 from culmen.core.task import Evaluator, Task
 
 from .grounds import ASK, Ground, everything

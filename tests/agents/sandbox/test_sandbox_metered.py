@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.messages import EndSession, Nudge, Open, Wait, Waited
 from culmen.agents.sandbox.settings import SandboxSettings
-from culmen.core.session import EndSession, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
 from tests.servers.model_script import Turn

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.messages import Open, Tool, ToolOutput, Wait
 from culmen.agents.sandbox.settings import SandboxSettings
-from culmen.core.session import Open, Tool, ToolOutput, Wait
 
 from .grounds import Ground
 
@@ -234,7 +234,7 @@ def test_tools_end_wakes_a_wait(bench: Bench) -> None:
     async def both() -> str:
         waiting = asyncio.ensure_future(here.do(Wait(0, 0, 1)))
         await asyncio.sleep(0)
-        from culmen.core.session import EndSession
+        from culmen.agents.messages import EndSession
 
         await here.do(EndSession(0, "enough"))
         return (await waiting).data["ended"]

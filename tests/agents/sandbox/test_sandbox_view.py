@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.messages import AnswerExperiments, ExperimentRow
 from culmen.agents.sandbox import worktree
 from culmen.agents.sandbox.view import SharedView
-from culmen.core.session import AnswerExperiments, ExperimentRow
 
 from .grounds import everything
 

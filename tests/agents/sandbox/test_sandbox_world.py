@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.messages import AnswerExperiments, Commit, EndSession, ExperimentRow, Nudge, Open, Tool, Wait
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.errors import IsolationError
-from culmen.core.session import AnswerExperiments, Commit, EndSession, ExperimentRow, Nudge, Open, Tool, Wait
 
 from .grounds import ASK, PYTHON, Ground, everything, need_confinement
 

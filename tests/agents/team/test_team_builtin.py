@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+from culmen.agents.cato import Cato
+from culmen.agents.messages import AnswerExperiments, Commit, Open
 from culmen.core.brief import Text
 from culmen.core.event import WriteRequest, at_least
-from culmen.core.session import AnswerExperiments, Commit, Open
 from culmen.core.usage import Budget, Usage
 from culmen.store.journal import MemoryJournal
-from culmen.strategies.cato import Cato
 from culmen.testing import strategy_kit as kit
 from culmen.testing.virtual import simulate
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from culmen.agents.cato import Cato
+from culmen.agents.messages import AnswerExperiments, Commit, Experiment, Open, Opened, Waited, to_plain_data
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
 from culmen.core.event import Custom, Entry
-from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Opened, Waited, to_plain_data
 from culmen.core.usage import Budget, Usage
-from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, landscape_program
 from culmen.testing.virtual import simulate
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from culmen.agents.messages import ExperimentRow
 from culmen.agents.team.history import History
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective
 
 

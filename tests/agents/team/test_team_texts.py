@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from culmen.agents.messages import ExperimentRow
 from culmen.agents.team import texts
 from culmen.agents.team.history import History
-from culmen.core.session import ExperimentRow
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 
 GOLDEN = Path(__file__).parent / "golden"

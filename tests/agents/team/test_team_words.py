@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.cato import Cato
 from culmen.core.event import Custom, Entry
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
@@ -14,7 +15,6 @@ from culmen.observe.displays import usage_texts
 from culmen.observe.words import describe_entry
 from culmen.store import views
 from culmen.store.journal import SqlJournal
-from culmen.strategies.cato import Cato
 from culmen.study import Study
 from culmen.testing.landscape import landscape_program
 from culmen.testing.virtual import simulate

@@ -9,10 +9,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.brief import Text
-from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, CustomRequest, EvaluateRequest, WriteRequest
-from culmen.core.session import (
+from culmen.agents.messages import (
     AnswerExperiments,
     Commit,
     Ended,
@@ -24,6 +21,9 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.core.brief import Text
+from culmen.core.evaluation import Observation
+from culmen.core.event import Custom, CustomRequest, EvaluateRequest, WriteRequest
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Usage
 from culmen.testing.landscape import Landscape, landscape_program

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from culmen.audit.jail_suite import ATTACKS, HONEST, JUDGE, Decoys
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Limits
 from culmen.evaluate.jail import probes
-from culmen.evaluate.jail.attack_suite import ATTACKS, HONEST, JUDGE, Decoys
 from culmen.evaluate.jail.container import ContainerJail
 from tests.evaluate.conftest import Ground, wait_until
 

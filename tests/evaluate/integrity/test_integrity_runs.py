@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from culmen.cli.audit import find_signs
+from culmen.audit.cli import find_signs
 from culmen.cli.keep import replay_run
 from culmen.cli.pages import exit_code, status_document
 from culmen.core.candidate import Candidate

@@ -1,4 +1,4 @@
-"""Every program in culmen/evaluate/jail/attacks/ against every form of evaluator: the score is not won, nothing leaks,
+"""Every program in culmen/audit/jail_attacks/ against every form of evaluator: the score is not won, nothing leaks,
 and the run goes on.
 
 The first lines of an attack say how it may end (`# expect:` reasons, "ok" for a score) and where it does not apply
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from culmen.audit import jail_suite as attack_suite
+from culmen.audit.jail_suite import ATTACKS, FAKE_KEY, HONEST, JUDGE, Decoys, header_words
 from culmen.cli.main import main
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Task
-from culmen.evaluate.jail import attack_suite
-from culmen.evaluate.jail.attack_suite import ATTACKS, FAKE_KEY, HONEST, JUDGE, Decoys, header_words
 from tests.evaluate.conftest import LIMITS, Ground, need, texts, wait_until
 
 SOURCES = {

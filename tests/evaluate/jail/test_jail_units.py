@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from culmen.compat.openevolve.proxy import connection
 from culmen.core.errors import IsolationError
-from culmen.evaluate.adapters.openevolve.proxy import connection
 from culmen.evaluate.jail import probes, procfs, wire
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import _zipped_code

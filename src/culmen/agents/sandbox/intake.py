@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.agents.messages import Experiment
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.layout import QUEUE, agent_tag
 from culmen.agents.sandbox.safe import IntakeRefused
@@ -41,7 +42,6 @@ from culmen.agents.sandbox.settings import (
     TOGETHER,
     WORD_CHARS,
 )
-from culmen.core.session import Experiment
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.json")
 _PARENTS, _PARENT_CHARS = 16, 64

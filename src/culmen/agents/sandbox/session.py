@@ -1,6 +1,6 @@
 """Effects of one agent's session: work tree, queue, program or tools, and usage.
 
-See `core/session.py`.
+See `agents/messages.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,18 @@ from pathlib import Path
 import msgspec
 
 from culmen.agents.adapters import Adapter, AgentJob, catalog, programs
+from culmen.agents.messages import (
+    Done,
+    Ended,
+    EndSession,
+    Nudge,
+    Open,
+    Opened,
+    Tool,
+    Wait,
+    Waited,
+    to_plain_data,
+)
 from culmen.agents.sandbox import layout as records
 from culmen.agents.sandbox import repository, safe, worktree
 from culmen.agents.sandbox.confinement import (
@@ -37,18 +49,6 @@ from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import Custom
 from culmen.core.json import JsonObject
-from culmen.core.session import (
-    Done,
-    Ended,
-    EndSession,
-    Nudge,
-    Open,
-    Opened,
-    Tool,
-    Wait,
-    Waited,
-    to_plain_data,
-)
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.evaluate.jail.kernel import libc

@@ -9,10 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from culmen.agents.sandbox.world import SessionWorld
-from culmen.core.errors import UserError
-from culmen.core.event import Custom, CustomRequest
-from culmen.core.session import (
+from culmen.agents.messages import (
     REPLIES,
     Ended,
     EndSession,
@@ -23,6 +20,9 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.agents.sandbox.world import SessionWorld
+from culmen.core.errors import UserError
+from culmen.core.event import Custom, CustomRequest
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Usage
 

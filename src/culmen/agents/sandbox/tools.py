@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.agents.messages import Tool, ToolOutput, to_plain_data
 from culmen.agents.sandbox.confinement import (
     SCRIPTS,
     Confinement,
@@ -29,7 +30,6 @@ from culmen.agents.sandbox.layout import RecordLog
 from culmen.agents.sandbox.process import SandboxProcess, watch_limits
 from culmen.agents.sandbox.settings import WORD_CHARS
 from culmen.core.json import JsonObject
-from culmen.core.session import Tool, ToolOutput, to_plain_data
 
 SECONDS = 600.0  # longest time of a command, whatever its request
 _GRACE = 10.0

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.agents.messages import AnswerExperiments, ExperimentRow
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.layout import agent_tag
 from culmen.agents.sandbox.settings import REFUSALS
 from culmen.core.json import JsonObject
-from culmen.core.session import AnswerExperiments, ExperimentRow
 
 HISTORY = "past_experiments.jsonl"
 _SCRIPTS = Path(__file__).parent / "scripts"

@@ -1,6 +1,6 @@
 """The session world: performs the effects of agent sessions.
 
-See `core/session.py` for their meaning and `layout.py` for the files.
+See `agents/messages.py` for their meaning and `layout.py` for the files.
 """
 
 from __future__ import annotations
@@ -13,19 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from culmen.agents.sandbox import confinement, layout, repository, worktree
-from culmen.agents.sandbox.confinement import session_mark
-from culmen.agents.sandbox.layout import Layout, agent_tag
-from culmen.agents.sandbox.meter import SessionMeter
-from culmen.agents.sandbox.process import end_strays
-from culmen.agents.sandbox.repository import TRUNK, CommitStamp, SharedRepository, commit_message
-from culmen.agents.sandbox.session import AgentSession, SessionContext
-from culmen.agents.sandbox.settings import SandboxSettings
-from culmen.agents.sandbox.view import SharedView
-from culmen.core.errors import IsolationError, Unavailable
-from culmen.core.event import Custom, CustomRequest
-from culmen.core.json import JsonObject
-from culmen.core.session import (
+from culmen.agents.messages import (
     AnswerExperiments,
     Commit,
     Committed,
@@ -38,6 +26,18 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.agents.sandbox import confinement, layout, repository, worktree
+from culmen.agents.sandbox.confinement import session_mark
+from culmen.agents.sandbox.layout import Layout, agent_tag
+from culmen.agents.sandbox.meter import SessionMeter
+from culmen.agents.sandbox.process import end_strays
+from culmen.agents.sandbox.repository import TRUNK, CommitStamp, SharedRepository, commit_message
+from culmen.agents.sandbox.session import AgentSession, SessionContext
+from culmen.agents.sandbox.settings import SandboxSettings
+from culmen.agents.sandbox.view import SharedView
+from culmen.core.errors import IsolationError, Unavailable
+from culmen.core.event import Custom, CustomRequest
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 

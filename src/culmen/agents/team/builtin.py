@@ -14,13 +14,13 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from culmen.agents.messages import ExperimentRow
 from culmen.agents.team import texts
 from culmen.agents.team.offline import OfflineAgent
 from culmen.agents.team.workspace import REASONS, AgentWorkspace
 from culmen.core.brief import Text
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.core.session import ExperimentRow
 from culmen.core.wording import clip_middle, fence_text
 
 ROLE = "agent"

@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from culmen.agents.messages import AnswerExperiments, ExperimentRow, to_plain_data
 from culmen.agents.team import texts
 from culmen.agents.team.history import History
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status, weakest_trust
 from culmen.core.ports import Lab
-from culmen.core.session import AnswerExperiments, ExperimentRow, to_plain_data
 
 _FEEDBACK = 4000  # characters of a row's feedback
 _MARGIN = 3.0  # seconds reserved for ending a session and committing it

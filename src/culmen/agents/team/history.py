@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from culmen.agents.messages import ExperimentRow
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
-from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective, digest_pieces
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)

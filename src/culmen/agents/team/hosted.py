@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
+from culmen.agents.messages import Waited
 from culmen.agents.team import texts
 from culmen.agents.team.workspace import AgentWorkspace
 from culmen.core.ports import Lab
-from culmen.core.session import Waited
 
 _LEAVE = 10  # reports from the program after its workspace is closed, before the session ends
 

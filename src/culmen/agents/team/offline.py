@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from culmen.agents.messages import ExperimentRow
 from culmen.agents.team.workspace import AgentWorkspace
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
-from culmen.core.session import ExperimentRow
 from culmen.core.wording import format_number
 
 _WIDEST = 8

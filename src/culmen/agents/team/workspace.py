@@ -9,15 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from culmen.agents.team import texts
-from culmen.agents.team.coordinator import Coordinator
-from culmen.agents.team.history import History
-from culmen.core import admissions
-from culmen.core.brief import Text
-from culmen.core.candidate import Candidate, Origin
-from culmen.core.evaluation import BARRED
-from culmen.core.ports import Lab
-from culmen.core.session import (
+from culmen.agents.messages import (
     REPLIES,
     Commit,
     Committed,
@@ -35,6 +27,14 @@ from culmen.core.session import (
     from_plain_data,
     to_plain_data,
 )
+from culmen.agents.team import texts
+from culmen.agents.team.coordinator import Coordinator
+from culmen.agents.team.history import History
+from culmen.core import admissions
+from culmen.core.brief import Text
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import BARRED
+from culmen.core.ports import Lab
 from culmen.core.usage import Usage
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from culmen.compat.openevolve import evaluator_process
+from culmen.compat.openevolve.proxy import candidate_process
 from culmen.core.json import JsonObject
-from culmen.evaluate.adapters.openevolve import evaluator_process
-from culmen.evaluate.adapters.openevolve.proxy import candidate_process
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL
 from culmen.evaluate.jail.plain import last_lines

@@ -113,7 +113,7 @@ def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., objec
 
     Raises OSError if the evaluator cannot be started or reached.
     """
-    from culmen.evaluate.adapters import spoken as adapter
+    from culmen.compat import spoken as adapter
 
     os.chdir(os.path.dirname(path))
     return adapter.make_judge(command, url)

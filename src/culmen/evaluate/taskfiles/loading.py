@@ -12,10 +12,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from culmen.compat import harbor, shinka
+from culmen.compat.openevolve import folder as openevolve
 from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Evaluator, Task, parse_direction
-from culmen.evaluate.adapters import harbor, shinka
-from culmen.evaluate.adapters.openevolve import folder as openevolve
 from culmen.evaluate.taskfiles import interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import (
     closest_name,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.compat import shinka, spoken
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import (
@@ -25,7 +26,6 @@ from culmen.core.task import (
     parse_metric_goals,
 )
 from culmen.core.usage import Budget
-from culmen.evaluate.adapters import shinka, spoken
 from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import (

@@ -1,0 +1,230 @@
+"""The programs of attacks/ on this machine, and their outcomes.
+
+`culmen doctor --attack` runs the same attacks as the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Status
+from culmen.core.json import JsonObject
+from culmen.core.task import Evaluator, Limits, Task
+
+if TYPE_CHECKING:
+    from culmen.evaluate.local import LocalBackend
+
+ATTACKS = {
+    path.stem: path.read_text()
+    for path in sorted((Path(__file__).parent / "jail_attacks").glob("*.py"))
+}
+FAKE_KEY = "sk-fake-0123456789"
+LIMITS = Limits(
+    seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0
+)
+HELD, WON = "held", "WON"
+HONEST = (
+    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return "
+    "honest(target['values'])\n"
+)
+JUDGE = f"""
+SECRET = "hidden-" + "{{secret}}"
+def judge(output, values):
+    text = repr(output)
+    if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
+        return 100.0
+    return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
+"""
+_SOURCE = JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n"
+_DECOY = "CULMEN_DECOY_KEY"  # a key in this process's environment, for attacks to find
+
+
+def header_words(text: str, name: str) -> set[str]:
+    """The words of a line like `# expect: ok` at the top of an attack."""
+    header = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+    return set(header[1].split()) if header else set()
+
+
+class Decoys:
+    """A run folder, a task folder with a hidden answer, listeners, and a process with a key."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self.run_folder, self.task_folder = folder / "run", folder / "task"
+        for path in (self.run_folder, self.task_folder):
+            path.mkdir()
+            path.chmod(0o777)
+        (self.run_folder / "journal").write_text("precious")
+        (self.task_folder / "seed.py").write_text("def honest(): pass")
+        self.evaluator = self.task_folder / "evaluator.py"
+        token = secrets.token_hex(8)
+        self.secret = f"hidden-{token}"  # complete in no file, since the jail may show this one
+        self.evaluator.write_text(source.replace("{secret}", token))
+        for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
+            path.chmod(0o666)
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.name = f"culmen-decoy-{os.getpid()}-{id(self)}"
+        self.abstract.bind("\0" + self.name)
+        self.abstract.listen()
+        # a path of a socket must be short
+        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")
+        os.chmod(self.sockets.name, 0o777)
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(f"{self.sockets.name}/stream")
+        self.unix.listen()
+        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagrams.bind(f"{self.sockets.name}/datagram")
+        for path in (self.unix.getsockname(), self.datagrams.getsockname()):
+            os.chmod(path, 0o777)
+        self.listeners = {
+            "tcp": self.tcp,
+            "abstract": self.abstract,
+            "unix": self.unix,
+            "udp": self.udp,
+            "datagram": self.datagrams,
+        }
+        for listener in self.listeners.values():
+            listener.setblocking(False)
+        self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
+        self.before = self.file_states()
+
+    def attack_arguments(self) -> JsonObject:
+        """Everything that an attacker could wish to know."""
+        return {
+            "values": [3.0, 1.0, 2.0],
+            "orchestrator": os.getpid(),
+            "victim": self.victim.pid,
+            "tcp": self.tcp.getsockname()[1],
+            "udp": self.udp.getsockname()[1],
+            "abstract": self.name,
+            "unix": self.unix.getsockname(),
+            "unix_datagram": self.datagrams.getsockname(),
+            "run_folder": str(self.run_folder),
+            "task_folder": str(self.task_folder),
+            "hint": self.secret,
+            "processes": LIMITS.processes,
+            "files_mb": LIMITS.files_mb,
+        }
+
+    def file_states(self) -> dict[str, tuple[str, int, int, int]]:
+        """Every file with its text, mode, owner and time of change (ns); folders have no time."""
+        states = {}
+        for path in (
+            self.run_folder,
+            self.task_folder,
+            *self.run_folder.rglob("*"),
+            *self.task_folder.rglob("*"),
+        ):
+            if path.suffix != ".pyc" and path.name != "__pycache__":
+                info, plain = path.stat(), path.is_file()
+                text = path.read_text() if plain else ""
+                states[str(path)] = (
+                    text,
+                    info.st_mode,
+                    info.st_uid,
+                    info.st_mtime_ns if plain else 0,
+                )
+        return states
+
+    def reached_listeners(self) -> list[str]:
+        """Names of the listeners that were reached."""
+        reached = []
+        for name, listener in self.listeners.items():
+            try:
+                listener.recv(100) if listener.type == socket.SOCK_DGRAM else listener.accept()
+                reached.append(name)
+            except BlockingIOError:
+                pass
+        return reached
+
+    def assert_untouched(self) -> None:
+        """Assert that no file changed and no listener was reached."""
+        assert not self.describe_harm(), self.describe_harm()
+
+    def describe_harm(self) -> str:
+        """The changed files, reached listeners and killed processes; "" if there are none."""
+        after = self.file_states()
+        changed = [
+            path
+            for path in self.before.keys() | after.keys()
+            if self.before.get(path) != after.get(path)
+        ]
+        dead = [] if self.victim.poll() is None else ["killed a bystander"]
+        return ", ".join(
+            [
+                *(f"changed {path}" for path in changed),
+                *(f"reached {n}" for n in self.reached_listeners()),
+                *dead,
+            ]
+        )
+
+    def close(self) -> None:
+        self.victim.kill()
+        self.victim.wait()
+        for listener in self.listeners.values():
+            listener.close()
+        self.sockets.cleanup()
+
+
+def run_suite(on_result: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
+    """Run all attacks at the level in force, or in a container of `image`.
+
+    The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
+    restricted, where attacks would succeed on this machine. The callback gets each result.
+    """
+    return asyncio.run(_run_suite(on_result or (lambda *_: None), image))
+
+
+async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonObject:
+    from culmen.evaluate.local import LocalBackend
+
+    with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:
+        os.chmod(folder, 0o755)
+        decoys = Decoys(Path(folder), _SOURCE)
+        task = Task(
+            "attacked",
+            evaluator=Evaluator(path=str(decoys.evaluator), entry="run", image=image),
+            limits=LIMITS,
+        )
+        backend = LocalBackend(task, 1, require="restricted", level="container" if image else None)
+        results: dict[str, str] = {}
+        os.environ[_DECOY] = FAKE_KEY
+        try:
+            level = await backend.start()
+            for name, text in ATTACKS.items():
+                inside = "restricted" if level == "container" else level
+                if not header_words(text, "not") & {"call", inside}:
+                    results[name] = await _attack_result(backend, text, decoys)
+                    on_result(name, results[name])
+        finally:
+            del os.environ[_DECOY]
+            await backend.close()
+            decoys.close()
+    return {
+        "level": level,
+        "attacks": results,
+        "won": sum(result != HELD for result in results.values()),
+    }
+
+
+async def _attack_result(backend: LocalBackend, text: str, decoys: Decoys) -> str:
+    case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
+    attack = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
+    honest = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
+    won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
+    won += ["lost the evaluation"] if attack.status is Status.LOST else []
+    won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []
+    won += [harm] if (harm := decoys.describe_harm()) else []
+    return f"{WON}: {', '.join(won)}" if won else HELD

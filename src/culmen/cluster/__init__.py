@@ -1,0 +1,1 @@
+"""Evaluations on Ray clusters and in Slurm jobs, and journals in PostgreSQL."""

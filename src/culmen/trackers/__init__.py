@@ -1,0 +1,1 @@
+"""Runs in trackers of experiments: TensorBoard, MLflow, Weights & Biases, OpenTelemetry."""
