@@ -1,0 +1,142 @@
+"""Extensions: what packages add to culmen, found through entry points.
+
+A package names an `Extension` in its metadata:
+
+    [project.entry-points."culmen.extensions"]
+    contest = "culmen_contest:EXTENSION"
+
+An extension holds names and addresses, `"module:attribute"`, so that to find one imports nothing of
+what it adds. culmen's own parts for agents, clusters, training, other ecosystems, trackers and
+benchmarks are added in the same way; the rest of culmen never imports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from culmen.core.errors import UserError
+
+GROUP = "culmen.extensions"
+
+Addresses = Mapping[str, str]
+"""`"module:attribute"` by name; `"module"` for a module itself."""
+
+
+def _no_addresses() -> Addresses:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """The parts that one package adds, each an address by name."""
+
+    name: str
+    strategies: Addresses = field(default_factory=_no_addresses)
+    """Classes of strategies (`core.ports.Strategy`), in the order of `culmen strategies`."""
+    task_folders: Addresses = field(default_factory=_no_addresses)
+    """Readers of task folders (`evaluate.taskfiles.loading.FolderAdapter`), asked in order."""
+    evaluator_forms: Addresses = field(default_factory=_no_addresses)
+    """Ways to run an evaluator (`evaluate.forms.EvaluatorForm`), by `Evaluator.form`."""
+    judges: Addresses = field(default_factory=_no_addresses)
+    """Makers of the function that scores an output, by `Evaluator.options["judge"]`."""
+    backends: Addresses = field(default_factory=_no_addresses)
+    """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
+    journals: Addresses = field(default_factory=_no_addresses)
+    """Databases that hold runs (`store.databases.RunDatabase`), by the scheme of their URLs."""
+    performers: Addresses = field(default_factory=_no_addresses)
+    """Makers of the performers of custom effects (`run.assemble.CraftMaker`), by family."""
+    winner_checks: Addresses = field(default_factory=_no_addresses)
+    """Makers of checks of a run's winner (`run.assemble.WinnerCheckMaker`)."""
+    trackers: Addresses = field(default_factory=_no_addresses)
+    """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
+    examples: Addresses = field(default_factory=_no_addresses)
+    """Packages whose folders are tasks, for `culmen new --example`."""
+    pages: Addresses = field(default_factory=_no_addresses)
+    """Pages of the dashboard and the report (`web.pages.Page`)."""
+    verbs: Addresses = field(default_factory=_no_addresses)
+    """Tables of the command line's verbs (`cli.verbs.VerbTable`), by any name."""
+    checks: Addresses = field(default_factory=_no_addresses)
+    """Checks that `culmen doctor` makes of this machine (`cli.about.Check`)."""
+
+
+SLOTS = tuple(part.name for part in fields(Extension) if part.name != "name")
+
+
+@cache
+def installed_extensions() -> tuple[Extension, ...]:
+    """All extensions: culmen's own first, then those of other packages by name.
+
+    Raises `UserError` for a package whose extension cannot be imported, naming it.
+    """
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (not _is_own(entry), entry.name))
+    return tuple(filter(None, map(_load_extension, found)))
+
+
+def part_addresses(slot: str) -> dict[str, str]:
+    """The addresses of all parts of a slot, by name, in the order of the extensions.
+
+    Raises `UserError` if two extensions add a part of the same name.
+    """
+    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for extension in installed_extensions():
+        for name, address in getattr(extension, slot).items():
+            if name in found:
+                raise UserError(
+                    f"two extensions add {slot} '{name}': {owners[name]} and {extension.name}",
+                    where=f"entry points {GROUP}",
+                    fix="uninstall one of their packages",
+                )
+            found[name], owners[name] = address, extension.name
+    return found
+
+
+def find_part(slot: str, name: str) -> Any:
+    """The part of this name, imported now; None if no extension adds it."""
+    address = part_addresses(slot).get(name)
+    return None if address is None else import_part(address)
+
+
+def all_parts(slot: str) -> dict[str, Any]:
+    """All parts of a slot by name, imported now."""
+    return {name: import_part(address) for name, address in part_addresses(slot).items()}
+
+
+def import_part(address: str) -> Any:
+    """The object at `"module:attribute"`, or the module at `"module"`."""
+    module, _, attribute = address.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return entry.module.partition(".")[0] == "culmen"
+
+
+def _load_extension(entry: EntryPoint) -> Extension | None:
+    """The extension of an entry point; None for a part of culmen that is not installed."""
+    try:
+        extension = entry.load()
+    except ModuleNotFoundError as error:
+        if _is_own(entry) and error.name is not None and entry.module.startswith(error.name):
+            return None
+        raise _broken_extension(entry, error) from error
+    except Exception as error:  # noqa: BLE001 - code of another package may raise anything while it loads
+        raise _broken_extension(entry, error) from error
+    if not isinstance(extension, Extension):
+        raise _broken_extension(entry, TypeError(f"{entry.value} is not an Extension"))
+    return extension
+
+
+def _broken_extension(entry: EntryPoint, error: Exception) -> UserError:
+    package = entry.dist.name if entry.dist is not None else entry.module
+    return UserError(
+        f"the extension '{entry.name}' cannot be used: {type(error).__name__}: {error}",
+        where=f"package {package}, entry point {entry.value}",
+        fix=f"pip install --upgrade {package}, or pip uninstall {package}",
+    )
