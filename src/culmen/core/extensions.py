@@ -126,7 +126,7 @@ def _load_extension(entry: EntryPoint) -> Extension | None:
         if _is_own(entry) and error.name is not None and entry.module.startswith(error.name):
             return None
         raise _broken_extension(entry, error) from error
-    except Exception as error:  # noqa: BLE001 - code of another package may raise anything while it loads
+    except Exception as error:
         raise _broken_extension(entry, error) from error
     if not isinstance(extension, Extension):
         raise _broken_extension(entry, TypeError(f"{entry.value} is not an Extension"))
