@@ -80,10 +80,10 @@ def analyze(
     """
     from culmen.bench import analyze as analysis
     from culmen.bench.analyze import write_analyses
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
 
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
-    groups = analysis.analyze_runs(paths, NAMES, k)
+    groups = analysis.analyze_runs(paths, names_by_path(), k)
     files, remark = ([], "") if out is None else write_analyses(groups, out)
     data: JsonObject = {
         "groups": groups,
@@ -306,7 +306,7 @@ def compare(
     """
     from culmen.bench import compare as comparing
     from culmen.report.records import read_all
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
@@ -324,7 +324,7 @@ def compare(
         paths = list(written)
     scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
     runs_read, left_out = read_all(paths, written)
-    names = NAMES
+    names = names_by_path()
     comparison = comparing.compare_runs(runs_read, names, left_out, along)
     data: JsonObject = {
         "complete": done,

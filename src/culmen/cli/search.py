@@ -475,7 +475,7 @@ def _strategy_text(meta: RunMeta) -> str:
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))
-    name = catalog.NAMES.get(path, path.rpartition(":")[2])
+    name = catalog.names_by_path().get(path, path.rpartition(":")[2])
     strategy = _revived_strategy(meta)
     if strategy is None:
         return name

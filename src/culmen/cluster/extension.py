@@ -4,4 +4,5 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="cluster",
+    backends={"ray": "culmen.cluster.kinds:RAY", "slurm": "culmen.cluster.kinds:SLURM"},
 )

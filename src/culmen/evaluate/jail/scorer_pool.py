@@ -20,7 +20,7 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator
-from culmen.evaluate.jail import bubblewrap, container, procfs, wire
+from culmen.evaluate.jail import bubblewrap, container, procfs, spoken, wire
 from culmen.evaluate.jail.asking import LIMIT
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
@@ -57,10 +57,12 @@ class ScorerProcess:
         life, self._lifeline = os.pipe()
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
         role = "certify" if path else "score"
-        elsewhere = json.dumps([evaluator.program, evaluator.url])
+        elsewhere = json.dumps(
+            [evaluator.program, evaluator.url, spoken.judge_address(evaluator.program)]
+        )
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
-        self._contained = next(iter(evaluator.program), "").startswith(container.CONTAINED)
+        self._contained = spoken.starts_containers(evaluator.program)
         if self._contained:
             named = (*named, *container.ENVIRONS)
         wanted = {name: os.environ[name] for name in named if name in os.environ}

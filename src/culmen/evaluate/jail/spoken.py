@@ -13,16 +13,19 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
+from culmen.core.evaluation import Scoring
+from culmen.core.extensions import import_part, part_addresses
 from culmen.core.json import JsonObject
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+IMAGE = "docker:"  # prefix of an evaluator that is an image, for podman too
 LIMIT = 16 << 20  # bytes of an answer
 _KEPT = 20_000  # bytes kept of a program's standard error
 CONTRACT = (
@@ -45,15 +48,51 @@ class Refused(Exception):
     """The evaluator answered with an error of its own."""
 
 
-def make_judge(program: list[str], url: str) -> Judge:
-    """The judge that asks the program, or the server at `url`.
+class JudgeType(Protocol):
+    """A judge of an extension (slot `judges`), for commands that begin with its name and a colon.
+
+    It runs in the scorer's process and may run the candidate itself.
+    """
+
+    scoring: ClassVar[Scoring]
+    """The trust in its scores, and the reason."""
+    level: ClassVar[str]
+    """The level of isolation that candidates have."""
+    starts_containers: ClassVar[bool]
+    """True if it needs the environment of podman or docker."""
+
+    def __init__(self, words: list[str]) -> None: ...
+
+    def score(self, parts: dict[str, str]) -> JsonObject:
+        """The answer for a candidate; may take any arguments that `score` of a task may take."""
+        ...
+
+
+def judge_address(program: Sequence[str]) -> str:
+    """The address of the judge that a command names; "" for a program or an image."""
+    scheme, colon, _ = next(iter(program), "").partition(":")
+    return part_addresses("judges").get(scheme, "") if colon else ""
+
+
+def judge_type(program: Sequence[str]) -> type[JudgeType] | None:
+    """The judge that a command names; None for a program or an image."""
+    address = judge_address(program)
+    return import_part(address) if address else None
+
+
+def starts_containers(program: Sequence[str]) -> bool:
+    """True if the evaluator is an image, or its judge starts containers."""
+    judge = judge_type(program)
+    return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE)
+
+
+def make_judge(program: list[str], url: str, address: str = "") -> Judge:
+    """The judge that asks the program, or the server at `url`, or that of an extension.
 
     Raises OSError if it cannot be reached.
     """
-    if program and program[0].startswith("harbor:"):
-        from culmen.compat.harbor import HarborJudge
-
-        return HarborJudge(program).score
+    if address:
+        return import_part(address)(program).score
     ask = ServerEvaluator(url).ask if url else ProgramEvaluator(program).ask
     number = 0
 
@@ -131,7 +170,7 @@ class ProgramEvaluator:
 
     def __init__(self, command: list[str]) -> None:
         self._command, self._container = command, None
-        if command[0].startswith("docker:"):
+        if command[0].startswith(IMAGE):
             from culmen.evaluate.jail.container import EvaluatorContainer
 
             self._container = EvaluatorContainer(command)
