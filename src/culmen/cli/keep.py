@@ -632,7 +632,7 @@ def db_drop(
     Refused while a process is writing it.
     """
     from culmen.store.address import parse_address
-    from culmen.store.archive import drop_database_run
+    from culmen.store.databases import run_database
 
     address = parse_address(run)
     if not address.name:
@@ -643,5 +643,5 @@ def db_drop(
         raise UserError(
             f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes"
         )
-    drop_database_run(address)
+    run_database(address).drop_run()
     return Answer({"dropped": str(address)}, lambda screen: screen.print_line(f"deleted {address}"))

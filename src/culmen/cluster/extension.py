@@ -4,4 +4,9 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="cluster",
+    journals={  # the first scheme is the one that is stored
+        "postgresql+psycopg": "culmen.cluster.postgres:PostgresDatabase",
+        "postgresql": "culmen.cluster.postgres:PostgresDatabase",
+        "postgres": "culmen.cluster.postgres:PostgresDatabase",
+    },
 )
