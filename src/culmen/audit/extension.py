@@ -4,4 +4,5 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="audit",
+    verbs={"audit": "culmen.audit.cli:VERBS"},
 )

@@ -4,5 +4,6 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="bench",
+    verbs={"bench": "culmen.bench.compare_cli:VERBS"},
     examples={"culmen": "culmen.tasks"},
 )

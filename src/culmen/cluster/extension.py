@@ -9,4 +9,5 @@ EXTENSION = Extension(
         "postgresql": "culmen.cluster.postgres:PostgresDatabase",
         "postgres": "culmen.cluster.postgres:PostgresDatabase",
     },
+    verbs={"db": "culmen.cluster.cli:VERBS"},
 )

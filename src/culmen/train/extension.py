@@ -5,4 +5,5 @@ from culmen.core.extensions import Extension
 EXTENSION = Extension(
     name="train",
     strategies={"pacevolve_plus_plus": "culmen.train.plus_plus:PacevolvePlusPlus"},
+    verbs={"advisor": "culmen.train.cli:VERBS"},
 )
