@@ -20,7 +20,7 @@ from culmen.strategies import catalog
 from tests.docs import idea
 from tests.docs.pages import PAGES, ROOT, anchors, commands, inline, links, name
 
-APP = typer.main.get_command(main.app)
+APP = typer.main.get_command(main.make_app())
 _EVERYWHERE = {"--help", "-h", "--version", "-V"}
 
 

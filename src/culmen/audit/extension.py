@@ -6,4 +6,5 @@ EXTENSION = Extension(
     name="audit",
     winner_checks={"tolerances": "culmen.audit.tightened:TightenedEvaluator"},
     trials={"attack": "culmen.audit.doctor:run_attacks"},
+    verbs={"audit": "culmen.audit.cli:VERBS"},
 )

@@ -1,6 +1,6 @@
 """Verbs that compare runs: analyze, compare.
 
-Their third, bench, is in bench.py.
+Their third, bench, is in `bench.cli`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from culmen.bench.cli import (
     RunModel,
     RunWorkers,
     Untimed,
+    bench,
     check_suite,
     run_suite,
     score_together,
     suite_settings,
 )
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import find_run
+from culmen.cli.verbs import VerbTable, find_run
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
@@ -553,3 +554,6 @@ def _estimate_text(estimate: Estimate) -> str:
         return _short_number(estimate.value)
     low, high = _short_number(estimate.low), _short_number(estimate.high)
     return f"{_short_number(estimate.value)} [{low}, {high}]"
+
+
+VERBS = VerbTable("Compare runs", (analyze, bench, compare))

@@ -47,7 +47,10 @@ class Extension:
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
     journals: Addresses = field(default_factory=_no_addresses)
-    """Databases that hold runs (`store.databases.RunDatabase`), by the scheme of their URLs."""
+    """Databases that hold runs (makers of a `store.databases.RunDatabase` of an `Address`).
+
+    By the scheme of their URLs; of several schemes for one address, the first one is stored.
+    """
     performers: Addresses = field(default_factory=_no_addresses)
     """Functions that make a `core.ports.Craft` of a `core.ports.CraftContext`, by family."""
     simulators: Addresses = field(default_factory=_no_addresses)

@@ -7,4 +7,5 @@ EXTENSION = Extension(
     strategies={"pacevolve_plus_plus": "culmen.train.plus_plus:PacevolvePlusPlus"},
     performers={"train": "culmen.train.advisors:make_training_craft"},
     demos={"pacevolve_plus_plus": "culmen.train.demo:demonstrate_advisor"},
+    verbs={"advisor": "culmen.train.cli:VERBS"},
 )
