@@ -1,4 +1,4 @@
-"""What `culmen doctor` says of coding agents on this machine, and its trial of one."""
+"""Coding agents of this machine for `culmen doctor`, and its trial of one."""
 
 from __future__ import annotations
 

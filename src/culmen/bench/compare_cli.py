@@ -41,10 +41,10 @@ if TYPE_CHECKING:
         StrategyPair,
         TaskComparison,
     )
+    from culmen.bench.records import Axis
     from culmen.bench.stats import Estimate
     from culmen.bench.suite import Suite
     from culmen.core.usage import Budget
-    from culmen.report.records import Axis
 
 SEEDS = 6  # fewer pairs cannot tell two strategies apart on one task
 BUDGET = "evaluations=200"
@@ -306,7 +306,7 @@ def compare(
     the same command continues.
     """
     from culmen.bench import compare as comparing
-    from culmen.report.records import read_all
+    from culmen.bench.records import read_all
     from culmen.strategies.catalog import names_by_path
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
@@ -361,7 +361,7 @@ def _parse_budget(text: str) -> Budget:
 
 
 def _parse_axis(name: str) -> Axis:
-    from culmen.report.records import AXES
+    from culmen.bench.records import AXES
 
     for axis in AXES:
         if axis == name.replace("-", "_"):
@@ -391,7 +391,7 @@ def _check_asked(both: bool, plot: Path | None) -> None:
 
 def _find_runs(names: list[str]) -> list[Path]:
     """The runs named, and those in the folders named, without duplicates."""
-    from culmen.report.records import find_runs
+    from culmen.bench.records import find_runs
 
     paths = [
         path

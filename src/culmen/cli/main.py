@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, keep, look, mcp, power, search, start
+from culmen.cli import about, attend, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core import errors
@@ -36,7 +36,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[
 ]  # click's, wherever this version of typer keeps it
 
 TABLES = (
-    VerbTable("Start", (start.demo, start.new, start.check, power.power)),
+    VerbTable("Start", (start.demo, start.new, start.check)),
     VerbTable("Search", (search.run, search.resume, search.fork)),
     VerbTable(
         "Look at a run",

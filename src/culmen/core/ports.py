@@ -307,7 +307,7 @@ class Craft(Protocol):
 
 @dataclass(frozen=True)
 class CraftContext:
-    """What the maker of a craft is given: `run` is the run's folder.
+    """Input of a craft's maker: `run` is the run's folder.
 
     `settings` are those of the strategy; `model` and `models_file` the run's models (None: none
     given). `has_room` is True if the budget has room for this usage on top, `is_searching` False

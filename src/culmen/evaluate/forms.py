@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
-from culmen.core.evaluation import Case, Scoring
 from culmen.core.extensions import find_part
-from culmen.core.task import Task
-from culmen.evaluate.jail.fork_server import Jail
-from culmen.evaluate.outcome import EvaluationOutcome
-from culmen.evaluate.taskfiles.reading import Module
+
+if TYPE_CHECKING:
+    from culmen.core.candidate import Candidate
+    from culmen.core.evaluation import Case, Scoring
+    from culmen.core.task import Task
+    from culmen.evaluate.jail.fork_server import Jail
+    from culmen.evaluate.outcome import EvaluationOutcome
+    from culmen.evaluate.taskfiles.reading import Module
 
 OWN_FORMS = ("call", "serve", "command")
 

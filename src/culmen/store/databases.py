@@ -1,4 +1,4 @@
-"""Databases that hold runs: what is asked of one, and the one that an address names.
+"""Databases that hold runs: their protocol, and the one that an address names.
 
 Extensions add them in the slot `journals`, by the schemes of their URLs. The journal's SQL is
 written for the dialects `sqlite` and `postgresql` of SQLAlchemy; connections are of the latter.

@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import IO, BinaryIO, ClassVar, Unpack
 
 from culmen.core.json import JsonObject
-from culmen.core.task import Limits
+from culmen.core.task import IMAGE_PREFIX, Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
 from culmen.evaluate.jail.confine import WORK, ChildLimits, ForkRequest
 from culmen.evaluate.jail.container_server import CODE_FOLDER, JOBS
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
 from culmen.evaluate.jail.relay import Relay, RelayBroken
-from culmen.evaluate.jail.spoken import IMAGE
 
 PROGRAMS = ("podman", "docker")
 # names in the programs' environment
@@ -336,7 +335,7 @@ class EvaluatorContainer:
     }
 
     def __init__(self, words: list[str]) -> None:
-        self._image, self._words = words[0].removeprefix(IMAGE), words[1:]
+        self._image, self._words = words[0].removeprefix(IMAGE_PREFIX), words[1:]
         self._program, self._name = "", ""
         self._lock: BinaryIO | None = None
 

@@ -14,18 +14,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from culmen.core.evaluation import Scoring
 from culmen.core.extensions import import_part, part_addresses
 from culmen.core.json import JsonObject
+from culmen.core.task import IMAGE_PREFIX
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-IMAGE = "docker:"  # prefix of an evaluator that is an image, for podman too
 LIMIT = 16 << 20  # bytes of an answer
 _KEPT = 20_000  # bytes kept of a program's standard error
 CONTRACT = (
@@ -49,7 +51,7 @@ class Refused(Exception):
 
 
 class JudgeType(Protocol):
-    """A judge of an extension (slot `judges`), for commands that begin with its name and a colon.
+    """A judge of an extension (slot `judges`), for commands that begin with `NAME:`.
 
     It runs in the scorer's process and may run the candidate itself.
     """
@@ -74,6 +76,16 @@ def judge_address(program: Sequence[str]) -> str:
     return part_addresses("judges").get(scheme, "") if colon else ""
 
 
+def judge_folder(address: str) -> str:
+    """The folder that a judge's package is imported from; "" without a judge."""
+    package = address.partition(":")[0].partition(".")[0]
+    spec = find_spec(package) if package else None
+    if spec is None or not spec.origin:
+        return ""
+    file = Path(spec.origin)
+    return str(file.parents[1] if spec.submodule_search_locations else file.parent)
+
+
 def judge_type(program: Sequence[str]) -> type[JudgeType] | None:
     """The judge that a command names; None for a program or an image."""
     address = judge_address(program)
@@ -83,7 +95,7 @@ def judge_type(program: Sequence[str]) -> type[JudgeType] | None:
 def starts_containers(program: Sequence[str]) -> bool:
     """True if the evaluator is an image, or its judge starts containers."""
     judge = judge_type(program)
-    return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE)
+    return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE_PREFIX)
 
 
 def make_judge(program: list[str], url: str, address: str = "") -> Judge:
@@ -170,7 +182,7 @@ class ProgramEvaluator:
 
     def __init__(self, command: list[str]) -> None:
         self._command, self._container = command, None
-        if command[0].startswith(IMAGE):
+        if command[0].startswith(IMAGE_PREFIX):
             from culmen.evaluate.jail.container import EvaluatorContainer
 
             self._container = EvaluatorContainer(command)

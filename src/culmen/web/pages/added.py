@@ -4,7 +4,7 @@ A page's document has `blocks`, each a mapping with `kind` and an optional `head
 
     facts    `pairs`: [label, value] each
     table    `columns`: names; `rows`: lists of texts and numbers, one for each column
-    text     `text`: shown as it is, in a fixed width
+    text     `text`: shown in a fixed width
 """
 
 from __future__ import annotations
