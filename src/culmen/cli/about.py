@@ -173,6 +173,7 @@ def _examine_machine(image: str) -> JsonObject:
         "disk_free_gb": round(disk.free / 1e9, 1),
         "keys": _api_keys_set(),
         "extras": _extras_installed(),
+        "extensions": [extension.name for extension in extensions.installed_extensions()],
         **{name: check.examine() for name, check in _machine_checks().items()},
     }
 
@@ -233,6 +234,7 @@ def _show_machine(screen: Screen, report: JsonObject) -> None:
         screen.print_line()
         screen.print_line(f"For more: {report['fix']}.")
     _show_extras(screen, report["extras"])
+    screen.print_line(f"Extensions: {join_nonempty(report['extensions']) or 'none'}.")
     for name, check in _machine_checks().items():
         check.show(screen, report[name])
 
