@@ -8,11 +8,12 @@ import pytest
 
 import culmen
 from culmen.core.errors import UserError
-from culmen.core.options import BackendChoice
+from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.taskfiles import write_new
 from culmen.run.plan import create_run
 from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
 from culmen.store import views
+from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
 
 MODELS = """
@@ -80,6 +81,34 @@ def test_a_request_that_cannot_be_is_refused_before_there_is_a_run(
     with pytest.raises(UserError, match=what):
         requested_run(task, request_)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> None:
+    toml = task / "task.toml"
+    toml.write_text(
+        toml.read_text()
+        + '\n[resources]\ncpu = 2\n[defaults]\nbudget = "30"\nseed = 5\nsettings = { most = 2 }\n'
+        + '[presets.paper]\nstrategy = "polca"\nsettings = { epsilon = 0.5, batch = 3 }\nworkers = 3\n'
+    )
+    plan = requested_run(task, RunRequest())
+    options = plan.options
+    assert isinstance(plan.strategy, PedigreeSearch) and plan.strategy.most == 2
+    assert (options.budget.evaluations, options.seed, options.workers) == (30, 5, 0)
+    assert options.backend == BackendChoice(needs=Needs(cpu=2))
+    plan = requested_run(task, RunRequest(preset="paper", seed=6, settings=["batch=4"]))
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.batch) == (0.5, 4)
+    assert (plan.options.budget.evaluations, plan.options.seed, plan.options.workers) == (30, 6, 3)
+
+
+def test_a_model_of_a_task_needs_no_strategy_beside_it(
+    task: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    toml = task / "task.toml"
+    toml.write_text(toml.read_text() + '\n[defaults]\nmodel = "openai/gpt-5-mini"\n')
+    assert requested_run(task, RunRequest(budget="5")).options.model == "openai/gpt-5-mini"
+    asked = requested_run(task, RunRequest(budget="5", model=["offline"]))
+    assert asked.options.model == "offline"
 
 
 def test_python_and_the_command_line_plan_the_same_run(task: Path, tmp_path: Path) -> None:

@@ -1,9 +1,19 @@
-"""The options of a run that a person chooses, in the form that the run's journal keeps."""
+"""The options of a run that a person chooses, in the form that the run's journal keeps.
+
+`TaskDefaults` are those that a task chooses where the person does not.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import cast
+
 import msgspec
 
+from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 
 DEFAULT_STRATEGY = "pedigree"
@@ -21,6 +31,56 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu: float = 0.0
     memory: int = 0
     custom: dict[str, float] = {}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, object]) -> Needs:
+        """The needs that a table `[resources]` states; UserError names the key."""
+        amounts = {name: value for name, value in table.items() if name != "custom"}
+        custom = cast("Mapping[str, object]", table.get("custom", {}))
+        needs = cls()
+        for name, value in (amounts | {f"custom.{name}": custom[name] for name in custom}).items():
+            needs = needs.with_amount(name, str(value), name)
+        return needs
+
+    def with_amount(self, name: str, text: str, where: str) -> Needs:
+        """The needs with another amount of one resource: cpu, gpu, memory (2GB) or custom.NAME."""
+        value = _parse_size(text, where) if name == "memory" else parse_amount(name, text, where)
+        if name.startswith("custom."):
+            name, value = "custom", {**self.custom, name.removeprefix("custom."): value}
+        return msgspec.structs.replace(self, **{name: value})
+
+
+_UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+
+
+def parse_amount(name: str, text: str, where: str) -> float:
+    """A number from 0 upwards; UserError for anything else."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UserError(
+            f"{name} = '{text}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
+        )
+    return number
+
+
+def _parse_size(text: str, where: str) -> int:
+    match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", text)
+    unit = match[2].lower() if match else "?"
+    if match is None or unit not in _UNITS:
+        raise UserError(f"memory = '{text}' is not a size", where=where, fix="write memory=2GB")
+    return int(parse_amount("memory", match[1], where) * _UNITS[unit])
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,3 +157,54 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.model, dict):
             return self.model.get("default") == "offline"
         return self.model is None or "offline" in [piece.strip() for piece in self.model.split(",")]
+
+
+class TaskDefaults(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Choices that a task's folder makes for its runs; those of a request take precedence.
+
+    strategy  a strategy's name, "" for culmen's default
+    model     a model's name or names by role, "" for none
+    budget    None for culmen's default
+    workers   0 for the default of the backend
+    settings  settings of `strategy`, as the command line writes them
+    backend   the backend with the resources of one evaluation, None for this machine
+    presets   further defaults by name, each with the choices that it replaces
+    foreign   settings of another program, of which culmen has no use
+    """
+
+    strategy: str = ""
+    model: str = ""
+    budget: Budget | None = None
+    seed: int = 0
+    workers: int = 0
+    settings: dict[str, str] = {}
+    backend: BackendChoice | None = None
+    presets: dict[str, TaskDefaults] = {}
+    foreign: JsonObject = {}
+
+    def with_preset(self, name: str) -> TaskDefaults:
+        """The defaults with the choices of one of `presets`; `KeyError` if there is none."""
+        preset, plain = self.presets[name], TaskDefaults()
+        chosen = {
+            field: value
+            for field in self.__struct_fields__
+            if (value := getattr(preset, field)) != getattr(plain, field)
+        }
+        return msgspec.structs.replace(self, **chosen)
+
+
+def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings of a task.toml as the command line would write them."""
+
+    def text(value: object) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return (
+            ",".join(map(str, cast(Iterable[object], value)))
+            if isinstance(value, list | tuple)
+            else str(value)
+        )
+
+    return {name: text(value) for name, value in settings.items()}

@@ -14,7 +14,13 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
+from culmen.core.options import (
+    DEFAULT_BUDGET,
+    DEFAULT_STRATEGY,
+    BackendChoice,
+    RunOptions,
+    TaskDefaults,
+)
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -84,8 +90,8 @@ def requested_run(path: Path, request: RunRequest) -> RunPlan:
         request.direction or "",
         request.proxy or "",
     )
-    defaults = _chosen_defaults(task, request.preset)
-    options = _run_options(task, defaults, request)
+    defaults = _chosen_defaults(task.defaults, request.preset)
+    options = _run_options(defaults, request)
     strategy = _chosen_strategy(task, defaults, options, request)
     if request.pool is not None:
         most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
@@ -108,7 +114,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
     given |= {
         name: value for name in ("seed", "workers") if (value := getattr(request, name)) is not None
     }
-    given["backend"] = _chosen_backend(request, {}, meta.backend)
+    given["backend"] = _chosen_backend(request, meta.backend)
     options = replace_options(
         meta.options, budget=budget or meta.budget, **given, **_given_options(request)
     )
@@ -118,7 +124,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
 
 def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
     """Keywords of `Study.resume` for a session in another place than the run's."""
-    backend = _chosen_backend(request, {}, meta.backend)
+    backend = _chosen_backend(request, meta.backend)
     if backend is not None and backend != meta.backend:
         cluster.require_backend_extra(backend)
     level = {} if request.isolation is None else {"isolation": request.isolation}
@@ -127,54 +133,44 @@ def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
     )
 
 
-def _chosen_defaults(task: Task, preset: str | None) -> JsonObject:
-    """The task's defaults, a preset's table over them; UserError for an unknown name."""
-    presets = task.defaults.get("presets", {})
+def _chosen_defaults(defaults: TaskDefaults, preset: str | None) -> TaskDefaults:
+    """The task's defaults, a preset's choices over them; UserError for an unknown name."""
     if preset is None:
-        return task.defaults
-    if preset not in presets:
+        return defaults
+    if preset not in defaults.presets:
         fix = (
-            f"one of {', '.join(presets)}"
-            if presets
+            f"one of {', '.join(defaults.presets)}"
+            if defaults.presets
             else f"write [presets.{preset}] into task.toml: culmen docs tasks"
         )
         raise UserError(f"the task has no preset '{preset}'", where="--preset", fix=fix)
-    return task.defaults | presets[preset]
+    return defaults.with_preset(preset)
 
 
-def _run_options(task: Task, defaults: JsonObject, request: RunRequest) -> RunOptions:
+def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
     """The options of a new run, not checked yet."""
     start = RunOptions(
         model=",".join(request.model or ())
-        or _own_defaults(defaults).get("model")
+        or defaults.model
         or _models_in_file(request)
         or OFFLINE,
-        budget=_chosen_budget(request.budget, defaults) or DEFAULT_BUDGET,
-        seed=request.seed if request.seed is not None else int(defaults.get("seed", 0)),
-        workers=request.workers or int(defaults.get("workers", 0)),
-        backend=_chosen_backend(request, defaults.get("resources", {}), None),
+        budget=_given_budget(request) or defaults.budget or DEFAULT_BUDGET,
+        seed=request.seed if request.seed is not None else defaults.seed,
+        workers=request.workers or defaults.workers,
+        backend=_chosen_backend(request, defaults.backend),
     )
     return replace_options(start, **_given_options(request))
 
 
-def _own_defaults(defaults: JsonObject) -> JsonObject:
-    """Defaults for a strategy of culmen; those of an OpenEvolve folder are for another program."""
-    return defaults if "strategy" in defaults else {}
-
-
 def _chosen_strategy(
-    task: Task, defaults: JsonObject, options: RunOptions, request: RunRequest
+    task: Task, defaults: TaskDefaults, options: RunOptions, request: RunRequest
 ) -> MinimalStrategy:
     """The strategy of a new run with its settings, agent and prior."""
-    own, model = _own_defaults(defaults), str(options.model)
-    name = (
-        request.strategy
-        or (catalog.WITH_AGENTS if request.agent else own.get("strategy"))
-        or DEFAULT_STRATEGY
-    )
+    usual, model = defaults.strategy or DEFAULT_STRATEGY, str(options.model)
+    name = request.strategy or (catalog.WITH_AGENTS if request.agent else usual)
     settings = _parse_settings(request.settings)
-    if name == own.get("strategy"):
-        settings = {**catalog.setting_texts(own.get("settings", {})), **settings}
+    if name == usual:
+        settings = defaults.settings | settings
     strategy = catalog.make_strategy(name, _with_agent(name, request.agent, settings, model))
     return strategy if request.prior is None else _with_prior(strategy, request.prior, task, model)
 
@@ -188,20 +184,10 @@ def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | No
     return _altered_strategy(meta, settings) if settings else None
 
 
-def _chosen_backend(
-    request: RunRequest, defaults: Mapping[str, Any], old: BackendChoice | None
-) -> BackendChoice | None:
-    """The backend of the command line, else of the old run, else of the task's [resources]."""
-    if (
-        old is not None
-        and request.backend is None
-        and request.ray_address is None
-        and request.backend_set is None
-    ):
-        return old
-    return cluster.parse_backend_choice(
-        request.backend, request.ray_address, request.backend_set, defaults, old
-    )
+def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> BackendChoice | None:
+    """The backend of the command line, over the usual one: the old run's, or the task's."""
+    given = (request.backend, request.ray_address, request.backend_set)
+    return usual if given == (None, None, None) else cluster.parse_backend_choice(*given, usual)
 
 
 def _given_options(request: RunRequest) -> JsonObject:
@@ -354,17 +340,12 @@ def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _chosen_budget(text: str | None, defaults: JsonObject) -> Budget | None:
-    """The given budget, the task's, or that of an OpenEvolve folder.
-
-    The last has one evaluation per iteration, and one for the initial program.
-    """
-    if text is not None:
-        if "=+" in text:
-            fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
-            raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
-        return Budget.parse(text)
-    if defaults.get("budget"):
-        return Budget.parse(defaults["budget"])
-    iterations = defaults.get("iterations")
-    return Budget(evaluations=int(iterations) + 1) if iterations else None
+def _given_budget(request: RunRequest) -> Budget | None:
+    """The budget of the command line for a new run."""
+    text = request.budget
+    if text is None:
+        return None
+    if "=+" in text:
+        fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
+        raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
+    return Budget.parse(text)
