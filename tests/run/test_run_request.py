@@ -13,6 +13,7 @@ from culmen.evaluate.taskfiles import write_new
 from culmen.run.plan import create_run
 from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
 
@@ -118,6 +119,38 @@ def test_python_and_the_command_line_plan_the_same_run(task: Path, tmp_path: Pat
     )
     _, meta = create_run(planned, tmp_path / "other")
     assert study.meta.options == meta.options and study.meta.strategy == meta.strategy
+
+
+def meta_with(backend: BackendChoice | None) -> RunMeta:
+    return RunMeta("a", culmen.Task("number"), backend=backend)
+
+
+def test_the_backend_of_a_session_is_the_runs_with_what_the_request_changes() -> None:
+    old = BackendChoice(needs=Needs(2, memory=2**30), wait=3)
+    words = "gpu=1,memory=2GB,custom.fpga=0.5,wait=9,retries=1,partition=big"
+    found = session_keywords(meta_with(old), RunRequest(backend_set=words))["backend"]
+    assert found == BackendChoice(
+        needs=Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0, retries=1, texts={"partition": "big"}
+    )
+    assert "backend" not in session_keywords(meta_with(None), RunRequest(backend="local"))
+    again = session_keywords(meta_with(found), RunRequest(backend_set="custom.asic=1"))["backend"]
+    assert again.needs.custom == {"fpga": 0.5, "asic": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (RunRequest(backend="moon"), "no backend 'moon'"),
+        (RunRequest(backend_set="cpu"), "cannot read 'cpu'"),
+        (RunRequest(backend_set="cpu=-1"), "not a number from 0"),
+        (RunRequest(backend_set="memory=2 apples"), "is not a size"),
+        (RunRequest(backend_set="x=1"), "no backend setting 'x'(.|\n)*custom.NAME, wait"),
+        (RunRequest(backend="local", ray_address="auto2"), "only Ray has an address"),
+    ],
+)
+def test_a_backend_that_cannot_be_meant_is_refused(request_: RunRequest, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        session_keywords(meta_with(None), request_)
 
 
 def test_a_session_elsewhere_keeps_the_runs_backend_unless_another_is_named(task: Path, tmp_path: Path) -> None:

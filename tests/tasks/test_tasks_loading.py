@@ -118,11 +118,9 @@ settings = { epsilon = 0.02, half = true }
     defaults = load(tmp_path).defaults
     assert defaults.backend == BackendChoice(needs=Needs(memory=10**9))
     assert (defaults.strategy, defaults.settings) == ("", {"explore": "3"})
-    paper = defaults.with_preset("paper")
+    paper = defaults.presets["paper"]
     assert (paper.strategy, paper.budget, paper.workers) == ("polca", Budget(evaluations=50), 2)
     assert paper.settings == {"epsilon": "0.02", "half": "on"} and paper.backend == defaults.backend
-    with pytest.raises(KeyError):
-        defaults.with_preset("papers")
 
 
 def test_settings_of_a_file_are_texts_as_on_the_command_line() -> None:

@@ -35,19 +35,17 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def from_table(cls, table: Mapping[str, object]) -> Needs:
         """The needs that a table `[resources]` states; UserError names the key."""
-        amounts = {name: value for name, value in table.items() if name != "custom"}
-        custom = cast("Mapping[str, object]", table.get("custom", {}))
-        needs = cls()
-        for name, value in (amounts | {f"custom.{name}": custom[name] for name in custom}).items():
-            needs = needs.with_amount(name, str(value), name)
-        return needs
-
-    def with_amount(self, name: str, text: str, where: str) -> Needs:
-        """The needs with another amount of one resource: cpu, gpu, memory (2GB) or custom.NAME."""
-        value = _parse_size(text, where) if name == "memory" else parse_amount(name, text, where)
-        if name.startswith("custom."):
-            name, value = "custom", {**self.custom, name.removeprefix("custom."): value}
-        return msgspec.structs.replace(self, **{name: value})
+        named = cast("Mapping[str, object]", table.get("custom", {}))
+        amounts = {
+            name: parse_amount(name, str(value), name)
+            for name, value in table.items()
+            if name != "custom"
+        }
+        custom = {
+            name: parse_amount(f"custom.{name}", str(value), f"custom.{name}")
+            for name, value in named.items()
+        }
+        return msgspec.structs.replace(cls(), **amounts, custom=custom)
 
 
 _UNITS = {
@@ -63,24 +61,26 @@ _UNITS = {
 
 
 def parse_amount(name: str, text: str, where: str) -> float:
-    """A number from 0 upwards; UserError for anything else."""
+    """An amount of a resource, a number from 0 upwards; bytes of `memory`, which takes units.
+
+    Raises `UserError` for anything else.
+    """
+    unit, digits = 1, text
+    if name == "memory":
+        match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", text)
+        unit = _UNITS.get(match[2].lower(), 0) if match else 0
+        digits = match[1] if match else text
+    if not unit:
+        raise UserError(f"memory = '{text}' is not a size", where=where, fix="write memory=2GB")
     try:
-        number = float(text)
+        number = float(digits)
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
         raise UserError(
             f"{name} = '{text}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
         )
-    return number
-
-
-def _parse_size(text: str, where: str) -> int:
-    match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", text)
-    unit = match[2].lower() if match else "?"
-    if match is None or unit not in _UNITS:
-        raise UserError(f"memory = '{text}' is not a size", where=where, fix="write memory=2GB")
-    return int(parse_amount("memory", match[1], where) * _UNITS[unit])
+    return int(number * unit) if name == "memory" else number
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,7 +170,7 @@ class TaskDefaults(
     workers   0 for the default of the backend
     settings  settings of `strategy`, as the command line writes them
     backend   the backend with the resources of one evaluation, None for this machine
-    presets   further defaults by name, each with the choices that it replaces
+    presets   further defaults by name, each complete
     foreign   settings of another program, of which culmen has no use
     """
 
@@ -184,13 +184,13 @@ class TaskDefaults(
     presets: dict[str, TaskDefaults] = {}
     foreign: JsonObject = {}
 
-    def with_preset(self, name: str) -> TaskDefaults:
-        """The defaults with the choices of one of `presets`; `KeyError` if there is none."""
-        preset, plain = self.presets[name], TaskDefaults()
+    def with_choices(self, other: TaskDefaults) -> TaskDefaults:
+        """The defaults with the choices that the other ones make."""
+        plain = TaskDefaults()
         chosen = {
             field: value
             for field in self.__struct_fields__
-            if (value := getattr(preset, field)) != getattr(plain, field)
+            if (value := getattr(other, field)) != getattr(plain, field)
         }
         return msgspec.structs.replace(self, **chosen)
 

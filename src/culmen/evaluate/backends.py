@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.json import JsonObject
-from culmen.core.options import BackendChoice, parse_amount
+from culmen.core.options import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,35 +73,10 @@ def _make_carrier(
     return SlurmCarrier(choice, workers, on_message)
 
 
-# The backend and the resources of an evaluation: read from the command line, kept with the run.
+# The choice of a backend.
 
 NAMES = ("local", "ray", "slurm")
 _PACKAGES = {"ray": "ray", "slurm": "submitit"}
-_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
-_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
-
-
-def parse_backend_choice(
-    name: str | None,
-    address: str | None,
-    settings: str | None,
-    usual: BackendChoice | None = None,
-) -> BackendChoice | None:
-    """The usual choice with the changes that the command line makes; None for no choice at all.
-
-    Raises `UserError` for invalid values.
-    """
-    first = usual or BackendChoice()
-    choice = (
-        first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
-    )
-    if name is None and address is not None and choice.name == "local":
-        choice = msgspec.structs.replace(choice, name="ray")
-    if address is not None:
-        choice = msgspec.structs.replace(choice, address=address)
-    choice = _with_settings(choice, _parse_pairs(settings))
-    _validate_choice(choice)
-    return None if choice == BackendChoice() and usual is None else choice
 
 
 def as_choice(value: object) -> BackendChoice:
@@ -157,32 +130,3 @@ def _validate_choice(choice: BackendChoice) -> None:
             where="--ray-address",
             fix="add --backend ray, or leave it out",
         )
-
-
-def _parse_pairs(settings: str | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for piece in filter(None, (settings or "").split(",")):
-        name, equals, value = piece.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
-            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _with_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> BackendChoice:
-    needs, fields, texts, where = choice.needs, JsonObject(), dict(choice.texts), "--backend-set"
-    for name, value in pairs.items():
-        if name in ("cpu", "gpu", "memory") or name.startswith("custom."):
-            needs = needs.with_amount(name, value, where)
-        elif name in _NUMBERS:
-            number = parse_amount(name, value, where)
-            fields[name] = number if name in ("wait", "rest") else int(number)
-        elif name in _TEXTS:
-            texts[name] = value
-        else:
-            known = ", ".join(("cpu", "gpu", "memory", "custom.NAME", *_NUMBERS, *_TEXTS))
-            raise UserError(
-                f"there is no backend setting '{name}'", where=where, fix=f"use {known}"
-            )
-    return msgspec.structs.replace(choice, needs=needs, texts=texts, **fields)

@@ -20,6 +20,7 @@ from culmen.core.options import (
     BackendChoice,
     RunOptions,
     TaskDefaults,
+    parse_amount,
 )
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
@@ -32,6 +33,7 @@ from culmen.strategies import catalog
 
 if TYPE_CHECKING:
     from culmen.store.database import RunMeta
+    from culmen.strategies.pedigree import Prior
 
 OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 
@@ -96,7 +98,6 @@ def requested_run(path: Path, request: RunRequest) -> RunPlan:
     if request.pool is not None:
         most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
         task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
-        options = replace_options(options, pool=pools.pool_label(request.pool))
     return plan_run(task, strategy, options)
 
 
@@ -144,7 +145,7 @@ def _chosen_defaults(defaults: TaskDefaults, preset: str | None) -> TaskDefaults
             else f"write [presets.{preset}] into task.toml: culmen docs tasks"
         )
         raise UserError(f"the task has no preset '{preset}'", where="--preset", fix=fix)
-    return defaults.with_preset(preset)
+    return defaults.presets[preset]
 
 
 def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
@@ -171,8 +172,10 @@ def _chosen_strategy(
     settings = _parse_settings(request.settings)
     if name == usual:
         settings = defaults.settings | settings
-    strategy = catalog.make_strategy(name, _with_agent(name, request.agent, settings, model))
-    return strategy if request.prior is None else _with_prior(strategy, request.prior, task, model)
+    settings = _with_agent(name, request.agent, settings, model)
+    prior = None if request.prior is None else _learnt_prior(name, request.prior, task, model)
+    strategy: Any = catalog.make_strategy(name, settings)
+    return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
 
 
 def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:
@@ -184,12 +187,6 @@ def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | No
     return _altered_strategy(meta, settings) if settings else None
 
 
-def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> BackendChoice | None:
-    """The backend of the command line, over the usual one: the old run's, or the task's."""
-    given = (request.backend, request.ray_address, request.backend_set)
-    return usual if given == (None, None, None) else cluster.parse_backend_choice(*given, usual)
-
-
 def _given_options(request: RunRequest) -> JsonObject:
     """Options of a run that were given, by their names in `RunOptions`."""
     named = {
@@ -199,6 +196,7 @@ def _given_options(request: RunRequest) -> JsonObject:
         "embedder": request.embedder,
         "integrity": request.integrity,
         "templates": None if request.templates is None else _read_templates(request.templates),
+        "pool": None if request.pool is None else pools.pool_label(request.pool),
     }
     given: JsonObject = {name: value for name, value in named.items() if value is not None}
     given |= {"allow_failing": True} if request.allow_failing else {}
@@ -283,13 +281,13 @@ def _with_agent(
     return {**settings, field: kind}
 
 
-def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStrategy:
-    """The strategy with the noise and steps learnt by a run as its prior."""
+def _learnt_prior(name: str, run: Path, task: Task, model: str) -> Prior:
+    """The noise and steps learnt by a run, as a prior for the strategy."""
     from culmen.store import views
     from culmen.strategies.pedigree import PedigreeSearch, Prior
 
     where = f"--prior {run}"
-    if not isinstance(strategy, PedigreeSearch):
+    if not issubclass(catalog.strategy_class(name), PedigreeSearch):
         raise UserError(
             "only the strategy pedigree takes a prior",
             where=where,
@@ -308,7 +306,7 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
             where=where,
             fix="name a run that scored something",
         )
-    return dataclasses.replace(strategy, prior=Prior(*law))
+    return Prior(*law)
 
 
 def _check_installed(kind: str) -> None:
@@ -349,3 +347,61 @@ def _given_budget(request: RunRequest) -> Budget | None:
         fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
         raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
     return Budget.parse(text)
+
+
+# The backend of the evaluations.
+
+_BACKEND_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_BACKEND_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
+
+
+def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> BackendChoice | None:
+    """The usual backend, the old run's or the task's, with the changes of the command line.
+
+    None for this machine without a word of it. Raises `UserError` for illegal values.
+    """
+    name, address, settings = request.backend, request.ray_address, request.backend_set
+    if name is None and address is None and settings is None:
+        return usual
+    choice = usual or BackendChoice()
+    if name is not None or (address is not None and choice.name == "local"):
+        choice = msgspec.structs.replace(choice, name=name or "ray")
+    if address is not None:
+        choice = msgspec.structs.replace(choice, address=address)
+    choice = _with_backend_settings(choice, _parse_backend_pairs(settings))
+    return None if choice == BackendChoice() and usual is None else choice
+
+
+def _parse_backend_pairs(settings: str | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for piece in filter(None, (settings or "").split(",")):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
+            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _with_backend_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> BackendChoice:
+    amounts, custom, fields = JsonObject(), dict(choice.needs.custom), JsonObject()
+    texts, where = dict(choice.texts), "--backend-set"
+    for name, value in pairs.items():
+        if name in ("cpu", "gpu", "memory"):
+            amounts[name] = parse_amount(name, value, where)
+        elif name.startswith("custom."):
+            custom[name.removeprefix("custom.")] = parse_amount(name, value, where)
+        elif name in _BACKEND_NUMBERS:
+            number = parse_amount(name, value, where)
+            fields[name] = number if name in ("wait", "rest") else int(number)
+        elif name in _BACKEND_TEXTS:
+            texts[name] = value
+        else:
+            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS, *_BACKEND_TEXTS)
+            raise UserError(
+                f"there is no backend setting '{name}'",
+                where=where,
+                fix=f"use {', '.join(known)}",
+            )
+    needs = msgspec.structs.replace(choice.needs, custom=custom, **amounts)
+    return msgspec.structs.replace(choice, needs=needs, texts=texts, **fields)

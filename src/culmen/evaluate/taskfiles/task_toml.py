@@ -434,18 +434,19 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
 
 def _run_defaults(source: TaskToml) -> TaskDefaults:
     """The choices of [defaults], [presets.NAME] and [resources]."""
-    presets = {
-        name: _read_defaults(source, table, f"presets.{name}")
-        for name, table in source.table.presets.items()
-    }
     try:
         needs = Needs.from_table(msgspec.to_builtins(source.table.resources))
     except UserError as error:
         raise source.error_at_key(error.what, "resources", error.where, error.fix) from None
-    own = _read_defaults(source, source.table.defaults, "defaults")
-    return msgspec.structs.replace(
-        own, backend=None if needs == Needs() else BackendChoice(needs=needs), presets=presets
+    own = msgspec.structs.replace(
+        _read_defaults(source, source.table.defaults, "defaults"),
+        backend=None if needs == Needs() else BackendChoice(needs=needs),
     )
+    presets = {
+        name: own.with_choices(_read_defaults(source, table, f"presets.{name}"))
+        for name, table in source.table.presets.items()
+    }
+    return msgspec.structs.replace(own, presets=presets)
 
 
 def _read_defaults(source: TaskToml, table: DefaultsTable, section: str) -> TaskDefaults:
