@@ -26,8 +26,8 @@ from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import backends as cluster
-from culmen.run import inputs, pools
-from culmen.run.options import replace_options
+from culmen.run import pools
+from culmen.run.options import folder_task, replace_options
 from culmen.run.plan import RunPlan, plan_fork, plan_run
 from culmen.strategies import catalog
 
@@ -85,7 +85,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 def requested_run(path: Path, request: RunRequest) -> RunPlan:
     """The plan of a new run of the task at `path`; UserError for values that are illegal."""
     _check_names(request, request.models and str(request.models))
-    task = inputs.folder_task(
+    task = folder_task(
         path,
         request.seed_program,
         request.goal or "",
