@@ -63,7 +63,9 @@ OMITTED = ("cato", "pacevolve_plus_plus", "ask_tell")  # these need agents, a tr
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--strategy", nargs="+", default=[name for name in catalog.CATALOG if name not in OMITTED])
+    parser.add_argument(
+        "--strategy", nargs="+", default=[name for name in catalog.strategy_paths() if name not in OMITTED]
+    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.strategy:

@@ -5,15 +5,27 @@ would be skipped fails instead."""
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import postgres
+from tests import postgres, wings
 
 # on a busy machine an example takes as long as it takes: no test says anything about time
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out tests of wings that are not there."""
+    return bool(wings.missing() & wings.used_by(collection_path)) or None if collection_path.suffix == ".py" else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    absent = {name for mark in item.iter_markers("wing") for name in mark.args} & wings.missing()
+    if absent:
+        pytest.skip(f"needs culmen.{', culmen.'.join(sorted(absent))}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.cli.main import app
+from culmen.cli.main import make_app
 from culmen.store import views
 
 from .conftest import Place
@@ -62,7 +62,7 @@ def test_verb_prints_one_document_with_json_and_words_without(done: Place, argum
 
 
 def test_help_names_every_verb_and_each_has_json(done: Place) -> None:
-    assert {command.name or command.callback.__name__ for command in app.registered_commands} == VERBS
+    assert {command.name or command.callback.__name__ for command in make_app().registered_commands} == VERBS
     shown = done.culmen("--help").out
     for verb in sorted(VERBS):
         assert f" {verb} " in shown

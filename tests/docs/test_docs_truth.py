@@ -20,7 +20,7 @@ from culmen.strategies import catalog
 from tests.docs import idea
 from tests.docs.pages import PAGES, ROOT, anchors, commands, inline, links, name
 
-APP = typer.main.get_command(main.app)
+APP = typer.main.get_command(main.make_app())
 _EVERYWHERE = {"--help", "-h", "--version", "-V"}
 
 
@@ -66,7 +66,7 @@ def test_settings_and_budgets_in_command_lines_can_be_read(page: Path):
         usual = "cato" if "--agent" in words else "polca"
         strategy = next((value for option, value in pairs if option == "--strategy"), usual)
         settings = [value.partition("=")[0] for option, value in pairs if option == "--set"]
-        if settings and strategy in catalog.CATALOG and "NAME" not in settings:
+        if settings and strategy in catalog.strategy_paths() and "NAME" not in settings:
             known = {field["name"] for field in catalog.describe_strategy(strategy)["fields"]}
             assert set(settings) <= known, f"{name(page)}: culmen {' '.join(words)}"
 

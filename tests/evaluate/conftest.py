@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from culmen.audit.jail_suite import LIMITS
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.jail import procfs
 from culmen.evaluate.jail.fork_server import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
+
+LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0)
 
 
 @cache

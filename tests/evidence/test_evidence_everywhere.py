@@ -5,13 +5,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from culmen.bench.records import read_run
 from culmen.cli.pages import best_line
 from culmen.core.brief import Proposal
 from culmen.core.event import Entry
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.observe.summary import summarize_run
-from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal

@@ -14,8 +14,8 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.event import Event
+from culmen.observe.tracking import make_trackers
 from culmen.store import views
-from culmen.trackers.backends import parse_trackers
 from culmen.trackers.tracking import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run
@@ -154,8 +154,8 @@ def test_a_tracker_that_never_ends_is_left_behind(folder: Path):
 
 def test_unknown_trackers_are_refused():
     with pytest.raises(UserError, match="there is no tracker 'no'"):
-        parse_trackers(["no:where"])
-    assert parse_trackers([]) == ()
+        make_trackers(["no:where"])
+    assert make_trackers([]) == ()
 
 
 @pytest.mark.skipif(missing("tensorboardX"), reason="tensorboardX is not installed")
@@ -163,7 +163,7 @@ def test_tensorboard_files_hold_every_point(folder: Path, tmp_path: Path):
     from tensorboardX.proto.event_pb2 import Event as Written
     from tensorboardX.record_writer import masked_crc32c
 
-    (tracking,) = parse_trackers([f"tensorboard:{tmp_path / 'board'}"])
+    (tracking,) = make_trackers([f"tensorboard:{tmp_path / 'board'}"])
     assert replay(tracking, folder) == []
     (file,) = (tmp_path / "board/told-1").glob("events.out.*")
     raw, found = file.read_bytes(), dict[str, list[tuple[int, float]]]()
@@ -211,7 +211,7 @@ def collector() -> Iterator[ThreadingHTTPServer]:
 def test_spans_reach_a_collector(folder: Path, collector: Any):
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    (tracking,) = parse_trackers([f"otel:http://127.0.0.1:{collector.server_port}"])
+    (tracking,) = make_trackers([f"otel:http://127.0.0.1:{collector.server_port}"])
     assert replay(tracking, folder) == []
     spans: list[Any] = []
     for path, encoding, body in collector.taken:
@@ -240,7 +240,7 @@ def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_pat
     monkeypatch.chdir(tmp_path)  # mlflow keeps files below the working folder
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for _ in range(2):
-        (tracking,) = parse_trackers([f"mlflow:{uri}"])
+        (tracking,) = make_trackers([f"mlflow:{uri}"])
         tracking._patience = 100.0
         assert replay(tracking, folder) == []
     client = MlflowClient(tracking_uri=uri)
@@ -259,7 +259,7 @@ def test_wandb_offline_writes_the_run(folder: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    (tracking,) = parse_trackers(["wandb:tests"])
+    (tracking,) = make_trackers(["wandb:tests"])
     tracking._patience = 100.0
     assert replay(tracking, folder) == []
     wandb.teardown()  # as at the end of a process: its service writes everything
@@ -308,7 +308,7 @@ def test_what_a_tracker_has_already_is_not_sent_again(folder: Path):
 )
 def test_options_that_a_tracker_lacks_are_refused(text: str):
     with pytest.raises(UserError, match="has no option"):
-        parse_trackers([text])
+        make_trackers([text])
 
 
 @pytest.mark.skipif(missing("mlflow"), reason="mlflow is not installed")
@@ -323,7 +323,7 @@ def test_mlflow_keeps_a_run_of_somebody_else_open_and_prefixes_keys(folder: Path
     theirs = client.create_run(experiment)
     client.log_param(theirs.info.run_id, "task", "their own")
     for _ in range(2):  # the second time there is nothing new
-        (tracking,) = parse_trackers([f"mlflow:{uri}#run={theirs.info.run_id},prefix=search/,texts"])
+        (tracking,) = make_trackers([f"mlflow:{uri}#run={theirs.info.run_id},prefix=search/,texts"])
         sent = tracking.send_journal(folder)
     assert sent == 0
     found = client.get_run(theirs.info.run_id)
@@ -345,7 +345,7 @@ def test_wandb_goes_into_the_run_that_this_process_began(folder: Path, tmp_path:
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     theirs = wandb.init(project="tests", id="theirs", settings=wandb.Settings(console="off", silent=True))
     theirs.log({"loss": 1.0})
-    (tracking,) = parse_trackers(["wandb:tests#run=theirs,prefix=search/,texts"])
+    (tracking,) = make_trackers(["wandb:tests#run=theirs,prefix=search/,texts"])
     many = tracking.send_journal(folder)
     theirs.log({"loss": 0.5})  # still open
     assert theirs.summary["search/evaluations"] == many and "search/state" in dict(theirs.summary)

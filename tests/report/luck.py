@@ -8,9 +8,9 @@ from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
+from culmen.bench.records import ComparedRun, Measurement
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.report.records import ComparedRun, Measurement
 from culmen.store.scores import FreshScore
 
 CASES, REPEATS = 24, 1

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.bench import compare as comparing
+from culmen.bench.records import ComparedRun, Moment, find_runs, read_compared
 from culmen.core.errors import UserError
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.report.records import ComparedRun, Moment, find_runs, read_compared
 from tests.report.worlds import Asking, Noting, Told, run
 
 OBJECTIVE = Objective("max", start=0.0, target=8.0, known=10.0)

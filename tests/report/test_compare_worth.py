@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from culmen.bench.compare import compare_runs
+from culmen.bench.records import ComparedRun, Measurement
 from culmen.core.task import Objective
-from culmen.report.records import ComparedRun, Measurement
 from culmen.store.scores import FreshScore
 from tests.report import luck
 from tests.report.test_compare import one, rows

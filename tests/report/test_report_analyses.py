@@ -24,6 +24,7 @@ from culmen.bench.analyses import (
     width_table,
 )
 from culmen.bench.analyze import analyze_runs
+from culmen.bench.records import RunRecord, read_run
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
@@ -33,7 +34,6 @@ from culmen.core.ports import Lab
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
 from culmen.evidence.evidence import Evidence
-from culmen.report.records import RunRecord, read_run
 from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
 from culmen.store.journal import SqlJournal

@@ -10,8 +10,8 @@ import pytest
 
 import culmen
 from culmen.bench import picks
+from culmen.bench.records import find_runs
 from culmen.core.event import Entry
-from culmen.report.records import find_runs
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.store.runs import new_run, observed, program, proposed

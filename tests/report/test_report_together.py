@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from culmen.bench.records import read_compared
+from culmen.bench.score import score_plan
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry
 from culmen.core.task import Task
-from culmen.report.records import read_compared
-from culmen.run.score import score_plan
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.store.scores import FILE, FreshScore, fresh_scores

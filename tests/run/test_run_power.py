@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from culmen.bench.power import at_least, compare_equals, needed_evaluations, sample_noise, summarize_noise
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Objective, Task
 from culmen.evaluate.function import FunctionBackend
-from culmen.run.power import at_least, compare_equals, needed_evaluations, sample_noise, summarize_noise
 
 CASES = (*(Case(f"t{n}", split="test") for n in range(20)), Case("a", split="train"))
 TASK = Task("quiz", "g", seeds=({"p": "x"},), cases=CASES, objective=Objective(bounds=(0.0, 1.0)))

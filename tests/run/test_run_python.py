@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import culmen
-from culmen.strategies.catalog import CATALOG
+from culmen.strategies.catalog import strategy_paths
 
 
 def closeness(program: str) -> tuple[float, dict[str, float]]:
@@ -31,7 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> culmen.Study:
     )
 
 
-@pytest.mark.parametrize("path", CATALOG.values())
+@pytest.mark.parametrize("path", strategy_paths().values())
 def test_every_strategy_is_importable_from_culmen(path: str):
     module, _, name = path.partition(":")
     found = getattr(culmen, name)

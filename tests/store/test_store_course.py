@@ -11,8 +11,8 @@ from random import Random
 import msgspec
 import pytest
 
+from culmen.bench.records import read_run
 from culmen.evidence.pedigree import ValueModel
-from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import RunEvidence

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from culmen.bench.records import read_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import Observation, Sign, Status
@@ -16,7 +17,6 @@ from culmen.core.event import Entry
 from culmen.core.task import Evaluator, MetricGoal, Objective, Task
 from culmen.core.usage import Budget
 from culmen.evidence.evidence import Evidence
-from culmen.report.records import read_run
 from culmen.store import evidence as store_evidence
 from culmen.store import views
 from culmen.store.database import RunMeta, open_snapshot

@@ -19,13 +19,14 @@ from culmen.core.errors import RunLocked, Unavailable, UserError
 from culmen.store import inbox, schema, transfer, views
 from culmen.store import inbox as sending
 from culmen.store.address import Address, has_run, local_folder, parse_address, read_pointer
-from culmen.store.archive import drop_database_run, vacuum_store
+from culmen.store.archive import vacuum_store
 from culmen.store.codec import encode_value
 from culmen.store.database import alembic_configuration, run_folders
+from culmen.store.databases import run_database
 from culmen.store.journal import SqlJournal
 from culmen.store.lease import current_owner, run_signature
 from culmen.store.transfer import recover_run
-from culmen.testing.store_kit import JournalContract, specimen_entries
+from culmen.testing.store_kit import specimen_entries
 from tests.postgres import PASSWORD
 from tests.store import runs
 from tests.store.relay import Relay
@@ -41,16 +42,6 @@ def store(shared_database, monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "DATABASE", shared_database)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return shared_database
-
-
-@pytest.mark.usefixtures("store")
-class TestPostgresJournal(JournalContract):
-    def make(self, folder):
-        return new_run(folder, "run")
-
-    def reopen(self, journal, folder):
-        journal.close()
-        return SqlJournal.open(folder / "run", write=True)
 
 
 def entries(run):
@@ -262,19 +253,19 @@ def test_runs_are_found_by_address_from_anywhere_and_listed(database, tmp_path, 
         views.run_status(views.find_run("db:three", tmp_path))
     with pytest.raises(UserError, match="already"):
         SqlJournal.create(tmp_path / "again", new_meta(tmp_path / "m"), f"{database}#one")
-    drop_database_run(parse_address("db:one"))
+    run_database(parse_address("db:one")).drop_run()
     assert [folder.name for folder in run_folders(local_folder(parse_address(database)))] == ["two"]
 
 
 def test_a_run_that_is_written_is_not_dropped(store, tmp_path):
     journal = new_run(tmp_path)
     with pytest.raises(RunLocked):
-        drop_database_run(read_pointer(journal.run_dir))
+        run_database(read_pointer(journal.run_dir)).drop_run()
     with pytest.raises(RunLocked):
         vacuum_store(journal.run_dir)
     journal.close()
     assert min(vacuum_store(journal.run_dir)) > 0
-    drop_database_run(read_pointer(journal.run_dir))
+    run_database(read_pointer(journal.run_dir)).drop_run()
 
 
 def test_messages_reach_the_owner_from_another_machine(store, tmp_path):
@@ -332,7 +323,7 @@ def test_tables_of_an_older_culmen_are_refused_to_readers_and_migrated(store, tm
         command.upgrade(alembic_configuration(connection), "0001")
         connection.execute(insert(schema.run).values(id=1, format=1, epoch=3, meta=encode_value(meta)))
 
-    postgres.DatabaseLease.take(address, first_tables).close()
+    run_database(address).take_lease(first_tables).close()
     folder = local_folder(address)
     with pytest.raises(UserError, match="older culmen") as caught:
         views.run_status(folder)

@@ -4,12 +4,11 @@ import sys
 
 import pytest
 
-from culmen.cluster import postgres
 from culmen.core.errors import Unavailable, UserError
 from culmen.store import transfer
 from culmen.store.address import local_folder, parse_address
-from culmen.store.archive import drop_database_run
 from culmen.store.database import run_folders
+from culmen.store.databases import run_database
 from tests.postgres import USER
 from tests.store.runs import new_run
 
@@ -28,8 +27,7 @@ def guest(postgres_server, database):
 
 
 def listed(url):
-    with postgres.catalogue_session(parse_address(url)) as connection:
-        return postgres.database_runs(connection)
+    return run_database(parse_address(url)).list_runs()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_rights_that_are_missing_come_with_the_grant(database, guest, postgres_s
     transfer.copy_run(tmp_path / "run-1", parse_address(database, "copy"))
     for use in (
         listed,
-        lambda url: drop_database_run(parse_address(url, "copy")),
+        lambda url: run_database(parse_address(url, "copy")).drop_run(),
         lambda url: run_folders(local_folder(parse_address(url))),
     ):
         with pytest.raises(UserError, match="permission denied for schema culmen") as caught:
@@ -85,8 +83,8 @@ def test_rights_that_are_missing_come_with_the_grant(database, guest, postgres_s
         assert "TO guest" in caught.value.fix
     with postgres_server.connect() as connection:
         connection.execute(f"GRANT {USER} TO guest")
-    assert [line.name for line in listed(guest)] == ["copy"]
-    drop_database_run(parse_address(guest, "copy"))
+    assert listed(guest) == ["copy"]
+    run_database(parse_address(guest, "copy")).drop_run()
     with postgres_server.connect() as connection:
         connection.execute(f"REVOKE {USER} FROM guest")
 

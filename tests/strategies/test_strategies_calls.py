@@ -17,7 +17,7 @@ NEEDS = {"pacevolve_plus_plus": {"worst": "0", "best": "1"}}
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["noisy", "exact"])
-@pytest.mark.parametrize("name", [name for name in catalog.CATALOG if name not in OTHERS])
+@pytest.mark.parametrize("name", [name for name in catalog.strategy_paths() if name not in OTHERS])
 def test_a_new_candidate_costs_little_more_than_one_call(name: str, exact: bool) -> None:
     witness = Witness(Landscape(sigma=0.0 if exact else 0.1))
     strategy = catalog.make_strategy(name, NEEDS.get(name))

@@ -27,7 +27,7 @@ from culmen.testing.virtual import simulate
 
 from .optimizers import Counter, HillClimber
 
-NAMES = [name for name in catalog.CATALOG if name != "ask_tell"]
+NAMES = [name for name in catalog.strategy_paths() if name != "ask_tell"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_mistakes_are_explained(name, settings, complaint):
         catalog.make_strategy(name, settings)
 
 
-@pytest.mark.parametrize("name", catalog.CATALOG)
+@pytest.mark.parametrize("name", catalog.strategy_paths())
 def test_every_strategy_has_a_page(name):
     page = catalog.describe_strategy(name)
     assert page["name"] == name and page["title"] and page["paper"] and len(page["doc"]) > 100
@@ -127,7 +127,7 @@ def parts(cls):
     return found
 
 
-EVERY = sorted({part for name in catalog.CATALOG for part in parts(catalog.strategy_class(name))}, key=str)
+EVERY = sorted({part for name in catalog.strategy_paths() for part in parts(catalog.strategy_class(name))}, key=str)
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
@@ -343,8 +343,8 @@ WRITTEN_BEFORE = {
 @pytest.mark.parametrize(("path", "name"), WRITTEN_BEFORE.items())
 def test_an_old_journals_classes_are_found_where_they_are_now(path, name):
     assert locate.find_by_path(path).__name__ == name
-    if path in catalog.NAMES:
-        assert catalog.strategy_class(catalog.NAMES[path]).__name__ == name
+    if path in catalog.names_by_path():
+        assert catalog.strategy_class(catalog.names_by_path()[path]).__name__ == name
 
 
 def test_an_old_journals_strategy_is_revived_with_its_parts():
@@ -355,7 +355,7 @@ def test_an_old_journals_strategy_is_revived_with_its_parts():
     }
     revived = catalog.revive_object("culmen.strategies.pacevolve:Pacevolve", plain)
     assert (revived.islands, revived.upkeep.cap, revived.versions.power) == (2, 7, 2.0)
-    assert catalog.NAMES["culmen.strategies.pacevolve:Pacevolve"] == "pacevolve"
+    assert catalog.names_by_path()["culmen.strategies.pacevolve:Pacevolve"] == "pacevolve"
     assert catalog.revive_object(*catalog.strategy_config(revived).values()) == revived
 
 

@@ -47,7 +47,7 @@ def table(name):
     return found
 
 
-@pytest.mark.parametrize("name", catalog.CATALOG)
+@pytest.mark.parametrize("name", catalog.strategy_paths())
 def test_every_setting_is_on_the_page(name):
     assert not set(field_hints(catalog.strategy_class(name))) - set(table(name))
 
@@ -55,7 +55,7 @@ def test_every_setting_is_on_the_page(name):
 IN_WORDS = ("the task's", "empty", "—")
 
 
-@pytest.mark.parametrize("name", catalog.CATALOG)
+@pytest.mark.parametrize("name", catalog.strategy_paths())
 def test_the_defaults_on_the_page_are_those_of_the_class(name):
     """Also those of a part, where the page writes all of it: `kmeans_elite(d=0.2, rho=0.2)`."""
     cls, rows = catalog.strategy_class(name), table(name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from culmen.strategies.catalog import CATALOG
+from culmen.strategies.catalog import strategy_paths
 from culmen.web.server import Dashboard, bind_port, serve_dashboard
 from tests.web import worlds
 
@@ -49,7 +49,7 @@ class Site:
 
 def served(folder: Path) -> Site:
     """Start a dashboard on a thread; it ends with the tests."""
-    dashboard = Dashboard(folder, names={path: name for name, path in CATALOG.items()})
+    dashboard = Dashboard(folder, names={path: name for name, path in strategy_paths().items()})
     listening, ready = bind_port(0), threading.Event()
     threading.Thread(target=serve_dashboard, args=(dashboard, listening, ready.set), daemon=True).start()
     assert ready.wait(60)

@@ -9,7 +9,7 @@ from statistics import quantiles
 import pytest
 
 from culmen.bench.compare import compare_runs
-from culmen.report.records import read_compared
+from culmen.bench.records import read_compared
 from culmen.store import views
 from culmen.web.pages import compare_page
 from culmen.web.runs import Digest

@@ -16,7 +16,7 @@ import pytest
 from culmen.store import inbox, transfer, views
 from culmen.store.address import local_folder, parse_address
 from culmen.store.lease import current_owner
-from culmen.web.pages import PAGES
+from culmen.web.pages import page_makers
 from culmen.web.runs import Digest
 from culmen.web.server import encode_document
 from tests.cli.conftest import Place
@@ -122,11 +122,11 @@ def test_pages_of_a_run_in_a_database_say_what_those_of_its_folder_do(
         found: list[dict[str, object]] = []
         for run in (site.run(name), local_folder(parse_address(database, name))):
             params = {"id": best.id, "sort": "mean", "text": "a"}
-            pages = {page: make(Digest(run).refresh(), params) for page, make in PAGES.items()}
+            pages = {page: make(Digest(run).refresh(), params) for page, make in page_makers().items()}
             for page in ("head", "overview"):
                 del pages[page]["path"]
             found.append(rounded(msgspec.json.decode(encode_document(pages))))
-        for page in PAGES:
+        for page in page_makers():
             assert found[0][page] == found[1][page], page
     page = tab.open(dashboard, "/compare?run=polca-1&run=turboevolve-1")
     page.wait_for_function("() => document.querySelectorAll('c-chart svg').length > 0")

@@ -18,7 +18,7 @@ from culmen.store import inbox, sidecar, views
 from culmen.store.address import parse_address, write_pointer
 from culmen.store.archive import restore_archive
 from culmen.store.journal import SqlJournal
-from culmen.web.pages import PAGES
+from culmen.web.pages import page_makers
 from culmen.web.pages.mechanism import condition_findings
 from culmen.web.runs import Digest, RunCatalog, change_signature, thin_points, thin_with_extremes
 from culmen.web.server import Dashboard, bind_port, encode_document
@@ -219,7 +219,7 @@ def test_every_page_of_every_run_can_be_made(site: Site):
     names = [run["name"] for run in ask(site, "/api/runs")[1]["runs"]]
     assert {"advisor", "hostile", "agents", "empty", "polca-1"} <= set(names)
     for name in names:
-        for page in PAGES:
+        for page in page_makers():
             status, document, _ = ask(site, f"/api/runs/{name}/{page}")
             assert status == 200 or (page == "candidate" and status == 404), (name, page, document)
 
@@ -229,7 +229,7 @@ def test_what_is_in_flight_names_its_candidate(tmp_path: Path):
         journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), 1.0)])
         hung = {"of": program(1).id, "case": "case <7>"}
         journal.append([Entry("started", 3, "m", "evaluate", hung, elapsed=2.0), Entry("started", 4, "m", "write")])
-        found = PAGES["overview"](Digest(tmp_path / "run-1"), {})["in_flight"]
+        found = page_makers()["overview"](Digest(tmp_path / "run-1"), {})["in_flight"]
     assert [(each["effect"], each["of"], each["case"], each["since"]) for each in found] == [
         ("evaluate", program(1).id, "case <7>", 2.0),
         ("write", "", "", 0.0),
@@ -391,7 +391,7 @@ def test_a_digest_that_follows_a_run_is_one_that_reads_it_whole(tmp_path: Path):
 def test_every_page_of_every_run_is_a_document(site: Site):
     for name in ("empty", "hostile", "agents", "polca-1", "turboevolve-1", "gepa-1", "map_elites-1"):
         digest = Digest(site.run(name))
-        for page, make in PAGES.items():
+        for page, make in page_makers().items():
             if (page, name) not in (("candidate", "empty"), ("candidate", "agents")):  # there is no candidate at all
                 assert isinstance(json.loads(encode_document(make(digest, {}))), dict), (page, name)
 
@@ -426,7 +426,7 @@ def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
                 ids += [each.row.id for each in page]
             assert sorted(ids) == sorted(whole), sort
     for sort in views.LOOKED_UP:  # by what the table shows, from the highest down; without a value last
-        rows = PAGES["candidates"](Digest(run), {"sort": sort, "order": "desc", "limit": "500"})["rows"]
+        rows = page_makers()["candidates"](Digest(run), {"sort": sort, "order": "desc", "limit": "500"})["rows"]
         shown = [row["mean" if sort == "expected" else sort] for row in rows]
         values = [value for value in shown if value is not None]
         assert len(set(values)) > 1 and values == sorted(values, reverse=True) == shown[: len(values)], sort

@@ -76,6 +76,13 @@ class Cato:
     def __post_init__(self) -> None:
         check(self)
 
+    @staticmethod
+    def require_agent(kind: str) -> None:
+        """Raise `UserError` for an agent that is unknown or not installed."""
+        from culmen.agents.adapters import catalog, programs
+
+        programs.find_program(catalog.adapter_by_name(kind).program)
+
     @property
     def writes(self) -> bool:
         """True if its agents can write a first candidate without one of culmen's models."""

@@ -5,4 +5,9 @@ from culmen.core.extensions import Extension
 EXTENSION = Extension(
     name="agents",
     strategies={"cato": "culmen.agents.cato:Cato"},
+    performers={"session": "culmen.agents.sandbox.world:make_session_craft"},
+    simulators={"session": "culmen.agents.simulated:perform_session"},
+    pages={"sessions": "culmen.agents.page:SESSIONS"},
+    checks={"agents": "culmen.agents.doctor:AGENTS"},
+    trials={"agent": "culmen.agents.doctor:try_agent"},
 )

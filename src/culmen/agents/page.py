@@ -16,6 +16,7 @@ from culmen.core.event import Custom, Event
 from culmen.core.json import JsonObject
 from culmen.observe.figures import clock_text
 from culmen.store import views
+from culmen.web.pages.added import Page
 from culmen.web.runs import Digest
 
 _STEPS = 400  # of one agent
@@ -232,3 +233,6 @@ class _Heard(msgspec.Struct):
     seconds: float
     kind: str
     text: str
+
+
+SESSIONS = Page("Sessions", sessions_page)

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import AskedModels, ModelsFile, find_run
+from culmen.cli.verbs import AskedModels, ModelsFile, VerbTable, find_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
 from culmen.observe.figures import (
@@ -519,3 +519,6 @@ def _show_notes(screen: Screen, notes: Sequence[AuditedSign]) -> None:
 
 def _exact_number(value: float) -> str:
     return repr(value) if math.isfinite(value) else str(value)
+
+
+VERBS = VerbTable("Start", (audit,))

@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from culmen.core.json import JsonObject
-from culmen.report.records import (
+from culmen.bench.records import (
     Axis,
     Barrier,
     CandidateRequest,
@@ -22,6 +21,7 @@ from culmen.report.records import (
     RunRecord,
     share_of,
 )
+from culmen.core.json import JsonObject
 
 Series = list[tuple[float, float]]
 

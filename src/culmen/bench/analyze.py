@@ -24,8 +24,8 @@ from culmen.bench.analyses import (
     width_by_island,
     width_table,
 )
+from culmen.bench.records import AXES, RunRecord, distinct_labels, read_run
 from culmen.core.evaluation import weakest_trust
-from culmen.report.records import AXES, RunRecord, distinct_labels, read_run
 
 Analysis = Callable[[Sequence[RunRecord]], Table]
 

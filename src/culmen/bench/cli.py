@@ -255,7 +255,7 @@ def score_together(
     Returns the work done, by task. Prints the number of evaluations to standard error before the
     first one.
     """
-    from culmen.run.score import plan_runs_by_task, score_runs
+    from culmen.bench.score import plan_runs_by_task, score_runs
 
     documents: list[JsonObject] = []
     for planned in plan_runs_by_task(runs, repeats=repeats, budget=budget):

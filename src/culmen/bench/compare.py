@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from culmen.bench import stats
+from culmen.bench.records import Axis, ComparedRun, LeftOut, Moment, distinct_labels
 from culmen.bench.stats import (
     CONFIDENCE,
     Estimate,
@@ -28,7 +29,6 @@ from culmen.bench.worth import NOTHING, Worth, worth_of_runs
 from culmen.core.errors import UserError
 from culmen.core.evaluation import weakest_trust
 from culmen.core.task import Objective
-from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, distinct_labels
 
 if TYPE_CHECKING:
     from culmen.bench.stats import Floats

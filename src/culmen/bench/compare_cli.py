@@ -1,6 +1,6 @@
 """Verbs that compare runs: analyze, compare.
 
-Their third, bench, is in bench.py.
+Their third, bench, is in `bench.cli`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from culmen.bench.cli import (
     RunModel,
     RunWorkers,
     Untimed,
+    bench,
     check_suite,
     run_suite,
     score_together,
     suite_settings,
 )
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import find_run
+from culmen.cli.verbs import VerbTable, find_run
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
         StrategyPair,
         TaskComparison,
     )
+    from culmen.bench.records import Axis
     from culmen.bench.stats import Estimate
     from culmen.bench.suite import Suite
     from culmen.core.usage import Budget
-    from culmen.report.records import Axis
 
 SEEDS = 6  # fewer pairs cannot tell two strategies apart on one task
 BUDGET = "evaluations=200"
@@ -80,10 +81,10 @@ def analyze(
     """
     from culmen.bench import analyze as analysis
     from culmen.bench.analyze import write_analyses
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
 
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
-    groups = analysis.analyze_runs(paths, NAMES, k)
+    groups = analysis.analyze_runs(paths, names_by_path(), k)
     files, remark = ([], "") if out is None else write_analyses(groups, out)
     data: JsonObject = {
         "groups": groups,
@@ -305,8 +306,8 @@ def compare(
     the same command continues.
     """
     from culmen.bench import compare as comparing
-    from culmen.report.records import read_all
-    from culmen.strategies.catalog import NAMES
+    from culmen.bench.records import read_all
+    from culmen.strategies.catalog import names_by_path
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
@@ -324,7 +325,7 @@ def compare(
         paths = list(written)
     scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
     runs_read, left_out = read_all(paths, written)
-    names = NAMES
+    names = names_by_path()
     comparison = comparing.compare_runs(runs_read, names, left_out, along)
     data: JsonObject = {
         "complete": done,
@@ -360,7 +361,7 @@ def _parse_budget(text: str) -> Budget:
 
 
 def _parse_axis(name: str) -> Axis:
-    from culmen.report.records import AXES
+    from culmen.bench.records import AXES
 
     for axis in AXES:
         if axis == name.replace("-", "_"):
@@ -390,7 +391,7 @@ def _check_asked(both: bool, plot: Path | None) -> None:
 
 def _find_runs(names: list[str]) -> list[Path]:
     """The runs named, and those in the folders named, without duplicates."""
-    from culmen.report.records import find_runs
+    from culmen.bench.records import find_runs
 
     paths = [
         path
@@ -553,3 +554,6 @@ def _estimate_text(estimate: Estimate) -> str:
         return _short_number(estimate.value)
     low, high = _short_number(estimate.low), _short_number(estimate.high)
     return f"{_short_number(estimate.value)} [{low}, {high}]"
+
+
+VERBS = VerbTable("Compare runs", (analyze, bench, compare))

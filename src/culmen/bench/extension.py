@@ -4,5 +4,10 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="bench",
+    verbs={
+        "bench": "culmen.bench.compare_cli:VERBS",
+        "power": "culmen.bench.power_cli:VERBS",
+    },
     examples={"culmen": "culmen.tasks"},
+    comparison_pages={"compare": "culmen.bench.page:compare_page"},
 )

@@ -11,9 +11,9 @@ from statistics import median, quantiles
 import msgspec
 
 from culmen.bench.compare import comparison_document
+from culmen.bench.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.report.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.store import views
 from culmen.store.scores import fresh_score_bytes
 from culmen.web.pages.overview import progress_series, reference_levels

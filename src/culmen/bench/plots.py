@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImport
 
 from culmen.bench.analyses import Group, Rows, Table, best_so_far
 from culmen.bench.compare import Comparison, StrategyFigures, Target
-from culmen.report.records import BUDGETS, Axis, ComparedRun
+from culmen.bench.records import BUDGETS, Axis, ComparedRun
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")

@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from culmen.bench import stats
 from culmen.bench.analyses import Rows
+from culmen.bench.records import Moment, read_run
 from culmen.core.evaluation import Observation, Status, is_excused
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
-from culmen.report.records import Moment, read_run
 from culmen.store import views
 
 METRIC = "speed_up"

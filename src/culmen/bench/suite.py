@@ -316,8 +316,8 @@ def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
 
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
     """The results, with scores on one whole split for tasks that were scored together."""
+    from culmen.bench.records import read_compared
     from culmen.bench.worth import worth_of_runs
-    from culmen.report.records import read_compared
 
     common_scores: dict[str, float | None] = {}
     for task in dict.fromkeys(outcome.task for outcome in sampled_results(outcomes)):

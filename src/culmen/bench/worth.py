@@ -16,9 +16,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from culmen.bench.records import ComparedRun, Measurement
 from culmen.bench.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
 from culmen.core.task import Objective
-from culmen.report.records import ComparedRun, Measurement
 from culmen.store.scores import FreshScore
 
 if TYPE_CHECKING:

@@ -7,19 +7,17 @@ import importlib.metadata
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
-import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.core import extensions
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.observe.figures import count_text, dollars_text, escape_controls, join_nonempty
-
-if TYPE_CHECKING:
-    from culmen.agents.sandbox.smoke import SmokeTest
+from culmen.observe.figures import count_text, join_nonempty
 
 
 def strategies(
@@ -32,7 +30,7 @@ def strategies(
     from culmen.strategies import catalog
 
     if name is None:
-        pages = [catalog.describe_strategy(known) for known in catalog.CATALOG]
+        pages = [catalog.describe_strategy(known) for known in catalog.strategy_paths()]
         return Answer({"strategies": pages}, lambda screen: _show_strategies(screen, pages))
     page = catalog.describe_strategy(name)
     return Answer(page, lambda screen: _show_strategy(screen, page))
@@ -134,29 +132,32 @@ def doctor(
 ) -> Answer:
     """Show this machine's isolation (tested), API keys by name, extras and coding agents."""
     if agent is not None:
-        return _try_agent(agent, model, models)
+        return _trial("agent")(agent, model, models)
     if attack:
-        return _run_attacks(image or "")
+        return _trial("attack")(image or "")
     report = _examine_machine(image or "")
     return Answer(report, lambda screen: _show_machine(screen, report))
 
 
-def _run_attacks(image: str) -> Answer:
-    """Run every attack of the suite; exit code 1 if one won."""
-    from culmen.audit.jail_suite import run_suite
+def _trial(name: str) -> Callable[..., Answer]:
+    """The trial of an extension; raise `UserError` if none adds it."""
+    found = extensions.find_part("trials", name)
+    if found is None:
+        fix = "pip install --force-reinstall culmen"
+        raise UserError(f"no installed package adds this trial: {name}", "culmen doctor", fix)
+    return found
 
-    report = run_suite(image=image)
 
-    def show(screen: Screen) -> None:
-        screen.print_table(
-            ["attack", "result"],
-            [(name.replace("_", " "), each) for name, each in report["attacks"].items()],
-        )
-        screen.print_line(
-            f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won"
-        )
+class MachineCheck(Protocol):
+    """A section of `culmen doctor` that an extension adds (slot `checks`)."""
 
-    return Answer(report, show, int(report["won"] > 0))
+    def examine(self) -> JsonObject:
+        """The findings as plain data."""
+        ...
+
+    def show(self, screen: Screen, findings: JsonObject) -> None:
+        """Print the findings, with a heading."""
+        ...
 
 
 def _examine_machine(image: str) -> JsonObject:
@@ -172,8 +173,12 @@ def _examine_machine(image: str) -> JsonObject:
         "disk_free_gb": round(disk.free / 1e9, 1),
         "keys": _api_keys_set(),
         "extras": _extras_installed(),
-        "agents": _coding_agents(),
+        **{name: check.examine() for name, check in _machine_checks().items()},
     }
+
+
+def _machine_checks() -> dict[str, MachineCheck]:
+    return extensions.all_parts("checks")
 
 
 def _api_keys_set() -> dict[str, bool]:
@@ -206,20 +211,6 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _coding_agents() -> JsonObject:
-    """Known coding agents, with their sandbox, or the reason for none in `why`."""
-    from culmen.agents.adapters.catalog import survey_agents
-    from culmen.agents.sandbox import confinement
-    from culmen.agents.sandbox.settings import SandboxSettings
-    from culmen.core.errors import IsolationError
-
-    try:
-        sandbox, why = confinement.choose_method(SandboxSettings()).isolation, ""
-    except IsolationError as error:
-        sandbox, why = "", error.where
-    return {"sandbox": sandbox, "why": why, "known": survey_agents()}
-
-
 def _show_machine(screen: Screen, report: JsonObject) -> None:
     keys = [name for name, present in report["keys"].items() if present]
     screen.print_heading(
@@ -242,7 +233,8 @@ def _show_machine(screen: Screen, report: JsonObject) -> None:
         screen.print_line()
         screen.print_line(f"For more: {report['fix']}.")
     _show_extras(screen, report["extras"])
-    _show_agents(screen, report["agents"])
+    for name, check in _machine_checks().items():
+        check.show(screen, report[name])
 
 
 def _mechanisms_text(mechanisms: JsonObject) -> str:
@@ -282,88 +274,6 @@ def _show_extras(screen: Screen, extras: dict[str, bool]) -> None:
         for name, there in extras.items()
     ]
     screen.print_table(["extra", "command to install it"], sorted(rows))
-
-
-_VERSIONS = {
-    "tested": "the version that was tested",
-    "newer": "newer than what was tested ({})",
-    "older": "older than what was tested ({})",
-    "untested": "not tested",
-}
-
-
-def _show_agents(screen: Screen, report: JsonObject) -> None:
-    """Print the installed agents, and the names of the others."""
-    known = report["known"]
-    rows = [
-        (
-            row["name"],
-            row["version"] or "?",
-            _VERSIONS[row["state"]].format(join_nonempty(row["tested"])),
-            _agent_traits(row),
-        )
-        for row in known
-        if row["installed"]
-    ]
-    missing = [row["name"] for row in known if not row["installed"]]
-    screen.print_rule("coding agents")
-    sandbox = report["sandbox"] or "none: agents cannot be confined here"
-    screen.print_line(f"Sandbox: {sandbox}. Always available: offline, builtin.")
-    if rows:
-        screen.print_table(["agent", "version", "", "calls, nudges"], rows)
-    if missing:
-        screen.print_line(f"Not installed: {join_nonempty(missing)}.", style="dim")
-    first = rows[0][0] if rows else "builtin"
-    screen.print_next_steps(
-        (
-            f"culmen doctor --agent {first} --model NAME",
-            "send it one request, to see whether it works",
-        )
-    )
-
-
-def _agent_traits(row: JsonObject) -> str:
-    return join_nonempty(
-        ["metered" if row["metered"] else "not metered", row["nudge"] or "no nudges"]
-    )
-
-
-def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answer:
-    """Send one request to an agent; exit code 1 if it does not work."""
-    import asyncio
-
-    from culmen.agents.adapters import catalog
-    from culmen.agents.sandbox.smoke import run_smoke_test
-    from culmen.run.request import BUILTIN, OFFLINE
-
-    if agent not in (OFFLINE, BUILTIN):
-        catalog.adapter_by_name(agent)  # raises for an unknown agent
-    tried = asyncio.run(
-        run_smoke_test(agent, ",".join(model or ()), str(models) if models else None)
-    )
-    data = {**msgspec.structs.asdict(tried), "usage": msgspec.structs.asdict(tried.usage)}
-    return Answer(data, lambda screen: _show_try(screen, tried), code=0 if tried.works else 1)
-
-
-def _show_try(screen: Screen, tried: SmokeTest) -> None:
-    usage = tried.usage
-    cost = join_nonempty(
-        [
-            count_text(usage.calls, "call"),
-            count_text(usage.tokens, "token"),
-            dollars_text(usage.dollars),
-        ]
-    )
-    facts = {
-        "reply": escape_controls(tried.word) or "none",
-        "problem": escape_controls(tried.why),
-        "version": tried.version,
-        "sandbox": tried.isolation,
-        "cost": cost if tried.metered else "not metered",
-        "time": f"{tried.seconds:g} s",
-    }
-    screen.print_heading(tried.agent, "works" if tried.works else "does not work")
-    screen.print_pairs(*((name, value) for name, value in facts.items() if value))
 
 
 def docs(

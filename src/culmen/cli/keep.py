@@ -1,11 +1,10 @@
 """Verbs that keep a run or take it elsewhere.
 
-They are export, track, replay, recover, archive, vacuum, db ..., pool ..., advisor ...
+They are export, replay, recover, archive, vacuum, pool ...; extensions add more.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +13,8 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RequiredRun, Run, find_run
-from culmen.core.errors import CulmenError, JournalMismatch, RunLocked, UserError
+from culmen.cli.verbs import Run, find_run
+from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
 
@@ -26,46 +25,6 @@ if TYPE_CHECKING:
     from culmen.store.archive import Archived
 
 _UNITS = {"jsonl": "event", "csv": "evaluation", "files": "candidate"}
-Url = Annotated[
-    str,
-    typer.Argument(
-        metavar="URL", help="postgresql+psycopg://user@host/database, or db: for CULMEN_DB's."
-    ),
-]
-
-
-def track(
-    screen: Screen,
-    run: RequiredRun,
-    to: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME[:PLACE][#OPTIONS]",
-            help="mlflow, wandb, tensorboard or otel, as with --track.",
-        ),
-    ],
-) -> Answer:
-    """Copy an existing run to trackers; a run in progress is followed to its end."""
-    from culmen.trackers.backends import parse_trackers
-
-    path, counts = find_run(run), dict[str, int]()
-    for tracking in parse_trackers(to):
-        try:
-            counts[tracking.name] = tracking.send_journal(path)
-        except CulmenError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
-            what = f"{tracking.name} failed: {type(error).__name__}: {error}"
-            raise UserError(
-                what, where=str(path), fix="see docs/tracking: culmen docs tracking"
-            ) from None
-    data = {"run": path.name, "evaluations": counts}
-
-    def show(screen: Screen) -> None:
-        for name, many in counts.items():
-            screen.print_line(f"{name}: {count_text(many, 'evaluation')}")
-
-    return Answer(data, show)
 
 
 def export(
@@ -455,193 +414,3 @@ def _save_pool(pool: Pool, out: Path) -> Answer:
 def _pool_row(row: JsonObject) -> list[str]:
     score = "" if row["claimed_score"] is None else f"{row['claimed_score']:.10g}"
     return [row["id"], score, str(row["count"]), row["run"], row["model"], str(row["characters"])]
-
-
-Version = Annotated[
-    int | None, typer.Option(min=0, help="Version of the advisor.", show_default="the latest")
-]
-
-
-def advisor_export(
-    screen: Screen,
-    run: RequiredRun,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder.")],
-    version: Version = None,
-) -> Answer:
-    """Write a trained advisor for other programs.
-
-    It is an adapter in PEFT's layout, or the whole model if the policy has no adapter.
-    """
-    from culmen.train import advisors
-
-    path = find_run(run)
-    data = {"run": path.name, **advisors.export_advisor(path, version, out)}
-
-    def show(screen: Screen) -> None:
-        what = f"an adapter of {data['base']}" if data["form"] == "adapter" else "a whole model"
-        screen.print_line(f"version {data['version']}, {what}: {data['out']}")
-        if data["form"] == "adapter":
-            serve = f"vllm serve {data['base']} --enable-lora --lora-modules advisor={data['out']}"
-            screen.print_next_steps((serve, "serve it"))
-
-    return Answer(data, show)
-
-
-def advisor_chat(
-    screen: Screen,
-    run: RequiredRun,
-    version: Version = None,
-    say: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="A message, instead of typing it. Repeatable."),
-    ] = None,
-    system: Annotated[
-        str, typer.Option(metavar="TEXT", help="System prompt of the conversation.")
-    ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of its replies.")] = 0,
-) -> Answer:
-    """Talk to a trained advisor. An empty line ends the conversation."""
-    from culmen.train.advisors import AdvisorChat
-
-    if screen.as_json and not say:
-        raise UserError(
-            "with --json no messages can be typed",
-            where="--say",
-            fix="give messages with --say TEXT",
-        )
-    path = find_run(run)
-    talk = AdvisorChat(path, version, system, seed)
-    if not screen.as_json:
-        screen.err.print(f"version {talk.version} of {path.name}", style="dim", markup=False)
-    for text in say if say else _typed_lines(screen):
-        reply = talk.send_message(text)
-        if not screen.as_json:
-            screen.print_line(reply)
-    return Answer({"run": path.name, "version": talk.version, "messages": talk.messages})
-
-
-def _typed_lines(screen: Screen) -> Iterator[str]:
-    """Lines of standard input up to an empty one."""
-    while True:
-        screen.err.print("> ", end="", markup=False)
-        line = sys.stdin.readline().strip()
-        if not line:
-            return
-        yield line
-
-
-def db_list(screen: Screen, url: Url) -> Answer:
-    """List the runs of a database."""
-    from culmen.cli import pages
-    from culmen.store import views
-    from culmen.store.address import local_folder, parse_address
-
-    lines = views.list_runs(local_folder(parse_address(url.partition("#")[0])))
-
-    def show(screen: Screen) -> None:
-        if lines:
-            pages.show_run_list(screen, lines)
-        else:
-            screen.print_line("no runs there")
-            screen.print_next_steps(
-                (f"culmen run TASK --db '{parse_address(url).url}'", "make one")
-            )
-
-    return Answer({"runs": msgspec.to_builtins(lines)}, show)
-
-
-def db_copy(
-    screen: Screen,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SRC", help="A run, a folder of runs, URL#NAME, or a URL: all runs."
-        ),
-    ],
-    target: Annotated[
-        str,
-        typer.Argument(metavar="DST", help="A folder, URL#NAME, or a URL: runs keep their names."),
-    ],
-) -> Answer:
-    """Copy runs between folders and databases, and compare every table by counts and hashes.
-
-    The source may be running: its state at one moment is copied.
-    """
-    from culmen.store import transfer
-
-    chosen = transfer.runs_to_copy(source, find_run)
-    targets = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
-    copies = [transfer.copy_run(run, to) for run, to in zip(chosen, targets)]
-    data = {
-        "copied": [
-            {"from": copy.source, "to": copy.target, "tables": copy.tables} for copy in copies
-        ]
-    }
-
-    def show(screen: Screen) -> None:
-        for copy in copies:
-            rows = sum(table.rows for table in copy.tables.values())
-            events = count_text(copy.tables["event"].rows, "event")
-            screen.print_line(
-                f"{copy.source} -> {copy.target}: {events}, {count_text(rows, 'row')}; counts and "
-                "hashes are the same"
-            )
-        if not copies:
-            screen.print_line("no runs there")
-
-    return Answer(msgspec.to_builtins(data), show)
-
-
-def db_migrate(screen: Screen, url: Url) -> Answer:
-    """Bring the tables of all runs of a database up to this version of culmen.
-
-    Skips runs that a process is writing.
-    """
-    from culmen.store.address import local_folder, parse_address
-    from culmen.store.database import run_folders
-    from culmen.store.journal import SqlJournal
-
-    states: JsonObject = {}
-    for folder in run_folders(local_folder(parse_address(url.partition("#")[0]))):
-        try:
-            SqlJournal.open(folder, write=True).close()
-            states[folder.name] = "up to date"
-        except RunLocked as error:
-            states[folder.name] = error.what
-
-    def show(screen: Screen) -> None:
-        for name, state in states.items():
-            screen.print_line(f"{name}: {state}")
-        if not states:
-            screen.print_line("no runs there")
-
-    return Answer({"runs": states}, show)
-
-
-def db_drop(
-    screen: Screen,
-    run: Annotated[
-        str, typer.Argument(metavar="URL#NAME", help="A run in a database, by its full name.")
-    ],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete it; without this option nothing happens.")
-    ] = False,
-) -> Answer:
-    """Delete a run of a database, with everything in it.
-
-    Refused while a process is writing it.
-    """
-    from culmen.store.address import parse_address
-    from culmen.store.archive import drop_database_run
-
-    address = parse_address(run)
-    if not address.name:
-        raise UserError(
-            "the address does not name a run", where=run, fix=f"culmen db list '{address.url}'"
-        )
-    if not yes:
-        raise UserError(
-            f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes"
-        )
-    drop_database_run(address)
-    return Answer({"dropped": str(address)}, lambda screen: screen.print_line(f"deleted {address}"))

@@ -380,7 +380,7 @@ def report(
 
     It holds the run's texts, prompts and replies: check it before you share it.
     """
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
     from culmen.web import report as html
     from culmen.web import report as paper
     from culmen.web.report import gather_report
@@ -398,7 +398,7 @@ def report(
             where="--full",
             fix="--full 60, or --full all",
         )
-    gathered = gather_report(Digest(path, NAMES), None if full == "all" else int(full))
+    gathered = gather_report(Digest(path, names_by_path()), None if full == "all" else int(full))
     data: JsonObject = {
         "run": path.name,
         "path": str(file),

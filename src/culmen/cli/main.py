@@ -1,7 +1,7 @@
 """The `culmen` command: runs one verb, turns errors into messages and exit codes.
 
-`PANELS` and `GROUPS` map verbs to functions; a verb's module has the name of its panel or of the
-verb.
+`TABLES` has the verbs of each panel of the help; extensions add tables of theirs. A verb's module
+has the name of its panel or of the verb.
 
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
 the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
@@ -17,68 +17,44 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from culmen.audit import cli as audit
-from culmen.bench import cli as bench
-from culmen.bench import compare_cli as compare
-from culmen.cli import about, attend, keep, look, mcp, power, search, start
+from culmen.cli import about, attend, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import declare_verb
+from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.extensions import all_parts
 
 BUG, INTERRUPTED = 70, 130
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
 
-PANELS = {
-    "Start": (start.demo, start.new, start.check, power.power, audit.audit),
-    "Search": (search.run, search.resume, search.fork),
-    "Look at a run": (
-        look.status,
-        look.best,
-        look.show,
-        look.diff,
-        look.lineage,
-        look.log,
-        look.report,
+TABLES = (
+    VerbTable("Start", (start.demo, start.new, start.check)),
+    VerbTable("Search", (search.run, search.resume, search.fork)),
+    VerbTable(
+        "Look at a run",
+        (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
     ),
-    "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp),
-    "Compare runs": (compare.analyze, bench.bench, compare.compare),
-    "Keep a run": (keep.export, keep.track, keep.replay, keep.recover, keep.archive, keep.vacuum),
-    "About": (about.strategies, about.templates, about.doctor, about.docs),
-}
-GROUPS = {  # of the panel "Keep a run": help text of `culmen GROUP --help`, and its verbs
-    "db": (
-        "Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.",
+    VerbTable("Attend to a run", (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp)),
+    VerbTable("Compare runs"),
+    VerbTable(
+        "Keep a run",
+        (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
         {
-            "list": keep.db_list,
-            "copy": keep.db_copy,
-            "migrate": keep.db_migrate,
-            "drop": keep.db_drop,
+            "pool": (
+                "Files of candidates to start a search from: culmen run TASK --pool FILE.",
+                {"build": keep.pool_build, "show": keep.pool_show, "merge": keep.pool_merge},
+            )
         },
     ),
-    "pool": (
-        "Files of candidates to start a search from: culmen run TASK --pool FILE.",
-        {"build": keep.pool_build, "show": keep.pool_show, "merge": keep.pool_merge},
-    ),
-    "advisor": (
-        "The advisor that a run has trained (needs the extra 'train').",
-        {"export": keep.advisor_export, "chat": keep.advisor_chat},
-    ),
-}
-
-app = typer.Typer(
-    name="culmen",
-    help="Improve any text - a program, a prompt, a configuration - against any evaluator.",
-    epilog="Start with: culmen demo",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    VerbTable("About", (about.strategies, about.templates, about.doctor, about.docs)),
 )
 
 
@@ -90,7 +66,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _culmen(
     version: Annotated[
         bool,
@@ -101,14 +76,22 @@ def _culmen(
 ) -> None: ...
 
 
-for panel, functions in PANELS.items():
-    for function in functions:
-        declare_verb(app, function, function.__name__, panel)
-for name, (text, verbs) in GROUPS.items():
-    group = typer.Typer(help=text)
-    for verb, function in verbs.items():
-        declare_verb(group, function, verb, "Keep a run")
-    app.add_typer(group, name=name, rich_help_panel="Keep a run", no_args_is_help=True)
+@cache
+def make_app() -> typer.Typer:
+    """The command line with all verbs, those of extensions included; made once.
+
+    Raises `UserError` for an extension that cannot be used.
+    """
+    app = typer.Typer(
+        name="culmen",
+        help="Improve any text - a program, a prompt, a configuration - against any evaluator.",
+        epilog="Start with: culmen demo",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_culmen)
+    declare_tables(app, (*TABLES, *all_parts("verbs").values()))
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_verb(words: list[str], screen: Screen) -> int:
     try:
-        code = app(args=words, prog_name="culmen", standalone_mode=False)
+        code = make_app()(args=words, prog_name="culmen", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:

@@ -28,7 +28,7 @@ from culmen.core.usage import Budget
 from culmen.observe.summary import check_scored
 from culmen.store import views
 from culmen.store.address import has_run
-from culmen.strategies.catalog import CATALOG, WITH_AGENTS
+from culmen.strategies.catalog import WITH_AGENTS, strategy_paths
 
 _Tool = Callable[..., Awaitable[JsonObject]]
 _PATIENCE = 60.0  # seconds a run may take to write its first event
@@ -227,7 +227,7 @@ class Tools:
         """
         path = self._folders.resolve_run(run)
         now, meta = await asyncio.to_thread(lambda: (views.run_status(path), views.run_meta(path)))
-        if meta.strategy.get("path") == CATALOG[WITH_AGENTS]:
+        if meta.strategy.get("path") == strategy_paths().get(WITH_AGENTS):
             raise UserError(
                 "a search with coding agents is not resumed here",
                 fix=f"a person can: culmen resume {run}",
@@ -357,8 +357,8 @@ class Tools:
         file, _, cls = name.rpartition(":")
         if file:
             return f"{self._folders.resolve_path(file)}:{cls}"
-        if name not in CATALOG or name == WITH_AGENTS:
-            known = ", ".join(each for each in CATALOG if each != WITH_AGENTS)
+        if name not in strategy_paths() or name == WITH_AGENTS:
+            known = ", ".join(each for each in strategy_paths() if each != WITH_AGENTS)
             raise UserError(
                 f"there is no strategy '{name}' here", where="run", fix=f"use one of {known}"
             )

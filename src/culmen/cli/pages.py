@@ -404,9 +404,11 @@ def findings_text(now: RunStatus) -> str:
 
 def strategy_name(strategy: str) -> str:
     """The catalog name of a strategy's class: `Polca` -> `polca`."""
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
 
-    return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
+    return next(
+        (name for path, name in names_by_path().items() if path.endswith(f":{strategy}")), strategy
+    )
 
 
 def show_best(

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from culmen.core.ports import Strategy
     from culmen.core.task import Task as SearchTask
     from culmen.core.usage import Budget
+    from culmen.observe.tracking import RunTracker
     from culmen.observe.watch import Display, Watch
     from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
     from culmen.study import Study
-    from culmen.trackers.tracking import Tracking
 
 TaskPath = Annotated[
     Path,
@@ -195,13 +195,13 @@ def _run_plan(
     return run_study(screen, create, progress.quiet, notes, tracks, asks)
 
 
-def _named_trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
+def _named_trackers(wanted: Sequence[str] | None) -> Sequence[RunTracker]:
     """The observers named by `--track`; raises `UserError` for an unknown one."""
     if not wanted:
         return ()
-    from culmen.trackers import backends as known
+    from culmen.observe.tracking import make_trackers
 
-    return known.parse_trackers(wanted)
+    return make_trackers(wanted)
 
 
 def run_study(
@@ -209,7 +209,7 @@ def run_study(
     make: Callable[[Watch], Study],
     quiet: bool,
     notes: Sequence[str] = (),
-    tracks: Sequence[Tracking] = (),
+    tracks: Sequence[RunTracker] = (),
     asks: bool = False,
 ) -> Answer:
     """Run the study of `make` to its end or an interrupt, with progress and trackers."""
@@ -475,7 +475,7 @@ def _strategy_text(meta: RunMeta) -> str:
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))
-    name = catalog.NAMES.get(path, path.rpartition(":")[2])
+    name = catalog.names_by_path().get(path, path.rpartition(":")[2])
     strategy = _revived_strategy(meta)
     if strategy is None:
         return name

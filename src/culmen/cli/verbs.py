@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -12,10 +12,31 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
+from culmen.core.extensions import GROUP
 from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, run_name
 
 Verb = Callable[..., Answer]
+VerbGroup = tuple[str, Mapping[str, Verb]]
+"""Help text of `culmen GROUP --help`, and the group's verbs by name."""
+
+
+def _no_groups() -> Mapping[str, VerbGroup]:
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class VerbTable:
+    """Verbs of one panel of `culmen --help`, and groups of verbs by name.
+
+    They come behind the panel's verb or group `after`, or at its end.
+    """
+
+    panel: str
+    verbs: tuple[Verb, ...] = ()
+    groups: Mapping[str, VerbGroup] = dataclasses.field(default_factory=_no_groups)
+    after: str = ""
+
 
 Run = Annotated[
     str | None,
@@ -71,6 +92,42 @@ Proxy = Annotated[
 _Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
 ]
+
+
+def declare_tables(app: typer.Typer, tables: Iterable[VerbTable]) -> None:
+    """Add the verbs and groups of all tables, panel by panel, in the order of the panels' first.
+
+    Raises `UserError` if two have the same name.
+    """
+    panels: dict[str, list[tuple[str, Verb | VerbGroup]]] = {}
+    taken: set[str] = set()
+    for table in tables:
+        added = [*((verb.__name__, verb) for verb in table.verbs), *table.groups.items()]
+        for name in (name for name, _ in added if name in taken):
+            raise UserError(
+                f"two verbs have the name '{name}'",
+                where=f"entry points {GROUP}, slot verbs",
+                fix="uninstall the package that adds the second one",
+            )
+        taken.update(name for name, _ in added)
+        panel = panels.setdefault(table.panel, [])
+        names = [name for name, _ in panel]
+        place = names.index(table.after) + 1 if table.after in names else len(names)
+        panel[place:place] = added
+    for panel, entries in panels.items():
+        for name, entry in entries:
+            _declare_entry(app, panel, name, entry)
+
+
+def _declare_entry(app: typer.Typer, panel: str, name: str, entry: Verb | VerbGroup) -> None:
+    if not isinstance(entry, tuple):
+        declare_verb(app, entry, name, panel)
+        return
+    text, verbs = entry
+    group = typer.Typer(help=text)
+    for verb, function in verbs.items():
+        declare_verb(group, function, verb, panel)
+    app.add_typer(group, name=name, rich_help_panel=panel, no_args_is_help=True)
 
 
 def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> None:

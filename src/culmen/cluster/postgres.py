@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -42,6 +43,8 @@ from sqlalchemy.dialects.postgresql import insert as fresh
 
 from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.store.address import VARIABLE, Address, Owner
+from culmen.store.databases import Make, RunDatabase
+from culmen.store.schema import metadata as run_metadata
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Row
@@ -118,50 +121,99 @@ def catalogue_session(address: Address, *, write: bool = False) -> Iterator[Conn
                 yield connection
 
 
-@contextmanager
-def open_run_snapshot(address: Address) -> Iterator[Connection]:
-    """A connection that sees one consistent snapshot of a run."""
-    with catalogue_session(address) as connection:
-        enter_run(connection, number_of(connection, address), local=True)
-        yield connection
+class PostgresDatabase(RunDatabase):
+    """A PostgreSQL database, or one run in it."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def list_runs(self) -> list[str]:
+        """The names of all runs, newest first."""
+        with catalogue_session(self._address) as connection:
+            return database_runs(connection)
+
+    @contextmanager
+    def open_snapshot(self) -> Iterator[Connection]:
+        """A connection that sees one consistent snapshot of the run's tables."""
+        with catalogue_session(self._address) as connection:
+            enter_run(connection, number_of(connection, self._address), local=True)
+            yield connection
+
+    def take_lease(self, make: Make | None) -> DatabaseLease:
+        """Own the run; with `make`, a new run, whose tables it makes."""
+        return DatabaseLease.take(self._address, make)
+
+    def read_owner(self) -> Owner | None:
+        """The process that writes the run now; None without one."""
+        with catalogue_session(self._address) as connection:
+            return run_owner(connection, self._address)
+
+    def read_signature(self) -> tuple[object, ...]:
+        """A value that changes when the run does, and when it gets or loses an owner."""
+        with self.open_snapshot() as connection:
+            holder = run_owner(connection, self._address)
+            row = connection.execute(
+                text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")
+            ).one()
+            return (*row, holder is not None)
+
+    def insert_message(self, message: str, body: bytes) -> None:
+        """Leave a message for the run's owner."""
+        with catalogue_session(self._address, write=True) as connection:
+            number = number_of(connection, self._address)
+            connection.execute(insert(message_table).values(run=number, id=message, body=body))
+
+    def message_bodies(self) -> list[bytes]:
+        """Messages not yet journaled, oldest first."""
+        with catalogue_session(self._address) as connection:
+            mine = message_table.c.run == number_of(connection, self._address)
+            query = select(message_table.c.body).where(mine).order_by(message_table.c.id)
+            return list(connection.execute(query).scalars())
+
+    def delete_message(self, message: str) -> None:
+        """Remove a message that was journaled."""
+        with catalogue_session(self._address, write=True) as connection:
+            mine = message_table.c.run == number_of(connection, self._address)
+            connection.execute(delete(message_table).where(mine, message_table.c.id == message))
+
+    def measure_run(self) -> int:
+        """The bytes that the run's tables and indexes take."""
+        with self.open_snapshot() as connection:
+            return int(connection.execute(_SIZE).scalar_one())
+
+    def vacuum_run(self, connection: Connection) -> None:
+        """Write the run's tables anew, without their unused space."""
+        raw: Any = connection.connection.driver_connection
+        raw.rollback()
+        raw.autocommit = True  # VACUUM cannot run inside a transaction
+        for table in run_metadata.sorted_tables:
+            raw.execute(f'VACUUM (FULL, ANALYZE) "{table.name}"')
+        raw.autocommit = False
+
+    def drop_run(self) -> None:
+        """Delete the run and all its tables."""
+        with (
+            closing(self.take_lease(None)),
+            catalogue_session(self._address, write=True) as connection,
+        ):
+            number = number_of(connection, self._address)
+            connection.execute(text(f'DROP SCHEMA "{schema_of(number)}" CASCADE'))
+            connection.execute(delete(run_table).where(run_table.c.id == number))
+
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        """The base class of psycopg's errors, if psycopg is loaded."""
+        return (sys.modules["psycopg"].Error,) if "psycopg" in sys.modules else ()
+
+    def culmen_error(self, error: object) -> CulmenError | None:
+        """The culmen error for an error of psycopg; None for a bug."""
+        return culmen_error_for(error, self._address)
 
 
-def read_run_owner(address: Address) -> Owner | None:
-    """The process that writes a run now; None without one."""
-    with catalogue_session(address) as connection:
-        return run_owner(connection, address)
-
-
-def database_signature(address: Address) -> tuple[object, ...]:
-    """A value that changes when the run does."""
-    with open_run_snapshot(address) as connection:
-        holder = run_owner(connection, address)
-        row = connection.execute(
-            text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")
-        ).one()
-        return (*row, holder is not None)
-
-
-def insert_message(address: Address, message: str, body: bytes) -> None:
-    """Leave a message for the owner of a run."""
-    with catalogue_session(address, write=True) as connection:
-        number = number_of(connection, address)
-        connection.execute(insert(message_table).values(run=number, id=message, body=body))
-
-
-def message_bodies(address: Address) -> list[bytes]:
-    """Messages not yet journaled, oldest first."""
-    with catalogue_session(address) as connection:
-        mine = message_table.c.run == number_of(connection, address)
-        query = select(message_table.c.body).where(mine).order_by(message_table.c.id)
-        return list(connection.execute(query).scalars())
-
-
-def delete_message(address: Address, message: str) -> None:
-    """Remove a message that was journaled."""
-    with catalogue_session(address, write=True) as connection:
-        mine = message_table.c.run == number_of(connection, address)
-        connection.execute(delete(message_table).where(mine, message_table.c.id == message))
+_SIZE = text(
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN "
+    "pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = "
+    "current_schema()"
+)
 
 
 class DatabaseLease:
@@ -173,7 +225,7 @@ class DatabaseLease:
         self.address, self.connection, self._number = address, connection, number
 
     @classmethod
-    def take(cls, address: Address, make: Callable[[Connection], None] | None) -> DatabaseLease:
+    def take(cls, address: Address, make: Make | None) -> DatabaseLease:
         """Own a run; with `make`, a new run, whose tables it makes.
 
         Raises `RunLocked`, naming the owner, if another process is writing the run.
@@ -209,9 +261,7 @@ class DatabaseLease:
         engine.dispose()
 
 
-def _acquire_run(
-    connection: Connection, address: Address, make: Callable[[Connection], None] | None
-) -> int:
+def _acquire_run(connection: Connection, address: Address, make: Make | None) -> int:
     with connection.begin():
         connection.exec_driver_sql(_SERVER)
         connection.execute(text(_DURABLE))
@@ -237,7 +287,7 @@ def _lock_run(connection: Connection, address: Address, number: int) -> None:
         if time.monotonic() >= deadline:
             raise RunLocked(
                 "another process is writing this run: "
-                f"{read_run_owner(address) or 'its connection is still open'}",
+                f"{PostgresDatabase(address).read_owner() or 'its connection is still open'}",
                 where=str(address),
                 fix=(
                     "wait for it or stop it (Ctrl-C there); reading is always possible: culmen "
@@ -417,15 +467,6 @@ _held = text(
 )
 
 
-class DatabaseRun(NamedTuple):
-    """One run: its number, name, time of creation (Unix seconds), and current writer."""
-
-    number: int
-    name: str
-    created: float
-    owner: Owner | None
-
-
 def schema_of(number: int) -> str:
     """The schema that holds the tables of a run."""
     return f"culmen_run_{number}"
@@ -487,15 +528,13 @@ def number_of(connection: Connection, address: Address) -> int:
     return int(number)
 
 
-def database_runs(connection: Connection) -> list[DatabaseRun]:
-    """All runs of the database, newest first."""
+def database_runs(connection: Connection) -> list[str]:
+    """The names of all runs of the database, newest first."""
     if not _has_catalogue(connection):
         return []
     _check_catalogue_format(connection)
-    rows = connection.execute(
-        select(run_table, _held).order_by(run_table.c.created.desc(), run_table.c.id.desc())
-    )
-    return [DatabaseRun(row.id, row.name, row.created, _owner_in_row(row)) for row in rows]
+    newest = (run_table.c.created.desc(), run_table.c.id.desc())
+    return list(connection.execute(select(run_table.c.name).order_by(*newest)).scalars())
 
 
 def run_owner(connection: Connection, address: Address) -> Owner | None:
@@ -512,12 +551,6 @@ def set_owner(connection: Connection, number: int, holder: Owner | None) -> None
     """Record the process that writes the run; None for none."""
     raw = None if holder is None else msgspec.json.encode(holder)
     connection.execute(update(run_table).where(run_table.c.id == number).values(owner=raw))
-
-
-def drop_run(connection: Connection, number: int) -> None:
-    """Delete a run and all its tables."""
-    connection.execute(text(f'DROP SCHEMA "{schema_of(number)}" CASCADE'))
-    connection.execute(delete(run_table).where(run_table.c.id == number))
 
 
 _number = select(run_table.c.id).where(run_table.c.name == bindparam("name"))

@@ -4,4 +4,11 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="compat",
+    task_folders={
+        "harbor": "culmen.compat.harbor",
+        "openevolve": "culmen.compat.openevolve.folder",
+        "shinka": "culmen.compat.shinka",
+    },
+    evaluator_forms={"legacy": "culmen.compat.openevolve.form:LEGACY"},
+    judges={"harbor": "culmen.compat.harbor:HarborJudge"},
 )

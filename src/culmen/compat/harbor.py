@@ -13,13 +13,17 @@ import os
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import ClassVar
 
 from culmen.core.errors import TaskError
+from culmen.core.evaluation import Scoring
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Surface, Task
 from culmen.evaluate.taskfiles import reading
 
 SCHEME = "harbor:"
+EVALUATOR = ""
+READS_TASK_TOML = True
 SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
@@ -91,6 +95,10 @@ class HarborJudge:
 
     `score` has the signature of a Python scorer.
     """
+
+    scoring: ClassVar[Scoring] = Scoring("self-reported", WHY)
+    level: ClassVar[str] = "container"
+    starts_containers: ClassVar[bool] = True
 
     def __init__(self, words: list[str]) -> None:
         from culmen.evaluate.jail import container

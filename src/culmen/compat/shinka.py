@@ -20,6 +20,7 @@ from culmen.evaluate.taskfiles import surface as markers
 
 EVALUATOR = "evaluate.py"
 CONTRACT = "shinka"
+READS_TASK_TOML = False
 _MAIN = "main"
 
 

@@ -43,25 +43,36 @@ class Extension:
     evaluator_forms: Addresses = field(default_factory=_no_addresses)
     """Ways to run an evaluator (`evaluate.forms.EvaluatorForm`), by `Evaluator.form`."""
     judges: Addresses = field(default_factory=_no_addresses)
-    """Makers of the function that scores an output, by `Evaluator.options["judge"]`."""
+    """Judges (`evaluate.jail.spoken.JudgeType`), for programs written `NAME:...`."""
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
     journals: Addresses = field(default_factory=_no_addresses)
-    """Databases that hold runs (`store.databases.RunDatabase`), by the scheme of their URLs."""
+    """Databases that hold runs (makers of a `store.databases.RunDatabase` of an `Address`).
+
+    By the scheme of their URLs; of several schemes for one address, the first one is stored.
+    """
     performers: Addresses = field(default_factory=_no_addresses)
-    """Makers of the performers of custom effects (`run.assemble.CraftMaker`), by family."""
+    """Functions that make a `core.ports.Craft` of a `core.ports.CraftContext`, by family."""
+    simulators: Addresses = field(default_factory=_no_addresses)
+    """Stand-ins for performers in `culmen.testing.landscape`, by family."""
     winner_checks: Addresses = field(default_factory=_no_addresses)
-    """Makers of checks of a run's winner (`run.assemble.WinnerCheckMaker`)."""
+    """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used."""
     trackers: Addresses = field(default_factory=_no_addresses)
     """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
     examples: Addresses = field(default_factory=_no_addresses)
     """Packages whose folders are tasks, for `culmen new --example`."""
     pages: Addresses = field(default_factory=_no_addresses)
-    """Pages of the dashboard and the report (`web.pages.Page`)."""
+    """Pages of a run in dashboard and report (`web.pages.added.Page`), by name."""
+    comparison_pages: Addresses = field(default_factory=_no_addresses)
+    """Functions that make a page of several runs; that named `compare` is used."""
     verbs: Addresses = field(default_factory=_no_addresses)
     """Tables of the command line's verbs (`cli.verbs.VerbTable`), by any name."""
     checks: Addresses = field(default_factory=_no_addresses)
-    """Checks that `culmen doctor` makes of this machine (`cli.about.Check`)."""
+    """Sections of `culmen doctor` (`cli.about.MachineCheck`)."""
+    trials: Addresses = field(default_factory=_no_addresses)
+    """Functions behind options of `culmen doctor` that try something, by the option's name."""
+    demos: Addresses = field(default_factory=_no_addresses)
+    """Functions that `culmen demo` calls for a strategy, by its name."""
 
 
 SLOTS = tuple(part.name for part in fields(Extension) if part.name != "name")
@@ -77,7 +88,8 @@ def installed_extensions() -> tuple[Extension, ...]:
     return tuple(filter(None, map(_load_extension, found)))
 
 
-def part_addresses(slot: str) -> dict[str, str]:
+@cache
+def part_addresses(slot: str) -> Mapping[str, str]:
     """The addresses of all parts of a slot, by name, in the order of the extensions.
 
     Raises `UserError` if two extensions add a part of the same name.

@@ -12,7 +12,9 @@ the members it lacks. Subclass the derived one to inherit them, or write only yo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
@@ -232,6 +234,10 @@ class Strategy(MinimalStrategy, Protocol):
     retraces: ClassVar[bool] = True
     trains: ClassVar[bool] = False
 
+    @staticmethod
+    def require_agent(kind: str) -> None:
+        """Raise `UserError` for an agent, by name, that is unknown or cannot work here."""
+
     @property
     def writes(self) -> bool:
         return False
@@ -297,6 +303,28 @@ class Craft(Protocol):
     async def perform(self, request: CustomRequest) -> Custom: ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class CraftContext:
+    """Input of a craft's maker: `run` is the run's folder.
+
+    `settings` are those of the strategy; `model` and `models_file` the run's models (None: none
+    given). `has_room` is True if the budget has room for this usage on top, `is_searching` False
+    once the final choice has begun. `past_payloads` holds the payloads of the effects of a kind
+    that were finished before the craft was made, in order. `render` makes the system and user
+    message of a prompt by its role and slots.
+    """
+
+    run: Path
+    task: Task
+    settings: Mapping[str, object]
+    model: str | Mapping[str, object] | None
+    models_file: str | None
+    has_room: Callable[[Usage], bool]
+    is_searching: Callable[[], bool]
+    past_payloads: Callable[[str], Sequence[Mapping[str, Any]]]
+    render: Callable[[str, JsonObject], tuple[str, str]]
 
 
 class MinimalBackend(Protocol):

@@ -177,6 +177,10 @@ KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
 
 
+IMAGE_PREFIX = "docker:"
+"""Prefix of an evaluator that is a container's image, for podman too."""
+
+
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     """Direction and levels of the score.
 

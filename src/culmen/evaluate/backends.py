@@ -1,20 +1,23 @@
-"""Backends for evaluations: this machine, a Ray cluster, Slurm jobs; loaded on first use."""
+"""The backend of a run's evaluations: this machine, or machines of an extension.
+
+Kinds are loaded on first use.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.extensions import find_part, part_addresses
 from culmen.core.options import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from culmen.cluster.remote import Carrier
     from culmen.core.evaluation import Scoring
     from culmen.core.ports import Backend
     from culmen.core.task import Task
@@ -38,7 +41,7 @@ def make_backend(
 
     require_backend_extra(choice)
     workers = workers or usual_workers(choice)
-    if choice.name == "local":
+    if choice.name == LOCAL:
         from culmen.evaluate.local import LocalBackend
 
         return LocalBackend(task, workers, require, level=level, scoring=scoring)
@@ -54,29 +57,55 @@ def make_backend(
             where=f"--backend {choice.name}",
             fix="write the evaluator as a task folder: culmen new DIR",
         )
-    from culmen.cluster.remote import RemoteBackend
-
-    return RemoteBackend(
-        task, workers, _make_carrier(choice, workers, on_message), require, scoring=scoring
+    return _backend_kind(choice.name).make_backend(
+        choice, task, workers, require, scoring, on_message
     )
 
 
-def _make_carrier(
-    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
-) -> Carrier:
-    if choice.name == "ray":
-        from culmen.cluster.ray import RayCarrier
+class BackendKind(Protocol):
+    """Machines of one kind for evaluations (slot `backends`), named by `--backend`."""
 
-        return RayCarrier(choice, on_message)
-    from culmen.cluster.slurm import SlurmCarrier
+    package: str
+    """The module that it needs beside culmen; "" for none."""
+    extra: str
+    """What pip installs for it, as on pip's command line."""
+    workers: int | None
+    """Evaluations at once by default: 0 for as many as it has room for, None for one a core."""
+    has_address: bool
+    """True if `--ray-address` (a cluster's address) has a meaning."""
 
-    return SlurmCarrier(choice, workers, on_message)
+    def make_backend(
+        self,
+        choice: BackendChoice,
+        task: Task,
+        workers: int,
+        require: str | None,
+        scoring: Scoring | None,
+        on_message: Callable[[str], None] | None,
+    ) -> Backend:
+        """The backend, not yet started; arguments as for `make_backend`."""
+        ...
+
+
+def _backend_kind(name: str) -> BackendKind:
+    kind: BackendKind | None = find_part("backends", name)
+    if kind is None:
+        raise UserError(
+            f"there is no backend '{name}'",
+            where="--backend",
+            fix=f"use one of {', '.join(backend_names())}",
+        )
+    return kind
+
+
+def backend_names() -> tuple[str, ...]:
+    """All values of `--backend`."""
+    return (LOCAL, *part_addresses("backends"))
 
 
 # The choice of a backend.
 
-NAMES = ("local", "ray", "slurm")
-_PACKAGES = {"ray": "ray", "slurm": "submitit"}
+LOCAL = "local"
 
 
 def as_choice(value: object) -> BackendChoice:
@@ -95,36 +124,28 @@ def as_choice(value: object) -> BackendChoice:
 def usual_workers(backend: object) -> int:
     """Default number of evaluations at once.
 
-    One per core of this machine, up to 8. On Ray 0: the cluster's capacity at the run's first
-    start.
+    One per core of this machine, up to 8; 0 for a kind whose capacity is found at the first start.
     """
-    return (
-        0
-        if isinstance(backend, BackendChoice) and backend.name == "ray"
-        else min(8, os.cpu_count() or 1)
-    )
+    name = backend.name if isinstance(backend, BackendChoice) else LOCAL
+    usual = None if name == LOCAL else _backend_kind(name).workers
+    return min(8, os.cpu_count() or 1) if usual is None else usual
 
 
 def require_backend_extra(choice: BackendChoice) -> None:
     """Raise `UserError` if the backend's extra is not installed."""
     _validate_choice(choice)
-    package = _PACKAGES.get(choice.name)
-    if package is not None and importlib.util.find_spec(package) is None:
+    package = "" if choice.name == LOCAL else _backend_kind(choice.name).package
+    if package and importlib.util.find_spec(package) is None:
         raise UserError(
             f"the backend {choice.name} needs the package {package}, which is not installed",
             where=f"--backend {choice.name}",
-            fix=f"pip install 'culmen[{choice.name}]'",
+            fix=f"pip install {_backend_kind(choice.name).extra}",
         )
 
 
 def _validate_choice(choice: BackendChoice) -> None:
-    if choice.name not in NAMES:
-        raise UserError(
-            f"there is no backend '{choice.name}'",
-            where="--backend",
-            fix=f"use one of {', '.join(NAMES)}",
-        )
-    if choice.name != "ray" and choice.address != "auto":
+    has_address = choice.name != LOCAL and _backend_kind(choice.name).has_address
+    if not has_address and choice.address != "auto":
         raise UserError(
             "only Ray has an address",
             where="--ray-address",

@@ -119,7 +119,7 @@ class FunctionBackend(LocalBackend):
         born = time.time() - 1.0
         return PortableJail(level, begin=lambda *job: _fork_worker(self.fn, born, *job))
 
-    async def _evaluate_in_one_process(
+    async def evaluate_in_one_process(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         """One call, repeated in a fresh process if earlier calls may have caused its failure."""
@@ -147,7 +147,7 @@ class FunctionBackend(LocalBackend):
             await worker.dismiss()
             worker = None
         try:
-            worker = worker or _Worker(await self._healthy_jail(), self.task, slot)
+            worker = worker or _Worker(await self.healthy_jail(), self.task, slot)
         except JailFailed as error:
             return outcome.lost_outcome("zygote_died", str(error)), True
         fresh, kept = worker.calls == 0, False

@@ -7,20 +7,17 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 
-from culmen.compat import harbor
-from culmen.compat.openevolve import proxied
-from culmen.compat.openevolve.proxied import ProxiedEvaluation, is_python_program
-from culmen.compat.openevolve.proxy.session import CONSTRUCTORS
 from culmen.core.asking import AskingFailed
 from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
-from culmen.core.errors import IsolationError, TaskError
+from culmen.core.errors import IsolationError
 from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_trust_level
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
+from culmen.evaluate.forms import find_form
 from culmen.evaluate.integrity.guard import EvaluatorSeal
-from culmen.evaluate.jail import probes, scorer_pool
+from culmen.evaluate.jail import probes, spoken
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
@@ -56,6 +53,8 @@ class LocalBackend:
         self._wanted = (
             tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
         )
+        self._form = find_form(task.evaluator.form)
+        self._runner = None if self._form is None else self._form.new_runner(self)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(
             task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics)
@@ -75,28 +74,32 @@ class LocalBackend:
         """
         self._seal.require_unchanged()
         try:
-            if self.task.evaluator.form != "legacy":
+            if self._runner is None:
                 await self._judges.start()
             if self.task.evaluator.verifier:
                 await self._verifiers.start()
             if not self._runs_program:
-                own = next(iter(self.task.evaluator.program), "").startswith(harbor.SCHEME)
-                self.scoring = Scoring("self-reported", harbor.WHY) if own else Scoring("verified")
-                level = "container" if own else levels.LEVELS[0]
-                levels.require_level(
-                    level, self.require, {"namespaces": "the task brings a container of its own"}
-                )
-                return level
+                return self._start_without_jail()
             why = await self._start_strongest_jail()
             assert self._jail is not None
             levels.require_level(self._jail.level, self.require, why)
-            if self.task.evaluator.form == "legacy":
-                await self._check_legacy(self._jail)
+            if self._runner is not None:
+                await self._runner.check(self._jail)
             self.scoring = await self._determine_scoring()
             return self._jail.level
         except BaseException:
             await self.close()
             raise
+
+    def _start_without_jail(self) -> str:
+        """The level for a judge that runs the candidate itself, or needs no program to run."""
+        judge = spoken.judge_type(self.task.evaluator.program)
+        self.scoring = Scoring("verified") if judge is None else judge.scoring
+        level = levels.LEVELS[0] if judge is None else judge.level
+        levels.require_level(
+            level, self.require, {"namespaces": "the task brings a container of its own"}
+        )
+        return level
 
     async def _start_strongest_jail(self) -> dict[str, str]:
         """Start the strongest jail that works; return the reason that each stronger one failed."""
@@ -123,25 +126,12 @@ class LocalBackend:
             fix=levels.FIX if alone != "container" else "culmen doctor --image IMAGE tries it",
         )
 
-    async def _check_legacy(self, jail: Jail) -> None:
-        """Load, inside the jail, an evaluator that only ever runs there."""
-        with JailedEvaluation(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
-            result = await run.perform(0, self._judges)
-        if not isinstance(result, bytes):
-            raise TaskError(
-                f"the evaluator cannot be used: {result.feedback.strip() or result.reason}",
-                where=self.task.evaluator.path,
-                fix=scorer_pool.install_hint(result.feedback)
-                or "make the file importable and let it define evaluate(path)",
-            )
-
     async def _determine_scoring(self) -> Scoring:
-        """The scores' level of trust; for OpenEvolve's evaluators it is tested."""
+        """The scores' level of trust."""
         assert self._jail is not None
-        evaluator = self.task.evaluator
         if (
             isinstance(self._jail, ContainerJail)
-            and evaluator.form == "legacy"
+            and self._runner is not None
             and self._jail.inner != "restricted"
         ):
             return Scoring(
@@ -152,68 +142,28 @@ class LocalBackend:
             return Scoring(
                 "self-reported", f"isolation level {self._jail.level} does not keep processes apart"
             )
-        if evaluator.form != "legacy":
+        if self._runner is None:
             return Scoring("verified")
-        why = self._reason_against_proxy()
-        if why or self.scoring.trust:
-            return Scoring("self-reported", why) if why else self.scoring
-        accept = tuple(evaluator.options.get("accept", ()))
-        seeds = self.task.initial_candidates()
-        if not seeds:
-            return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
-        scoring = await proxied.scoring_from_trial(
-            seeds, accept, self._try_proxied, self._try_shared
-        )
-        if evaluator.proxy == "always" and scoring.trust != "proxied":
-            raise TaskError(
-                f"the evaluator does not work behind a proxy: {scoring.why}",
-                where=evaluator.path,
-                fix=(
-                    'set [evaluator] proxy = "auto" (its scores are then self-reported), or write '
-                    "score(output)"
-                ),
-            )
-        return scoring
-
-    def _reason_against_proxy(self) -> str:
-        """The reason that no proxy is tried, "" if one is."""
-        evaluator = self.task.evaluator
-        if evaluator.proxy == "never":
-            return 'the task sets proxy = "never"'
-        if not is_python_program(self.task):
-            return (
-                f"the program is not a Python module but a {evaluator.suffix or 'text'} file, "
-                "which the evaluator reads"
-            )
-        folder = os.path.dirname(evaluator.path)
-        return "the evaluator is in the root folder" if folder == "/" else ""
-
-    async def _try_proxied(
-        self, seed: Candidate, number: int
-    ) -> tuple[EvaluationOutcome, JsonObject]:
-        """Trial behind a proxy that lets every value cross."""
-        return await self._evaluate_proxied(seed, None, number, 0, learn=True)
-
-    async def _try_shared(self, seed: Candidate, number: int) -> EvaluationOutcome:
-        """Trial with evaluator and candidate in one process."""
-        return await self._evaluate_in_one_process(seed, None, number, 0, False)
+        return await self._runner.determine_scoring(self._jail)
 
     def _new_jail(self, level: str) -> Jail:
         evaluator = self.task.evaluator
         visible = tuple(evaluator.options.get("readable", ()))
-        shut = (os.path.dirname(evaluator.path),) if evaluator.form == "legacy" else ()
+        shut = (os.path.dirname(evaluator.path),) if self._form is not None else ()
+        modules = () if self._form is None else self._form.jail_modules
         if level == "container":
             return ContainerJail(
                 evaluator.image,
                 self.task.limits,
                 self.workers,
-                evaluator.packages,
+                (*evaluator.packages, *modules),
                 evaluator.optional_packages,
                 visible,
                 shut,
+                () if self._form is None else self._form.jail_sources,
             )
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
-        return levels.plain_jail(level, (*evaluator.packages, *there), visible, shut)
+        return levels.plain_jail(level, (*evaluator.packages, *there, *modules), visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
@@ -261,30 +211,16 @@ class LocalBackend:
     ) -> EvaluationOutcome:
         if not self._runs_program:
             return await self._judge_output(candidate, case, seed, 0.0, None, certify)
-        if self.scoring.trust == "proxied":
-            return (await self._evaluate_proxied(candidate, case, seed, slot))[0]
-        return await self._evaluate_in_one_process(candidate, case, seed, slot, certify)
+        if self.scoring.trust == "proxied" and self._runner is not None:
+            return await self._runner.evaluate_apart(candidate, case, seed, slot)
+        return await self.evaluate_in_one_process(candidate, case, seed, slot, certify)
 
-    async def _evaluate_proxied(
-        self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
-    ) -> tuple[EvaluationOutcome, JsonObject]:
-        """Evaluator and candidate in two jailed processes; also the log of crossing values."""
-        try:
-            jail = await self._healthy_jail()
-        except JailFailed as error:
-            return outcome.lost_outcome("zygote_died", str(error)), {}
-        with ProxiedEvaluation(
-            self.task, jail, candidate, case, seed, self.scoring.accept, learn
-        ) as pair:
-            verdict = await pair.perform((slot, slot + self.workers))
-        return replace(verdict, seconds=pair.seconds).with_log(pair.printed), pair.account
-
-    async def _evaluate_in_one_process(
+    async def evaluate_in_one_process(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         """The candidate, with the evaluator beside it in the form legacy, in one jailed process."""
         try:
-            jail = await self._healthy_jail()
+            jail = await self.healthy_jail()
         except JailFailed as error:
             return outcome.lost_outcome("zygote_died", str(error))
         with JailedEvaluation(self.task, jail, candidate, case, seed) as run:
@@ -293,7 +229,7 @@ class LocalBackend:
             result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)
         return replace(result, seconds=run.seconds).with_log(run.printed)
 
-    async def _healthy_jail(self) -> Jail:
+    async def healthy_jail(self) -> Jail:
         """The fork-server; replaced if it died."""
         async with self._mending:
             assert self._jail is not None, "start() first"

@@ -8,7 +8,7 @@ import copy
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from culmen.core import extensions
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, Unavailable, UserError
@@ -25,6 +26,7 @@ from culmen.core.options import BackendChoice
 from culmen.core.ports import (
     Backend,
     Craft,
+    CraftContext,
     Embedder,
     Gateway,
     ObservationStore,
@@ -40,7 +42,6 @@ from culmen.store.inbox import InboxMessage
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
-    from culmen.core.usage import Usage
     from culmen.evaluate.integrity.guard import IntegrityBackend, ToleranceCheck
     from culmen.llm.answerer import QuestionAnswerer
     from culmen.store.database import RunMeta
@@ -82,7 +83,7 @@ async def run_session(
         stack.push_async_callback(world.close)
         search = _build_search(meta, objects, proposer, world.estimate, JournalObservations(path))
         stack.callback(search.close)
-        search.watch = _Answers()
+        search.watch = _PastPayloads()
         journal.record_leader(search.leader_standing)
         if gateway is not None:  # a paid retry needs room in the budget as a first try does
             gateway.begin(search.reservations.permit_current_effect)
@@ -149,11 +150,6 @@ def _send_message(objects: RunObjects, text: str) -> None:
     """Send a sentence for people to all observers."""
     for observer in objects.observers:
         observer.told(text)
-
-
-def _budget_predicate(search: Search) -> Callable[[Usage], bool]:
-    """A predicate: True if the budget of a search has room for this usage on top."""
-    return search.reservations.has_room_for
 
 
 def rebuild_search(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
@@ -310,11 +306,14 @@ def _tolerance_check_maker(
     if objects.backend is not None or task.evaluator.verifier or not task.evaluator.is_python:
         return None
 
+    check = extensions.part_addresses("winner_checks").get("tolerances")
+    if check is None:
+        return None
+
     def make() -> ToleranceCheck:
-        from culmen.audit.tightened import TightenedEvaluator
         from culmen.evaluate.local import LocalBackend
 
-        return TightenedEvaluator(
+        return extensions.import_part(check)(
             task,
             lambda copy: LocalBackend(
                 copy, 1, meta.require, level=meta.level, scoring=meta.scoring
@@ -436,15 +435,27 @@ def _build_world(
     return LiveWorld(meta.task, backend, gateway, embedder, editor, surface_fault, crafts)
 
 
-class _Answers:
-    """Payloads of the finished `session.answer` effects, until they are read."""
+class _PastPayloads:
+    """Payloads of finished effects of crafts, by kind, until their craft is made."""
 
     def __init__(self) -> None:
-        self.payloads: list[Mapping[str, Any]] = []
+        self._by_kind: dict[str, list[Mapping[str, Any]]] = {}
+        self._made: set[str] = set()
 
     def __call__(self, effect: Effect) -> None:
-        if isinstance(effect.request, CustomRequest) and effect.kind == "session.answer":
-            self.payloads.append(effect.request.payload)
+        family = effect.kind.partition(".")[0]
+        if isinstance(effect.request, CustomRequest) and family not in self._made:
+            self._by_kind.setdefault(effect.kind, []).append(effect.request.payload)
+
+    def take_over(self, family: str) -> Callable[[str], Sequence[Mapping[str, Any]]]:
+        """A function from a kind of this family to its payloads; no more are gathered."""
+        self._made.add(family)
+        own = {kind: self._by_kind.pop(kind) for kind in [*self._by_kind] if _is_of(kind, family)}
+        return lambda kind: own.get(kind, [])
+
+
+def _is_of(kind: str, family: str) -> bool:
+    return kind.partition(".")[0] == family
 
 
 def _craft_makers(
@@ -455,36 +466,36 @@ def _craft_makers(
     Nothing is imported or started before it is needed.
     """
 
-    def sessions() -> Craft:
-        from culmen.agents.sandbox.settings import SandboxSettings
-        from culmen.agents.sandbox.world import SessionWorld
-
+    def make(family: str, address: str) -> Craft:
         search = searching()
-        answers, search.watch = search.watch, None
+        past = search.watch
+        assert isinstance(past, _PastPayloads)
         model = meta.model if objects.model is None else objects.model
-        return SessionWorld(
-            path,
-            meta.task,
-            SandboxSettings.from_values(meta.strategy.get("config", {})),
-            models=(model if isinstance(model, str | dict) else None, meta.models_file),
-            permit=_budget_predicate(search),
-            going=lambda: search.phase == "search",
-            history=lambda: answers.payloads if isinstance(answers, _Answers) else (),
+        context = CraftContext(
+            run=path,
+            task=meta.task,
+            settings=meta.strategy.get("config") or {},
+            model=model if isinstance(model, str | dict) else None,
+            models_file=meta.models_file,
+            has_room=search.reservations.has_room_for,
+            is_searching=lambda: search.phase == "search",
+            past_payloads=past.take_over(family),
+            render=lambda role, slots: _rendered_prompt(meta, role, slots),
         )
+        return extensions.import_part(address)(context)
 
-    def training() -> Craft:
-        from culmen.prompts.template import Templates
-        from culmen.prompts.writer import PromptWriter
-        from culmen.train.advisors import policy_maker
-        from culmen.train.craft import TrainCraft
+    return {
+        family: partial(make, family, address)
+        for family, address in extensions.part_addresses("performers").items()
+    }
 
-        def render(role: str, slots: JsonObject) -> tuple[str, str]:
-            prompt = PromptWriter(meta.task, Templates(meta.templates)).text_prompt(role, slots)
-            return prompt.system, prompt.user
 
-        return TrainCraft(path / "policy", policy_maker(render, path / "policy"))
+def _rendered_prompt(meta: RunMeta, role: str, slots: JsonObject) -> tuple[str, str]:
+    from culmen.prompts.template import Templates
+    from culmen.prompts.writer import PromptWriter
 
-    return {"session": sessions, "train": training}
+    prompt = PromptWriter(meta.task, Templates(meta.templates)).text_prompt(role, slots)
+    return prompt.system, prompt.user
 
 
 # Human input to a run, brought from its inbox into the search while a session runs.

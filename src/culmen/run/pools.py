@@ -21,9 +21,9 @@ from typing import Literal
 
 import msgspec
 
-import culmen.tasks
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.extensions import all_parts
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 
@@ -118,11 +118,11 @@ def _source_run_name(folder: Path, name: str, path: str) -> str:
 
     In a comparison every strategy has a `seed-3`, so the strategy's name is put before it.
     """
-    from culmen.strategies.catalog import NAMES
+    from culmen.strategies.catalog import names_by_path
 
     if not _SEED.fullmatch(name):
         return name
-    strategy = NAMES.get(path, path.rpartition(":")[2])
+    strategy = names_by_path().get(path, path.rpartition(":")[2])
     return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
 
 
@@ -161,10 +161,8 @@ def without_best(pool: Pool, share: float) -> Pool:
 
 def shipped_pools() -> dict[str, Path]:
     """The pools that come with culmen, by the name of their built-in task."""
-    return {
-        file.stem: file
-        for file in sorted((Path(culmen.tasks.__path__[0]) / "pools").glob("*.json"))
-    }
+    roots = [Path(package.__path__[0]) for package in all_parts("examples").values()]
+    return {file.stem: file for root in roots for file in sorted((root / "pools").glob("*.json"))}
 
 
 def pool_file(path: str | Path) -> Path:

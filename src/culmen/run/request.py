@@ -260,7 +260,8 @@ def _with_agent(
     It is the agent named, else the built-in one if there is a model, else the offline one. Raises
     `UserError` for an agent that cannot work here.
     """
-    field = with_protocol_defaults(Strategy, catalog.strategy_class(name)).agent_setting
+    cls = with_protocol_defaults(Strategy, catalog.strategy_class(name))
+    field = cls.agent_setting
     if not field:
         return settings if agent is None else {**settings, "agent": agent}
     if agent is not None and settings.get(field, agent) != agent:
@@ -277,7 +278,7 @@ def _with_agent(
             fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
         )
     if kind not in (OFFLINE, BUILTIN):
-        _check_installed(kind)
+        cls.require_agent(kind)
     return {**settings, field: kind}
 
 
@@ -307,13 +308,6 @@ def _learnt_prior(name: str, run: Path, task: Task, model: str) -> Prior:
             fix="name a run that scored something",
         )
     return Prior(*law)
-
-
-def _check_installed(kind: str) -> None:
-    """Raise `UserError` for an agent that is unknown or not installed."""
-    from culmen.agents.adapters import catalog, programs
-
-    programs.find_program(catalog.adapter_by_name(kind).program)
 
 
 def _altered_strategy(meta: RunMeta, given: Mapping[str, str]) -> Any:

@@ -21,16 +21,15 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.extensions import part_addresses
 
 FILE = "journal.db"
 PART = ".journal.db"  # while it is being made
 POINTER = "database.json"
 VARIABLE = "CULMEN_DB"
 
-_SCHEMES = ("postgresql+psycopg", "postgresql", "postgres")
 _NAME = re.compile(r"[^/\\#\x00-\x1f]{1,200}")
 _WHERE = "the URL of the database"
-_EXAMPLE = "postgresql+psycopg://user@host/database"
 _secrets: dict[str, str] = {}  # passwords by redacted URL, of this process only
 
 
@@ -75,30 +74,25 @@ def parse_address(text: str, name: str = "") -> Address:
         url = os.environ.get(VARIABLE)
         if not url:
             raise UserError(
-                f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}"
+                f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_example()}"
             )
         return parse_address(url.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
-    if parts.scheme not in _SCHEMES:
-        raise UserError(
-            f"no database is reached by '{parts.scheme or 'this'}'",
-            where=_WHERE,
-            fix=f"write {_EXAMPLE}",
-        )
+    scheme = _stored_scheme(parts.scheme)
     login, _, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     if re.search(r":[^\]]*[^\]\d][^\]]*$", host):
         raise UserError(
-            f"'{host.rpartition(':')[2]}' is not a port", where=_WHERE, fix=f"write {_EXAMPLE}"
+            f"'{host.rpartition(':')[2]}' is not a port", where=_WHERE, fix=f"write {_example()}"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     password = unquote(password) or options.pop("password", "")
     if not parts.path.strip("/"):
-        raise UserError("the URL names no database", where=_WHERE, fix=f"write {_EXAMPLE}")
+        raise UserError("the URL names no database", where=_WHERE, fix=f"write {_example()}")
     netloc = f"{user}@{host}" if user else host
     query = f"?{urlencode(options, safe='/')}" if options else ""
-    url = f"{_SCHEMES[0]}://{netloc}/{parts.path.strip('/')}{query}"
+    url = f"{scheme}://{netloc}/{parts.path.strip('/')}{query}"
     if password:
         _secrets[url] = password
     return Address(url, _checked_run_name(unquote(fragment) or name))
@@ -171,6 +165,26 @@ def local_folder(address: Address, base: Path | None = None) -> Path:
         )
     write_pointer(folder, address)
     return folder
+
+
+def _stored_scheme(scheme: str) -> str:
+    """The scheme under which a database is stored: the first of those of its kind.
+
+    Raises `UserError` if no extension adds databases of this scheme.
+    """
+    kinds = part_addresses("journals")
+    if scheme not in kinds:
+        install = f", or install the package that adds '{scheme}'" if scheme else ""
+        raise UserError(
+            f"no database is reached by '{scheme or 'this'}'",
+            where=_WHERE,
+            fix=f"write {_example()}{install}",
+        )
+    return next(name for name, kind in kinds.items() if kind == kinds[scheme])
+
+
+def _example() -> str:
+    return f"{next(iter(part_addresses('journals')), 'SCHEME')}://user@host/database"
 
 
 def _checked_run_name(name: str) -> str:

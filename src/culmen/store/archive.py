@@ -23,8 +23,9 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.store import transfer, views
-from culmen.store.address import FILE, POINTER, Address, has_run, read_pointer, require_local
+from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
 from culmen.store.database import translate_errors
+from culmen.store.databases import run_database
 from culmen.store.lease import RunLock, take_lease
 
 SUFFIX = ".culmen.tar.xz"
@@ -273,7 +274,7 @@ def delete_run(run: Path) -> None:
     """Delete a run with its folder; raises `RunLocked` if a process is writing it."""
     address = read_pointer(run)
     if address is not None:
-        drop_database_run(address)
+        run_database(address).drop_run()
         shutil.rmtree(run)
         return
     lock = RunLock.acquire(run)
@@ -283,18 +284,7 @@ def delete_run(run: Path) -> None:
         lock.release()
 
 
-# Space used by runs: measure it, free it, delete a run in a database.
-
-
-def drop_database_run(address: Address) -> None:
-    """Delete a run in a database; raises `RunLocked` if a process is writing it."""
-    from culmen.cluster import postgres
-
-    with (
-        closing(postgres.DatabaseLease.take(address, None)),
-        postgres.catalogue_session(address, write=True) as connection,
-    ):
-        postgres.drop_run(connection, postgres.number_of(connection, address))
+# Space used by runs: measure it, and free it.
 
 
 def vacuum_store(run: Path) -> tuple[int, int]:
@@ -309,20 +299,15 @@ def vacuum_store(run: Path) -> tuple[int, int]:
         )
     before = stored_bytes(run)
     with translate_errors(run), closing(take_lease(run, None)) as lease:
-        raw: Any = lease.connection.connection.driver_connection
-        if read_pointer(run) is None:
+        address = read_pointer(run)
+        if address is None:
+            raw: Any = lease.connection.connection.driver_connection
             raw.execute("VACUUM")
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for left in (run / "blobs").glob("??/.new-*"):
                 left.unlink()
         else:
-            from culmen.store import schema
-
-            raw.rollback()
-            raw.autocommit = True
-            for table in schema.metadata.sorted_tables:
-                raw.execute(f'VACUUM (FULL, ANALYZE) "{table.name}"')
-            raw.autocommit = False
+            run_database(address).vacuum_run(lease.connection)
     return before, stored_bytes(run)
 
 
@@ -331,14 +316,4 @@ def stored_bytes(run: Path) -> int:
     address = read_pointer(run)
     if address is None:
         return sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
-    from sqlalchemy import text
-
-    from culmen.cluster import postgres
-
-    query = (
-        "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN "
-        "pg_namespace n"
-    )
-    query += " ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = current_schema()"
-    with postgres.open_run_snapshot(address) as connection:
-        return int(connection.execute(text(query)).scalar_one())
+    return run_database(address).measure_run()

@@ -6,7 +6,6 @@ import errno
 import math
 import shutil
 import sqlite3
-import sys
 import tempfile
 import threading
 from collections import OrderedDict
@@ -27,6 +26,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.store.address import FILE, Address, has_run, local_folder, read_pointer
 from culmen.store.codec import decode_value, encode_value
+from culmen.store.databases import run_database
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -127,9 +127,7 @@ def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]
 
 @contextmanager
 def _open_database_snapshot(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
-    from culmen.cluster import postgres
-
-    with postgres.open_run_snapshot(address) as connection:
+    with run_database(address).open_snapshot() as connection:
         check_format(connection, run_dir)
         if tables and not _is_current(connection):
             fix = f"culmen db migrate '{address.url}'"
@@ -214,13 +212,10 @@ def run_folders(folder: Path) -> list[Path]:
     """
     address = read_pointer(folder)
     if address is not None and not address.name:
-        from culmen.cluster import postgres
-
-        with postgres.catalogue_session(address) as connection:
-            return sorted(
-                local_folder(Address(address.url, line.name), folder)
-                for line in postgres.database_runs(connection)
-            )
+        return sorted(
+            local_folder(Address(address.url, name), folder)
+            for name in run_database(address).list_runs()
+        )
     return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
 
 
@@ -233,7 +228,7 @@ def translate_errors(run_dir: Path) -> Iterator[None]:
 
     try:
         yield
-    except (DBAPIError, sqlite3.Error, *_driver_errors()) as error:
+    except (DBAPIError, *_driver_errors(run_dir)) as error:
         known = _culmen_error_for(error, run_dir)
         if known is None:
             raise
@@ -266,17 +261,15 @@ def may_not_write(error: OSError, run_dir: Path) -> UserError:
     )
 
 
-def _driver_errors() -> list[type[Exception]]:
-    """The base class of psycopg's errors, if psycopg is loaded."""
-    return [sys.modules["psycopg"].Error] if "psycopg" in sys.modules else []
+def _driver_errors(run_dir: Path) -> tuple[type[Exception], ...]:
+    address = read_pointer(run_dir)
+    return (sqlite3.Error,) if address is None else run_database(address).driver_errors()
 
 
 def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
     address = read_pointer(run_dir)
     if address is not None:
-        from culmen.cluster import postgres
-
-        return postgres.culmen_error_for(getattr(error, "orig", error), address)
+        return run_database(address).culmen_error(getattr(error, "orig", error))
     code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
         return _damaged_error(error, run_dir)

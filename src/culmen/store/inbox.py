@@ -22,6 +22,7 @@ from culmen.core.errors import UserError
 from culmen.store import views
 from culmen.store.address import read_pointer
 from culmen.store.codec import decode_value, encode_value
+from culmen.store.databases import run_database
 
 FOLDER = "inbox"
 HINT_CHARS, PART_CHARS = 4_000, 400_000
@@ -56,9 +57,7 @@ def leave_message(
         f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
     )
     if (address := read_pointer(run)) is not None:
-        from culmen.cluster import postgres
-
-        postgres.insert_message(address, message.id, encode_value(message))
+        run_database(address).insert_message(message.id, encode_value(message))
         return message
     folder = run / FOLDER
     try:
@@ -81,9 +80,8 @@ def leave_message(
 def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := read_pointer(run)) is not None:
-        from culmen.cluster import postgres
-
-        return [decode_value(raw, InboxMessage) for raw in postgres.message_bodies(address)]
+        bodies = run_database(address).message_bodies()
+        return [decode_value(raw, InboxMessage) for raw in bodies]
     try:
         names = sorted(
             entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")
@@ -102,9 +100,7 @@ def waiting_messages(run: Path) -> list[InboxMessage]:
 def remove_message(run: Path, message: str) -> None:
     """Remove a message that was journaled."""
     if (address := read_pointer(run)) is not None:
-        from culmen.cluster import postgres
-
-        postgres.delete_message(address, message)
+        run_database(address).delete_message(message)
         return
     with contextlib.suppress(FileNotFoundError):
         (run / FOLDER / f"{message}.json").unlink()

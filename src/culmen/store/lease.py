@@ -10,15 +10,15 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.core.errors import RunLocked, UserError
 from culmen.store.address import FILE, PART, Owner, read_pointer
 from culmen.store.database import NOT_ALLOWED, engine_for, may_not_write
+from culmen.store.databases import Make, WriteLease, run_database
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -115,28 +115,6 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-Make = Callable[["Connection"], None]
-
-
-class WriteLease(Protocol):
-    """The right to write a run, and the connection to its database.
-
-    `files`: large blobs are files of the run's folder, and the lease cannot be lost while the
-    process lives.
-    """
-
-    connection: Connection
-    files: bool
-
-    def renew(self) -> Connection:
-        """Own the run again after the connection was lost; return the new connection."""
-        ...
-
-    def close(self) -> None:
-        """Release the run."""
-        ...
-
-
 class FolderLease:
     """RUN/lock and a connection to RUN/journal.db."""
 
@@ -196,9 +174,7 @@ def take_lease(run_dir: Path, make: Make | None) -> WriteLease:
     address = read_pointer(run_dir)
     if address is None:
         return FolderLease(run_dir, make)
-    from culmen.cluster import postgres
-
-    return postgres.DatabaseLease.take(address, make)
+    return run_database(address).take_lease(make)
 
 
 def current_owner(run_dir: Path) -> Owner | None:
@@ -206,9 +182,7 @@ def current_owner(run_dir: Path) -> Owner | None:
     address = read_pointer(run_dir)
     if address is None:
         return lock_owner(run_dir)
-    from culmen.cluster import postgres
-
-    return postgres.read_run_owner(address)
+    return run_database(address).read_owner()
 
 
 def run_signature(run_dir: Path) -> tuple[object, ...]:
@@ -218,9 +192,7 @@ def run_signature(run_dir: Path) -> tuple[object, ...]:
     """
     address = read_pointer(run_dir)
     if address is not None:
-        from culmen.cluster import postgres
-
-        return postgres.database_signature(address)
+        return run_database(address).read_signature()
     facts: list[object] = []
     for name in (FILE, f"{FILE}-wal"):
         try:

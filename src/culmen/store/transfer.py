@@ -42,12 +42,13 @@ from culmen.store.database import (
     run_folders,
     translate_errors,
 )
+from culmen.store.databases import run_database
 from culmen.store.reader import PAGE, lookup_in, read_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-    from culmen.store.lease import WriteLease
+    from culmen.store.databases import WriteLease
 
 
 _PAGE = 1000
@@ -161,9 +162,7 @@ def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
         to.mkdir(parents=True, exist_ok=True)
         require_local(to)
         return FolderLease(to, lambda connection: make_tables(connection, meta))
-    from culmen.cluster import postgres
-
-    return postgres.DatabaseLease.take(to, lambda connection: make_tables(connection, meta))
+    return run_database(to).take_lease(lambda connection: make_tables(connection, meta))
 
 
 def _copied_tables() -> list[Table]:

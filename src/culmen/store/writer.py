@@ -40,7 +40,8 @@ from culmen.store.database import (
     read_meta,
     translate_errors,
 )
-from culmen.store.lease import WriteLease, current_owner, take_lease
+from culmen.store.databases import WriteLease
+from culmen.store.lease import current_owner, take_lease
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Strategies by name: built from text, described, written to and read from journals.
 
-A name is one of `CATALOG`, or `module:Class` or `path/to/file.py:Class` for a strategy of your own.
+A name is one of `strategy_paths`, or `module:Class` or `path/to/file.py:Class` for a strategy of
+your own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
+from culmen.core.extensions import part_addresses
 from culmen.core.json import JsonObject
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.memory.priorities import Quantile
@@ -32,17 +35,15 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=MinimalStrategy)
 
-CATALOG: dict[str, str] = {
+_OWN: dict[str, str] = {
     "pedigree": "culmen.strategies.pedigree:PedigreeSearch",
     "polca": "culmen.strategies.polca:Polca",
     "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
     "openevolve": "culmen.strategies.openevolve:OpenEvolve",
     "map_elites": "culmen.strategies.map_elites:MapElites",
-    "cato": "culmen.agents.cato:Cato",
     "gepa": "culmen.strategies.gepa:Gepa",
     "puct": "culmen.strategies.puct:PuctSearch",
     "pacevolve": "culmen.strategies.pacevolve.pacevolve:Pacevolve",
-    "pacevolve_plus_plus": "culmen.train.plus_plus:PacevolvePlusPlus",
     "beam": "culmen.strategies.special_cases:Beam",
     "sequential": "culmen.strategies.special_cases:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
@@ -57,7 +58,8 @@ MOVED = {
     f"culmen.strategies.pacevolve_plus_plus:{_PLUS}": f"culmen.train.plus_plus:{_PLUS}",
     "culmen.strategies.pacevolve.plus_plus": "culmen.train.plus_plus",
     "culmen.strategies.pacevolve.policy": "culmen.train.policy",
-    "culmen.strategies.cato": "culmen.agents.cato",
+    f"culmen.strategies.pacevolve.plus_plus:{_PLUS}": f"culmen.train.plus_plus:{_PLUS}",
+    "culmen.strategies.cato:Cato": "culmen.agents.cato:Cato",
     "culmen.strategies.parts.adaptive_width": "culmen.strategies.width",
     "culmen.strategies.parts.advice": "culmen.strategies.pacevolve.advisor",
     "culmen.strategies.parts.engines": "culmen.train.policy",
@@ -77,11 +79,21 @@ MOVED = {
 
 Journals of earlier versions name the old ones.
 """
-_TODAY = {path: name for name, path in CATALOG.items()}
-NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _TODAY}}
-"""The name of the strategy at a path, including paths that earlier versions wrote into journals."""
-
 WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy
+
+
+@cache
+def strategy_paths() -> dict[str, str]:
+    """The paths of all strategies by name: culmen's own, then those of extensions."""
+    return {**_OWN, **part_addresses("strategies")}
+
+
+@cache
+def names_by_path() -> dict[str, str]:
+    """The name of the strategy at a path, including paths that earlier versions journaled."""
+    today = {path: name for name, path in strategy_paths().items()}
+    moved = {old: current_path(old) for old in MOVED}
+    return {**today, **{old: today[new] for old, new in moved.items() if new in today}}
 
 
 def strategy_class(name: str) -> type[MinimalStrategy]:
@@ -92,13 +104,14 @@ def strategy_class(name: str) -> type[MinimalStrategy]:
     if ":" in name:
         return find_by_path(name)
     plain = name.strip().lower().replace("-", "_")
-    if plain not in CATALOG:
+    known = strategy_paths()
+    if plain not in known:
         raise UserError(
-            f"there is no strategy '{name}'{_spelling_hint(plain, CATALOG)}",
+            f"there is no strategy '{name}'{_spelling_hint(plain, known)}",
             where="--strategy",
-            fix=f"use one of {', '.join(CATALOG)}, or module:Class, or path/to/file.py:Class",
+            fix=f"use one of {', '.join(known)}, or module:Class, or path/to/file.py:Class",
         )
-    return find_by_path(CATALOG[plain])
+    return find_by_path(known[plain])
 
 
 def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
@@ -210,7 +223,7 @@ def describe_strategy(name: str) -> JsonObject:
         else {}
     )
     return {
-        "name": NAMES.get(path_of(cls), name),
+        "name": names_by_path().get(path_of(cls), name),
         "path": path_of(cls),
         "title": (inspect.getdoc(inspect.getmodule(cls)) or cls.__name__).partition("\n")[0],
         "paper": with_protocol_defaults(Strategy, cls).paper,

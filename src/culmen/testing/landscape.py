@@ -12,20 +12,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from culmen.agents.messages import (
-    REPLIES,
-    Ended,
-    Experiment,
-    ToolOutput,
-    Wait,
-    Waited,
-    from_plain_data,
-    to_plain_data,
-)
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
@@ -43,6 +33,7 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
+from culmen.core.extensions import find_part
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.strategies.pacevolve.advisor import from_menu
@@ -144,10 +135,10 @@ class Landscape:
             return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(
                 fault="unsupported"
             )
-        if isinstance(request, CustomRequest) and request.kind.startswith("session."):
-            return perform_session(
-                request, rng, self.any_program, max(self.faults.empty, self.faults.repeat)
-            )
+        simulate = find_part("simulators", effect.kind.partition(".")[0])
+        if simulate is not None:
+            empty = max(self.faults.empty, self.faults.repeat)
+            return simulate(request, rng, self.any_program, empty)
         if isinstance(request, CustomRequest) and request.kind.startswith("train."):
             return 1.0, self.train(request)
         if isinstance(request, CustomRequest) and request.kind == WAIT:
@@ -266,62 +257,3 @@ class Landscape:
         """N_epsilon: the most candidates that can be epsilon (> 0) apart, without blur."""
         angle = 2.0 * math.asin(min(1.0, epsilon / 2.0))
         return 1 + int(math.pi / 2 / angle + 1e-9)
-
-
-# Agent sessions: what a shared repository and a program might answer, drawn from the effect. The
-# program asks for a few experiments at a time, spends tokens, falls silent, reports, crashes or
-# ends, by chance, and never sees a result.
-
-Programs = Callable[[Random], dict[str, str]]
-TURNS = 8  # waits after which a program ends at the latest
-
-
-def perform_session(
-    request: CustomRequest, rng: Random, programs: Programs, empty: float = 0.0
-) -> tuple[float, Custom]:
-    """Virtual seconds and the result of a session effect.
-
-    `programs` writes a candidate's parts; `empty` is the probability that a program calls its model
-    without a result.
-    """
-    if request.kind == "session.wait":
-        draw = Random(f"{request.seed}/wait")
-        waited, usage = _draw_wait(from_plain_data(request.payload, Wait), draw, programs, empty)
-        return rng.expovariate(0.2), Custom(to_plain_data(waited), usage)
-    if request.kind == "session.tool":
-        return 0.01, Custom(
-            to_plain_data(
-                ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else "")
-            )
-        )
-    if request.kind == "session.end":
-        return 0.1, Custom(
-            to_plain_data(Ended(reflections="nothing new", transcript="transcripts/none.jsonl"))
-        )
-    kinds = {kind: reply for kind, reply in REPLIES.values()}
-    return 0.1, Custom(to_plain_data(kinds[request.kind]()))
-
-
-def _draw_wait(asked: Wait, draw: Random, programs: Programs, empty: float) -> tuple[Waited, Usage]:
-    chance = draw.random()
-    if asked.nth >= TURNS or chance < 0.05:
-        return Waited(
-            ended=draw.choice(("finished", "crashed", "interrupted")), word="enough"
-        ), Usage()
-    if chance < 0.2:
-        return Waited(idle=1e6), Usage()
-    if chance < 0.4 or draw.random() < empty:
-        reports = ("the tolerance is wide",) * draw.randint(0, 1)
-        return Waited(reports=reports), Usage(calls=1, input_tokens=900, output_tokens=90)
-    count = draw.randint(1, 4)
-    return Waited(
-        tuple(_draw_experiment(asked, asked.seen + n, draw, programs) for n in range(count))
-    ), Usage()
-
-
-def _draw_experiment(asked: Wait, n: int, draw: Random, programs: Programs) -> Experiment:
-    ticket = f"a{asked.agent:02d}-{n}"
-    if draw.random() < 0.1:
-        return Experiment(ticket, "evaluator.py", fault="outside_candidates")
-    path = f"candidates/a{asked.agent:02d}/{n}.py"
-    return Experiment(ticket, path, programs(draw), "a try", parents=("seed-0",))

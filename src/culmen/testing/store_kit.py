@@ -1,4 +1,4 @@
-"""Contracts of journals and observation stores.
+"""Contracts of journals, databases of runs, and observation stores.
 
 Subclass one in a test module as `Test...`, and define `make`:
 
@@ -9,17 +9,25 @@ Subclass one in a test module as `Test...`, and define `make`:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import RunLocked, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Custom, Edits, Entry, Event, Vectors
 from culmen.core.ports import Journal, ObservationStore
+from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.store.address import Address
+from culmen.store.database import RunMeta
+from culmen.store.databases import RunDatabase, run_database
+from culmen.store.journal import SqlJournal
 
 ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"
 """Text that is legal in Python and breaks files, JSON and databases.
@@ -200,12 +208,130 @@ class JournalContract:
 
 
 def _with_texts(entry: Entry, whole: Callable[[str], str]) -> Entry:
-    import msgspec
-
     if not isinstance(entry.result, Proposal | Text):
         return entry
     texts = {"prompt": whole(entry.result.prompt), "reply": whole(entry.result.reply)}
     return msgspec.structs.replace(entry, result=msgspec.structs.replace(entry.result, **texts))
+
+
+class RunDatabaseContract:
+    """The contract of `store.databases.RunDatabase`, as tests for pytest.
+
+    Its databases are found as any are, by the scheme of their address.
+    """
+
+    def make_address(self) -> Address:
+        """The address of a run that does not exist, in a database that can be written."""
+        raise NotImplementedError
+
+    def make_run(self, folder: Path) -> tuple[RunDatabase, SqlJournal]:
+        """A new run, and its open journal."""
+        address = self.make_address()
+        meta = RunMeta(address.name, Task("task"))
+        journal = SqlJournal.create(folder / "run", meta, db=f"{address.secret_url}#{address.name}")
+        return run_database(address), journal
+
+    def test_runs_are_listed_newest_first_until_they_are_dropped(self, tmp_path: Path) -> None:
+        first, one = self.make_run(tmp_path / "first")
+        second, two = self.make_run(tmp_path / "second")
+        names = [two.meta.id, one.meta.id]
+        one.close()
+        assert [name for name in first.list_runs() if name in names] == names
+        first.drop_run()
+        assert [name for name in second.list_runs() if name in names] == names[:1]
+        with pytest.raises(RunLocked):
+            second.drop_run()
+        two.close()
+        second.drop_run()
+        assert not {*names} & {*second.list_runs()}
+
+    def test_a_run_has_one_writer_which_is_named(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        owner = database.read_owner()
+        assert owner is not None and owner.pid == os.getpid()
+        with pytest.raises(RunLocked, match=f"process {os.getpid()} "):
+            database.take_lease(None)
+        journal.close()
+        assert database.read_owner() is None
+        lease = database.take_lease(None)
+        assert not lease.files
+        connection = lease.renew()
+        assert connection is lease.connection and database.read_owner() is not None
+        lease.close()
+        assert database.read_owner() is None
+
+    def test_a_name_is_taken_once(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        journal.close()
+        with pytest.raises(UserError, match="already"):
+            database.take_lease(lambda connection: None)
+
+    def test_a_run_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        address = self.make_address()
+        database = run_database(address)
+        assert database.read_owner() is None
+        for ask in (
+            database.open_snapshot().__enter__,
+            lambda: database.take_lease(None),
+            database.read_signature,
+            database.message_bodies,
+            lambda: database.insert_message("1", b""),
+            database.measure_run,
+            database.drop_run,
+        ):
+            with pytest.raises(UserError, match=address.name):
+                ask()
+
+    def test_a_signature_changes_with_the_run(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        seen = [database.read_signature()]
+        assert database.read_signature() == seen[0]
+        journal.append(specimen_entries()[:1])
+        seen.append(database.read_signature())
+        journal.close()
+        seen.append(database.read_signature())
+        assert len(set(seen)) == 3
+
+    def test_messages_wait_in_the_order_of_their_ids(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        other, another = self.make_run(tmp_path / "other")
+        bodies = [b"", ODD.encode(errors="surrogatepass"), b"\x00\xff" * 9000]
+        for name, body in (("2", bodies[1]), ("1", bodies[0]), ("3", bodies[2])):
+            database.insert_message(name, body)
+        other.insert_message("1", b"other")
+        assert database.message_bodies() == bodies
+        database.delete_message("1")
+        database.delete_message("1")
+        assert database.message_bodies() == bodies[1:] and other.message_bodies() == [b"other"]
+        journal.close()
+        another.close()
+
+    def test_a_snapshot_stays_as_it_was(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        journal.append(specimen_entries()[:1])
+        query = "SELECT count(*) FROM event"
+        with database.open_snapshot() as connection:
+            before = connection.exec_driver_sql(query).scalar_one()
+            journal.append(specimen_entries()[1:2])
+            assert connection.exec_driver_sql(query).scalar_one() == before == 1
+        with database.open_snapshot() as connection:
+            assert connection.exec_driver_sql(query).scalar_one() == 2
+        journal.close()
+
+    def test_unused_space_can_be_freed(self, tmp_path: Path) -> None:
+        database, journal = self.make_run(tmp_path)
+        journal.append(specimen_entries())
+        journal.close()
+        assert database.measure_run() > 0
+        lease = database.take_lease(None)
+        database.vacuum_run(lease.connection)
+        lease.close()
+        assert database.measure_run() > 0
+
+    def test_only_its_own_errors_are_translated(self, tmp_path: Path) -> None:
+        database = run_database(self.make_address())
+        assert all(issubclass(error, Exception) for error in database.driver_errors())
+        assert database.culmen_error(ValueError("a bug")) is None
 
 
 Deliver = Callable[[str, Candidate, Observation], None]

@@ -363,7 +363,6 @@ _MAKERS: dict[str, tuple[str, Callable[[str, JsonObject], Tracker], tuple[str, .
     "wandb": ("wandb", _make_wandb, ("run", "prefix", "texts")),
     "otel": ("opentelemetry.exporter.otlp.proto.http", _make_otel, ()),
 }
-NAMES = tuple(_MAKERS)
 
 _COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
 
@@ -373,23 +372,13 @@ def _candidate_table_row(candidate: TrackedCandidate) -> list[object]:
     return [candidate.id, ", ".join(candidate.parents), *known, Candidate.of(candidate.parts).text]
 
 
-def parse_trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
-    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`.
+def make_tracker(text: str) -> Tracking:
+    """Observer for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`.
 
-    Raises `UserError` for an unknown name or option, or a missing package.
+    Raises `UserError` for an unknown option, or a missing package.
     """
-    return tuple(_parse_tracker(each) for each in dict.fromkeys(wanted))
-
-
-def _parse_tracker(text: str) -> Tracking:
     target, _, rest = text.partition("#")
     name, _, destination = target.partition(":")
-    if name not in _MAKERS:
-        raise UserError(
-            f"there is no tracker '{name}'",
-            where=f"--track {text}",
-            fix=f"use one of {', '.join(NAMES)}",
-        )
     package, make, options = _MAKERS[name]
     values: JsonObject = {}
     for piece in filter(None, rest.split(",")):

@@ -4,4 +4,8 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="trackers",
+    trackers=dict.fromkeys(
+        ("tensorboard", "mlflow", "wandb", "otel"), "culmen.trackers.backends:make_tracker"
+    ),
+    verbs={"track": "culmen.trackers.cli:VERBS"},
 )

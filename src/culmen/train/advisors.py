@@ -11,8 +11,9 @@ from pathlib import Path
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.core.ports import CraftContext
 from culmen.core.task import digest_pieces
-from culmen.train.craft import DONE, SETTINGS, Persona, restore_checkpoint
+from culmen.train.craft import DONE, SETTINGS, Persona, TrainCraft, restore_checkpoint
 from culmen.train.engine import BATCH, PolicyEngine
 from culmen.train.models import (
     ChatPersona,
@@ -196,3 +197,9 @@ def _served_engine(engine: TorchEngine, spec: JsonObject, folder: Path | None) -
             "adapters for a server need a folder", where="engine", fix="open the policy of a run"
         )
     return ServedEngine(engine, make_sampling_client(spec["kind"], spec["url"]), folder / "served")
+
+
+def make_training_craft(context: CraftContext) -> TrainCraft:
+    """The performer of a run's training; its checkpoints lie in RUN/policy."""
+    folder = context.run / "policy"
+    return TrainCraft(folder, policy_maker(context.render, folder))

@@ -30,7 +30,7 @@ from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
 from culmen.store import views
 from culmen.store.views import CandidateQuery
-from culmen.web.pages import PAGES
+from culmen.web.pages import page_makers
 from culmen.web.pages.candidates import candidate_table_rows
 from culmen.web.runs import Digest
 from culmen.web.server import STATIC, encode_document
@@ -314,7 +314,7 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
     left_out: list[str] = []
     pages = {
         name: make(run, {})
-        for name, make in PAGES.items()
+        for name, make in page_makers().items()
         if name not in ("candidate", "candidates")
     }
     for name, page in pages.items():
@@ -340,11 +340,13 @@ def _gather_all(run: Digest) -> Gathered:
     """All contents without cuts, as the dashboard's pages show them."""
     pages = {
         name: make(run, {})
-        for name, make in PAGES.items()
+        for name, make in page_makers().items()
         if name not in ("candidate", "candidates")
     }
     table = _candidate_table(run, views.run_status(run.run).candidates)
-    candidates = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
+    candidates = {
+        row["id"]: page_makers()["candidate"](run, {"id": row["id"]}) for row in table["rows"]
+    }
     documents = _report_documents(run, pages, table, candidates, [])
     return Gathered(documents, table["all"], len(table["rows"]), len(candidates), [], packed=True)
 
@@ -378,7 +380,7 @@ def _candidate_table(run: Digest, rows: int) -> JsonObject:
     table_rows = candidate_table_rows(
         run, views.candidate_page(run.run, CandidateQuery(limit=rows)).rows
     )
-    return PAGES["candidates"](run, {"limit": "1"}) | {"rows": table_rows, "limit": rows}
+    return page_makers()["candidates"](run, {"limit": "1"}) | {"rows": table_rows, "limit": rows}
 
 
 def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> JsonObject:
@@ -386,7 +388,7 @@ def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> Js
     documents: JsonObject = {}
     size, cut = 0, 0
     for name in _candidates_to_include(run, leaders):
-        document, kept = _bound_document(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
+        document, kept = _bound_document(page_makers()["candidate"](run, {"id": name}), _CANDIDATE)
         size += len(encode_document(document))
         if size > _ALL:
             left_out.append(

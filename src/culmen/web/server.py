@@ -21,11 +21,12 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from culmen.core import extensions
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
 from culmen.store import inbox, sidecar, views
 from culmen.store.archive import archive_run, delete_run
-from culmen.web.pages import PAGES, compare_page
+from culmen.web.pages import page_makers
 from culmen.web.runs import RunCatalog, change_signature
 
 STATIC = Path(__file__).parent / "static"
@@ -90,7 +91,7 @@ class Dashboard:
 
     async def _serve_page(self, request: Request) -> Response:
         name, page = request.path_params["run"], request.path_params["page"]
-        make = PAGES.get(page)
+        make = page_makers().get(page)
         if make is None:
             return _json_response({"error": {"what": f"there is no page '{page}'"}}, 404)
         params = dict(request.query_params)
@@ -99,6 +100,9 @@ class Dashboard:
     async def _serve_comparison(self, request: Request) -> Response:
         names = request.query_params.getlist("run")
         params = dict(request.query_params)
+        compare_page = extensions.find_part("comparison_pages", "compare")
+        if compare_page is None:
+            return _json_response({"error": {"what": "no installed package compares runs"}}, 404)
 
         def make() -> JsonObject:
             lines = dict(self.runs.list_lines())

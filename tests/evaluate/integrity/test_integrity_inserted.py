@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+import culmen.tasks  # noqa: F401 - a built-in task is read
 from culmen.core.candidate import Candidate
 from culmen.evaluate.integrity import inserted, signs
 from culmen.evaluate.taskfiles import example_path, load

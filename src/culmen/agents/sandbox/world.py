@@ -38,6 +38,7 @@ from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, Unavailable
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.json import JsonObject
+from culmen.core.ports import CraftContext
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 
@@ -270,3 +271,16 @@ class SessionWorld:
         ended = layout.read_record(self._layout.control_folder(agent) / "ended.json") or {}
         name = f"{agent_tag(agent)} {kind.partition(':')[0]}".strip()
         return CommitStamp(name, ended.get("time", int(time.time())))
+
+
+def make_session_craft(context: CraftContext) -> SessionWorld:
+    """The performer of a run's agent sessions."""
+    return SessionWorld(
+        context.run,
+        context.task,
+        SandboxSettings.from_values(context.settings),
+        models=(context.model, context.models_file),
+        permit=context.has_room,
+        going=context.is_searching,
+        history=lambda: context.past_payloads("session.answer"),
+    )

@@ -34,28 +34,21 @@ from culmen.evaluate.taskfiles.reading import (
 )
 from culmen.evaluate.taskfiles.schema import check_text
 
+EVALUATOR = ""
+READS_TASK_TOML = False
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
 THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
 _BUILT_IN_FEATURES = ("complexity", "diversity", "score")
 
 
-def initial_programs(folder: Path) -> list[Path]:
-    """The `initial_program.*` files of a folder."""
-    return sorted(
-        path
-        for path in folder.glob("initial_program.*")
-        if path.is_file() and path.suffix != ".pyc"
-    )
-
-
 def can_read_folder(folder: Path) -> bool:
     """True if there is an `initial_program.*`."""
-    return bool(initial_programs(folder))
+    return bool(reading.initial_programs(folder))
 
 
 def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of an example folder; raises `TaskError`."""
-    programs = initial_programs(folder)
+    programs = reading.initial_programs(folder)
     if len(programs) != 1:
         names = ", ".join(p.name for p in programs) or "none"
         fix = "keep one, or write a task.toml naming the initial programs"

@@ -24,11 +24,12 @@ import tempfile
 import zipfile
 from collections.abc import Iterable
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, BinaryIO, ClassVar, Unpack
 
 from culmen.core.json import JsonObject
-from culmen.core.task import Limits
+from culmen.core.task import IMAGE_PREFIX, Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
 from culmen.evaluate.jail.confine import WORK, ChildLimits, ForkRequest
 from culmen.evaluate.jail.container_server import CODE_FOLDER, JOBS
@@ -36,15 +37,13 @@ from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildEx
 from culmen.evaluate.jail.relay import Relay, RelayBroken
 
 PROGRAMS = ("podman", "docker")
-EVALUATOR = "docker:"  # prefix of an evaluator that is an image, for podman too
-CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
 # names in the programs' environment
 ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 _BASE_MB = 1024  # memory of the fork-server, its preloaded packages, and shared libraries
 _FILES = 1024  # maximum of descriptors of one process
 # capabilities of the fork-server; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
-_FOLDERS = ("jail", "adapters")
+_JAIL = "culmen.evaluate.jail"
 _LIGHT_MODULES = ("core/json.py",)  # modules that those of the folders import
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
@@ -165,8 +164,10 @@ class ContainerJail(Jail):
         optional: tuple[str, ...] = (),
         visible: tuple[str, ...] = (),
         shut: tuple[str, ...] = (),
+        sources: tuple[str, ...] = (),
     ) -> None:
         super().__init__("container", packages, visible, shut, folders=False)
+        self._sources = (_JAIL, *sources)
         self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
         self.inner = ""
         self.name = new_name()
@@ -183,7 +184,7 @@ class ContainerJail(Jail):
         Raises JailFailed if none can be started, TaskError for a bad package.
         """
         self._program = await asyncio.to_thread(self._prepare_container)
-        code = _zipped_code(self._server_setup())
+        code = _zipped_code(self._server_setup(), self._sources)
         line = [*self._jail_command(), self.image, "-I", "-B", "-c", _CODE, str(len(code))]
         self._hello = asyncio.get_running_loop().create_future()
         with tempfile.TemporaryFile() as complaints:
@@ -334,7 +335,7 @@ class EvaluatorContainer:
     }
 
     def __init__(self, words: list[str]) -> None:
-        self._image, self._words = words[0].removeprefix(EVALUATOR), words[1:]
+        self._image, self._words = words[0].removeprefix(IMAGE_PREFIX), words[1:]
         self._program, self._name = "", ""
         self._lock: BinaryIO | None = None
 
@@ -373,10 +374,10 @@ def release_container(program: str, name: str, lock: BinaryIO) -> None:
         os.unlink(lock.name)
 
 
-def _zipped_code(setup: JsonObject) -> bytes:
-    """The code that runs inside, as a zip file.
+def _zipped_code(setup: JsonObject, packages: Iterable[str]) -> bytes:
+    """The code that runs inside, as a zip file: the set-up, and modules of these packages.
 
-    The set-up and culmen's modules; `culmen` and the packages between are empty.
+    `culmen` and the packages between are empty.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -385,11 +386,18 @@ def _zipped_code(setup: JsonObject) -> bytes:
             archive.writestr(f"{empty}/__init__.py", "")
         for name in _LIGHT_MODULES:
             archive.write(PACKAGE / name, f"culmen/{name}")
-        for folder in _FOLDERS:
-            root = PACKAGE / "evaluate" / folder
+        for package in packages:
+            root = _package_folder(package)
             for path in _module_paths(root):
-                archive.write(path, f"culmen/evaluate/{path.relative_to(PACKAGE / 'evaluate')}")
+                inside = package.replace(".", "/")
+                archive.write(path, f"{inside}/{path.relative_to(root)}")
     return content.getvalue()
+
+
+def _package_folder(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None and spec.submodule_search_locations, package
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _module_paths(root: Path) -> Iterable[Path]:

@@ -16,6 +16,7 @@ from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
+from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
@@ -223,6 +224,12 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
         ) from None
 
 
+def _jail_function(task: Task, form: str) -> str:
+    """The address of the function that serves an extension's request; "" for culmen's own forms."""
+    added = find_part("evaluator_forms", task.evaluator.form)
+    return "" if added is None else added.jail_functions[form]
+
+
 def build_request(
     task: Task, form: str, candidate: Candidate, case: Case | None, **more: object
 ) -> JsonObject:
@@ -230,6 +237,7 @@ def build_request(
     evaluator = task.evaluator
     return {
         "form": form,
+        "function": _jail_function(task, form),
         "parts": candidate.parts,
         "module": evaluator.module or next(iter(candidate.parts), ""),
         "program": f"candidate_{candidate.id}{evaluator.suffix}",

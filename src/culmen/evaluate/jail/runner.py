@@ -23,8 +23,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from culmen.compat.openevolve import evaluator_process
-from culmen.compat.openevolve.proxy import candidate_process
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL
@@ -41,7 +39,7 @@ def serve_request(work: str) -> NoReturn:
     request = wire.decode(payload)
     try:
         write_parts(Path(work), request["parts"])
-        _form_runner(request["form"])(channel, request, Path(work))
+        _serving_function(request)(channel, request, Path(work))
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything; it becomes a value here
         wire.send(channel, "E", encode_exception(error))
     finally:
@@ -58,17 +56,12 @@ def exit_at_once() -> NoReturn:
     os._exit(0)
 
 
-def _form_runner(name: str) -> Callable[[socket.socket, JsonObject, Path], None]:
-    forms = {
-        "call": run_call,
-        "serve": run_serve,
-        "command": run_command,
-        "legacy": evaluator_process.run_legacy,
-        "proxied": evaluator_process.run_proxied,
-        "host": candidate_process.run_host,
-        "check": evaluator_process.run_check,
-    }
-    return forms[name]
+def _serving_function(request: JsonObject) -> Callable[[socket.socket, JsonObject, Path], None]:
+    """The function for the request's form: one of these, or one that an extension names."""
+    if request["function"]:
+        module, _, name = request["function"].partition(":")
+        return getattr(importlib.import_module(module), name)
+    return {"call": run_call, "serve": run_serve, "command": run_command}[request["form"]]
 
 
 def write_parts(folder: Path, parts: dict[str, str]) -> None:

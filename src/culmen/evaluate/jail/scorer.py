@@ -60,9 +60,9 @@ def main() -> None:
     kernel.die_with_pipe(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
-        command, url = json.loads(sys.argv[6])
+        command, url, address = json.loads(sys.argv[6])
         judge = (
-            spoken_judge(path, command, url)
+            spoken_judge(path, command, url, address)
             if (command or url) and role == "score"
             else load_judge(path, form, role)
         )
@@ -108,15 +108,15 @@ def load_judge(path: str, form: str, role: str = "score") -> Callable[..., objec
     raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
 
 
-def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., object]:
-    """The judge that calls an evaluator in any language.
+def spoken_judge(path: str, command: list[str], url: str, address: str) -> Callable[..., object]:
+    """The judge that calls an evaluator in any language, or that of an extension.
 
     Raises OSError if the evaluator cannot be started or reached.
     """
-    from culmen.compat import spoken as adapter
+    from culmen.evaluate.jail import spoken
 
     os.chdir(os.path.dirname(path))
-    return adapter.make_judge(command, url)
+    return spoken.make_judge(command, url, address)
 
 
 def _judge_request(

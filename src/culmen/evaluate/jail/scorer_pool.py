@@ -20,13 +20,11 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator
-from culmen.evaluate.jail import bubblewrap, container, procfs, wire
+from culmen.evaluate.jail import bubblewrap, container, procfs, spoken, wire
 from culmen.evaluate.jail.asking import LIMIT
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
-_CODE = (
-    "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
-)
+_CODE = "import sys; sys.path += {folders!r}; from culmen.evaluate.jail.scorer import main; main()"
 
 
 class ScorerFailed(Exception):
@@ -55,12 +53,14 @@ class ScorerProcess:
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         life, self._lifeline = os.pipe()
-        line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
+        judge = spoken.judge_address(evaluator.program)
+        folders = [str(bubblewrap.PACKAGE.parent), *filter(None, [spoken.judge_folder(judge)])]
+        line = [sys.executable, "-s", "-P", "-c", _CODE.format(folders=folders)]
         role = "certify" if path else "score"
-        elsewhere = json.dumps([evaluator.program, evaluator.url])
+        elsewhere = json.dumps([evaluator.program, evaluator.url, judge])
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
-        self._contained = next(iter(evaluator.program), "").startswith(container.CONTAINED)
+        self._contained = spoken.starts_containers(evaluator.program)
         if self._contained:
             named = (*named, *container.ENVIRONS)
         wanted = {name: os.environ[name] for name in named if name in os.environ}

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from culmen.compat import harbor, shinka
-from culmen.compat.openevolve import folder as openevolve
 from culmen.core.errors import TaskError, UserError
+from culmen.core.extensions import all_parts
 from culmen.core.task import Evaluator, Task, parse_direction
+from culmen.evaluate.forms import require_form
 from culmen.evaluate.taskfiles import interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import (
     closest_name,
@@ -38,7 +38,7 @@ DEFAULT = "function_minimization"  # three small files and a noisy score: the us
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
     """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
-    Folders are culmen's own (`task.toml`) or those of an ecosystem in `ADAPTERS`. `goal` and
+    Folders are culmen's own (`task.toml`) or those of an ecosystem in `folder_adapters`. `goal` and
     `seeds` (named texts) replace the task's; `direction` is the direction of scores for a task
     without a task.toml. Raises `TaskError` for a task that cannot work; none of its code is
     imported or run.
@@ -126,8 +126,10 @@ def _find_task(path: Path, goal: str, seeded: bool) -> Task:
         raise missing_path_error(path.absolute())
     if path.suffix == ".toml":
         return task_toml.read_task_toml(path.resolve())
-    if path.name == shinka.EVALUATOR and shinka.can_read_folder(path.resolve().parent):
-        return shinka.read_folder(path.resolve().parent, goal)
+    folder = path.resolve().parent
+    for adapter in folder_adapters():
+        if path.name == adapter.EVALUATOR and adapter.can_read_folder(folder):
+            return adapter.read_folder(folder, goal)
     if path.suffix == ".py":
         return read_evaluator(path.resolve(), goal, seeded)
     raise no_evaluator_error(path)
@@ -135,13 +137,19 @@ def _find_task(path: Path, goal: str, seeded: bool) -> Task:
 
 def _load_folder(folder: Path, goal: str, seeded: bool) -> Task:
     settings, evaluator = folder / "task.toml", folder / "evaluator.py"
-    if settings.is_file() and (evaluator.is_file() or not harbor.can_read_folder(folder)):
+    if settings.is_file() and (evaluator.is_file() or not _is_foreign_task_toml(folder)):
         return task_toml.read_task_toml(settings)
     if (task := ecosystem_task(folder, goal)) is not None:
         return task
     if evaluator.is_file():
         return read_evaluator(evaluator, goal, seeded)
     raise no_task_error(folder)
+
+
+def _is_foreign_task_toml(folder: Path) -> bool:
+    """True if the folder's task.toml is of another ecosystem's format."""
+    adapters = folder_adapters()
+    return any(each.READS_TASK_TOML and each.can_read_folder(folder) for each in adapters)
 
 
 def missing_path_error(path: Path) -> TaskError:
@@ -257,10 +265,8 @@ def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, 
 
 
 def _example_folders() -> list[Path]:
-    import culmen.tasks
-
-    root = Path(culmen.tasks.__path__[0])
-    return sorted(path.parent for path in root.glob("*/task.toml"))
+    roots = [Path(package.__path__[0]) for package in all_parts("examples").values()]
+    return sorted(path.parent for root in roots for path in root.glob("*/task.toml"))
 
 
 def _goal_sentence(folder: Path) -> str:
@@ -288,7 +294,9 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     first = interface.first_programs(text, form, ENTRY)
     program = _initial_program_beside(path)
     if form == "legacy":
-        task = openevolve.task_from_files(program, path, _find_config(path), goal)
+        task = require_form(form, str(path)).task_from_files(
+            program, path, _find_config(path), goal
+        )
     else:
         task_toml.check_scorer(form, module, path)
         task = _task_of_scorer(path, form, goal, program)
@@ -384,7 +392,7 @@ def with_direction(task: Task, direction: str) -> Task:
 
 
 def _initial_program_beside(path: Path) -> Path | None:
-    programs = openevolve.initial_programs(path.parent)
+    programs = reading.initial_programs(path.parent)
     return programs[0] if len(programs) == 1 else None
 
 
@@ -448,9 +456,13 @@ def _first_program_remedy(first: interface.FirstPrograms) -> str:
 class FolderAdapter(Protocol):
     """A module for the task folders of one ecosystem.
 
-    Its functions read a folder without importing or running its code. The part that runs inside the
-    jail is a file of its own, which `evaluator_process` chooses by `evaluator.options["contract"]`.
+    Its functions read a folder without importing or running its code.
     """
+
+    EVALUATOR: str
+    """The evaluator's file whose path stands for the folder; "" if it has a name of culmen's."""
+    READS_TASK_TOML: bool
+    """True if the ecosystem has a `task.toml` of its own format."""
 
     def can_read_folder(self, folder: Path) -> bool:
         """True if the folder is one of this ecosystem's, judged by its files."""
@@ -464,10 +476,14 @@ class FolderAdapter(Protocol):
         ...
 
 
-ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
+def folder_adapters() -> tuple[FolderAdapter, ...]:
+    """The adapters of all extensions, in the order in which they are asked."""
+    return tuple(all_parts("task_folders").values())
 
 
 def ecosystem_task(folder: Path, goal: str = "") -> Task | None:
     """The task of a folder of a known ecosystem, None for any other folder."""
-    adapter = next((adapter for adapter in ADAPTERS if adapter.can_read_folder(folder)), None)
+    adapter = next(
+        (adapter for adapter in folder_adapters() if adapter.can_read_folder(folder)), None
+    )
     return None if adapter is None else adapter.read_folder(folder, goal)

@@ -460,3 +460,12 @@ def file_sha256(file: Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def initial_programs(folder: Path) -> list[Path]:
+    """The `initial_program.*` files of a folder."""
+    return sorted(
+        path
+        for path in folder.glob("initial_program.*")
+        if path.is_file() and path.suffix != ".pyc"
+    )

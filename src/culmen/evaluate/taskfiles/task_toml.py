@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.compat import shinka, spoken
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
@@ -27,6 +26,8 @@ from culmen.core.task import (
     parse_metric_goals,
 )
 from culmen.core.usage import Budget
+from culmen.evaluate.forms import find_form, require_form
+from culmen.evaluate.jail import spoken
 from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import (
@@ -151,7 +152,8 @@ def _python_evaluator(source: TaskToml) -> tuple[Path, Form, str]:
     module = reading.read_module(path)
     form = table.form or guess_form(module, path)
     check_scorer(form, module, path)
-    return path, form, shinka.detect_contract(module) if form == "legacy" else ""
+    added = find_form(form)
+    return path, form, (added.contract_of(module) or "") if added is not None else ""
 
 
 def _spoken_evaluator_file(source: TaskToml) -> Path:
@@ -229,7 +231,7 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     if "score" in module.names:
         definition = module.names["score"]
         return "serve" if "call" in (*(definition.params or ()), *definition.optional) else "call"
-    if module.may_define("evaluate") or shinka.detect_contract(module):
+    if module.may_define("evaluate") or _has_contract(module):
         return "legacy"
     near = closest_name("score", module.names) or closest_name("evaluate", module.names)
     raise TaskError(
@@ -240,11 +242,15 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     )
 
 
+def _has_contract(module: reading.Module) -> bool:
+    form = find_form("legacy")
+    return form is not None and form.contract_of(module) is not None
+
+
 def check_scorer(form: str, module: reading.Module, path: Path) -> None:
     """Raise `TaskError` if the form's function is missing or has an unknown argument."""
     if form == "legacy":
-        if not shinka.detect_contract(module):
-            reading.require_function(module, "evaluate", path, "define evaluate(program_path)")
+        require_form(form, str(path)).check_module(module, path)
         return
     definition = reading.require_function(
         module, "score", path, f"define score({'call' if form == 'serve' else 'output'})"

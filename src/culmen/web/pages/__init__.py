@@ -1,7 +1,9 @@
 """One JSON document per page, made from one run, for the server and the report."""
 
-from culmen.agents.page import sessions_page
-from culmen.bench.page import compare_page
+from collections.abc import Mapping
+from functools import cache
+
+from culmen.web.pages.added import PageMaker, added_pages
 from culmen.web.pages.candidates import candidate_detail_page, candidates_page, lineage_page
 from culmen.web.pages.effects import calls_page, timeline_page
 from culmen.web.pages.mechanism import mechanism_page
@@ -9,7 +11,7 @@ from culmen.web.pages.memory import memory_page
 from culmen.web.pages.overview import head_page, overview_page
 from culmen.web.pages.trust import trust_page
 
-PAGES = {
+_OWN: dict[str, PageMaker] = {
     "head": head_page,
     "overview": overview_page,
     "candidates": candidates_page,
@@ -17,11 +19,13 @@ PAGES = {
     "lineage": lineage_page,
     "memory": memory_page,
     "mechanism": mechanism_page,
-    "sessions": sessions_page,
     "calls": calls_page,
     "timeline": timeline_page,
     "trust": trust_page,
 }
-"""Page name -> function of (digest, parameters) that returns its document."""
 
-__all__ = ["PAGES", "compare_page"]
+
+@cache
+def page_makers() -> Mapping[str, PageMaker]:
+    """The makers of all pages by name, those of extensions included."""
+    return {**_OWN, **{name: page.make for name, page in added_pages().items()}}

@@ -16,6 +16,7 @@ from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
 from culmen.store.address import read_pointer
 from culmen.store.views import ProgressPoint, RunStatus
+from culmen.web.pages.added import added_titles
 from culmen.web.runs import Digest
 
 _EVENTS = 12
@@ -191,6 +192,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
         "path": str(read_pointer(run.run) or now.path),
+        "added": added_titles(),
     }
 
 

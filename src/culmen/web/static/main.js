@@ -5,6 +5,7 @@ import { h, show } from "./dom.js";
 import { count, moment } from "./format.js";
 import { empty, pill, tick } from "./parts.js";
 import { actions } from "./actions.js";
+import { added } from "./pages/added.js";
 import * as calls from "./pages/calls.js";
 import * as candidate from "./pages/candidate.js";
 import * as candidates from "./pages/candidates.js";
@@ -34,7 +35,7 @@ function where() {
   const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
   const params = {};
   for (const [name, value] of new URLSearchParams(query || "")) params[name] = name in params ? [params[name], value].flat() : value;
-  if (parts[0] === "r" && parts[1]) return { run: parts[1], page: parts[2] in PAGES ? parts[2] : "overview", params };
+  if (parts[0] === "r" && parts[1]) return { run: parts[1], page: parts[2] || "overview", params };
   if (parts[0] === "compare") return { run: "", page: "compare", params };
   return { run: "", page: "runs", params };
 }
@@ -47,7 +48,10 @@ function href(run, page, params = {}) {
   return `#/r/${encodeURIComponent(run)}/${page}${query}`;
 }
 
-const module = (place) => PAGES[place.page] || TOP[place.page];
+/** Pages that extensions add, by name: known once a page's heading was read. */
+const others = () => Object.fromEntries(((state.head && state.head.added) || []).filter(({ name }) => !(name in PAGES)).map(({ name, title }) => [name, added(name, title)]));
+
+const module = (place) => PAGES[place.page] || TOP[place.page] || others()[place.page] || added(place.page, place.page);
 
 function context(place) {
   return {
@@ -164,7 +168,7 @@ function sidebar(place) {
   return h("nav", { class: "side", "aria-label": "Pages" },
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
-    place.run ? h("ul", {}, NAV.map((page) => item(page, PAGES[page].title, href(place.run, page)))) : null,
+    place.run ? h("ul", {}, [...NAV, ...Object.keys(others())].map((page) => item(page, module({ page }).title, href(place.run, page)))) : null,
     state.only ? null : h("ul", { class: "side-all" }, item("runs", "All runs", "#/"), item("compare", "Compare", href("", "compare"))),
     theme());
 }

@@ -13,12 +13,17 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
+from culmen.core.evaluation import Scoring
+from culmen.core.extensions import import_part, part_addresses
 from culmen.core.json import JsonObject
+from culmen.core.task import IMAGE_PREFIX
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -45,15 +50,61 @@ class Refused(Exception):
     """The evaluator answered with an error of its own."""
 
 
-def make_judge(program: list[str], url: str) -> Judge:
-    """The judge that asks the program, or the server at `url`.
+class JudgeType(Protocol):
+    """A judge of an extension (slot `judges`), for commands that begin with `NAME:`.
+
+    It runs in the scorer's process and may run the candidate itself.
+    """
+
+    scoring: ClassVar[Scoring]
+    """The trust in its scores, and the reason."""
+    level: ClassVar[str]
+    """The level of isolation that candidates have."""
+    starts_containers: ClassVar[bool]
+    """True if it needs the environment of podman or docker."""
+
+    def __init__(self, words: list[str]) -> None: ...
+
+    def score(self, parts: dict[str, str]) -> JsonObject:
+        """The answer for a candidate; may take any arguments that `score` of a task may take."""
+        ...
+
+
+def judge_address(program: Sequence[str]) -> str:
+    """The address of the judge that a command names; "" for a program or an image."""
+    scheme, colon, _ = next(iter(program), "").partition(":")
+    return part_addresses("judges").get(scheme, "") if colon else ""
+
+
+def judge_folder(address: str) -> str:
+    """The folder that a judge's package is imported from; "" without a judge."""
+    package = address.partition(":")[0].partition(".")[0]
+    spec = find_spec(package) if package else None
+    if spec is None or not spec.origin:
+        return ""
+    file = Path(spec.origin)
+    return str(file.parents[1] if spec.submodule_search_locations else file.parent)
+
+
+def judge_type(program: Sequence[str]) -> type[JudgeType] | None:
+    """The judge that a command names; None for a program or an image."""
+    address = judge_address(program)
+    return import_part(address) if address else None
+
+
+def starts_containers(program: Sequence[str]) -> bool:
+    """True if the evaluator is an image, or its judge starts containers."""
+    judge = judge_type(program)
+    return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE_PREFIX)
+
+
+def make_judge(program: list[str], url: str, address: str = "") -> Judge:
+    """The judge that asks the program, or the server at `url`, or that of an extension.
 
     Raises OSError if it cannot be reached.
     """
-    if program and program[0].startswith("harbor:"):
-        from culmen.compat.harbor import HarborJudge
-
-        return HarborJudge(program).score
+    if address:
+        return import_part(address)(program).score
     ask = ServerEvaluator(url).ask if url else ProgramEvaluator(program).ask
     number = 0
 
@@ -131,7 +182,7 @@ class ProgramEvaluator:
 
     def __init__(self, command: list[str]) -> None:
         self._command, self._container = command, None
-        if command[0].startswith("docker:"):
+        if command[0].startswith(IMAGE_PREFIX):
             from culmen.evaluate.jail.container import EvaluatorContainer
 
             self._container = EvaluatorContainer(command)

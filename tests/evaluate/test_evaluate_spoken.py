@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from culmen.compat.spoken import ProgramEvaluator
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
+from culmen.evaluate.jail.spoken import ProgramEvaluator
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 

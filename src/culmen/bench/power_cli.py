@@ -12,12 +12,12 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
+from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram, VerbTable
 from culmen.observe.figures import count_text, dollars_text, duration_text, number_text
 
 if TYPE_CHECKING:
+    from culmen.bench.power import EqualsReport, NeededEvaluations, NoiseSample
     from culmen.core.task import Task
-    from culmen.run.power import EqualsReport, NeededEvaluations, NoiseSample
 
 FINDINGS = 1
 _ENOUGH = 30  # evaluations that noise is measured with, at least
@@ -56,10 +56,10 @@ def power(
     --aa, its evaluations are also compared among themselves by the rule of the final choice: exit
     code 1 if equal programs come out different more often than chance explains.
     """
+    from culmen.bench.power import LOOKS, compare_equals, needed_evaluations, sample_noise
     from culmen.evaluate.local import LocalBackend
     from culmen.run import options
     from culmen.run.assemble import run_blocking, with_evaluator_models
-    from culmen.run.power import LOOKS, compare_equals, needed_evaluations, sample_noise
 
     loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     own = LocalBackend(loaded, workers=workers)
@@ -182,3 +182,6 @@ def _equals_verdict(equals: EqualsReport) -> tuple[str, str]:
         f"{comparisons} with itself found a difference: no more than chance explains{margin}",
         "green",
     )
+
+
+VERBS = VerbTable("Start", (power,), after="check")

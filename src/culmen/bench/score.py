@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from culmen.bench.records import programs_of
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Status
@@ -24,7 +25,6 @@ from culmen.core.event import seed_from_digest
 from culmen.core.ports import Backend
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
-from culmen.report.records import programs_of
 from culmen.run import assemble
 from culmen.run.options import RunObjects
 from culmen.store import views

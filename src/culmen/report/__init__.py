@@ -1,1 +1,0 @@
-"""Reports on runs, read from `store.views` alone: nothing here can touch a search."""

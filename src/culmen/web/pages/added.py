@@ -1,0 +1,38 @@
+"""Pages of extensions (slot `pages`) in the dashboard and the report.
+
+A page's document has `blocks`, each a mapping with `kind` and an optional `heading` and `note`:
+
+    facts    `pairs`: [label, value] each
+    table    `columns`: names; `rows`: lists of texts and numbers, one for each column
+    text     `text`: shown in a fixed width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from culmen.core import extensions
+from culmen.core.json import JsonObject
+from culmen.web.runs import Digest
+
+PageMaker = Callable[[Digest, Mapping[str, str]], JsonObject]
+"""A function of a run and the parameters in the page's address that returns its document."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of an extension: its title in the navigation, and the maker of its document."""
+
+    title: str
+    make: PageMaker
+
+
+def added_pages() -> dict[str, Page]:
+    """The pages that extensions add, by name."""
+    return extensions.all_parts("pages")
+
+
+def added_titles() -> list[JsonObject]:
+    """Name and title of each added page, in the order of the navigation."""
+    return [{"name": name, "title": page.title} for name, page in added_pages().items()]
