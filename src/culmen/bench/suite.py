@@ -176,11 +176,11 @@ def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, s
     cls = catalog.strategy_class(name)
     if "preset" not in settings or hasattr(cls, "presets"):
         return settings
-    preset, presets = settings["preset"], task.defaults.get("presets", {})
+    preset, presets = settings["preset"], task.defaults.presets
     fitting = {
-        key: table
-        for key, table in presets.items()
-        if catalog.strategy_class(table.get("strategy") or name) is cls
+        key: choices
+        for key, choices in presets.items()
+        if catalog.strategy_class(choices.strategy or name) is cls
     }
     if preset not in fitting:
         fix = (
@@ -192,7 +192,7 @@ def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, s
             f"task '{task.name}' has no preset '{preset}' for {name}", where="--strategies", fix=fix
         )
     own_settings = {key: value for key, value in settings.items() if key != "preset"}
-    return catalog.setting_texts(fitting[preset].get("settings", {})) | own_settings
+    return fitting[preset].settings | own_settings
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
@@ -370,7 +370,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
             "model": suite.model,
             "budget": suite.budget,
             "random_seed": cell.seed,
-            "workers": suite.workers or task.defaults.get("workers") or None,
+            "workers": suite.workers or task.defaults.workers or None,
             "models_file": suite.models_file,
             **_study_parts(suite),
         }

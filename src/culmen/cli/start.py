@@ -171,10 +171,10 @@ def check(
     from culmen.evaluate.check import check_task
     from culmen.evaluate.jail.probes import known_level
     from culmen.evaluate.local import LocalBackend
-    from culmen.run import inputs
+    from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
 
-    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
     own = LocalBackend(
         loaded, workers=1, require=require, level=isolation and known_level(isolation)
