@@ -156,14 +156,15 @@ def test_what_slurm_is_asked_for():
 
 def test_how_a_queue_stands_is_said_in_few_words():
     wait, runs = JobState("PENDING", "Resources"), JobState("RUNNING", "None", "n1")
-    assert slurm.queue_summary({"a": wait}) == "1 job pending (Resources)"
-    assert slurm.queue_summary({"a": JobState("PENDING", "None"), "b": JobState("PENDING", "None")}) == "2 jobs pending"
-    assert slurm.queue_summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
+    assert slurm.queue_summary([wait]) == "1 job pending (Resources)"
+    assert slurm.queue_summary([JobState("PENDING", "None")] * 2) == "2 jobs pending"
+    assert slurm.queue_summary([runs, wait, runs]) == "2 of 3 jobs run, 1 pending (Resources)"
     nodes = JobState("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
-    assert slurm.queue_summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
-    assert slurm.hopeless_reason({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
-    assert not slurm.hopeless_reason({"a": wait}) and not slurm.hopeless_reason({})
-    assert not slurm.hopeless_reason({"a": JobState("PENDING", "BadConstraints"), "b": wait})
+    assert slurm.queue_summary([nodes]) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
+    too_long = JobState("PENDING", "PartitionTimeLimit")
+    assert slurm.hopeless_reason([too_long, too_long]).endswith("(PartitionTimeLimit)")
+    assert not slurm.hopeless_reason([wait]) and not slurm.hopeless_reason([])
+    assert not slurm.hopeless_reason([too_long, wait]) and not slurm.hopeless_reason([too_long, runs])
 
 
 def test_evaluators_in_jobs_ask_models_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
