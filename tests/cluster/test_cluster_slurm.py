@@ -38,7 +38,7 @@ pytestmark = [
 
 def choice(place: Path, **more: Any) -> BackendChoice:
     texts = {"cluster": "local", "folder": str(place / "spool")}
-    return BackendChoice("slurm", minutes=10, texts=texts, **more)
+    return BackendChoice("slurm", texts=texts, **{"minutes": 10, **more})
 
 
 def test_the_slurm_backend_keeps_its_promises(tmp_path: Path):
@@ -71,6 +71,26 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
                 os.kill(pid, 9)
             seen = await running
             assert (seen.status, seen.score) == (Status.OK, 0.0)
+        finally:
+            await backend.close()
+
+    asyncio.run(work())
+
+
+def test_a_worker_whose_time_is_up_ends_what_it_has_and_is_replaced(tmp_path: Path):
+    """Nothing is begun that a job would not live to see the end of, so nothing is lost."""
+    (tmp_path / "task").mkdir()
+    task = kit_task(tmp_path / "task")
+    program = "import time\n\ndef run(x):\n    time.sleep(0.5)\n    return 2 * x\n"
+
+    async def work() -> None:
+        backend: Any = make_backend(choice(tmp_path, minutes=0.3, retries=0), task, 1)
+        await backend.start()
+        first = set(workers_of(tmp_path / "spool"))
+        try:
+            while first & set(workers_of(tmp_path / "spool")):
+                seen = await backend.evaluate(candidate(program), task.cases[0], 1)
+                assert (seen.status, seen.score) == (Status.OK, 0.0)
         finally:
             await backend.close()
 

@@ -17,8 +17,8 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,14 +53,15 @@ _KEPT = re.compile(
     "(PATH|HOME|LANG|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|VIRTUAL_ENV|USER|LOGNAME|SHELL)$"
     "|SLURM_CONF|MODULE"
 )
+_COMMAND_HEAD = re.compile("(sbatch: |error: |Batch job submission failed: )*")
 _HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")
 # Waits for the end of its input, so of the driver; then ends all jobs and removes the folder.
 _GUARD = """
 folder=$1 name=$2 user=$(id -u)
-left() { ls "$folder/workers"; [ -z "$name" ] || squeue -h -u "$user" -n "$name"; }
+left() { [ "$name" ] && squeue -h -u "$user" -n "$name" || ls "$folder/workers"; }
 cat > /dev/null
 touch "$folder/stop"
-[ -z "$name" ] || scancel -u "$user" -n "$name"
+[ "$name" ] && scancel -u "$user" -n "$name"
 tries=0; while [ $tries -lt 150 ] && [ -n "$(left)" ]; do sleep 0.3; tries=$((tries + 1)); done
 rm -rf "$folder"
 """
@@ -136,15 +137,8 @@ class JobQueue:
 
     async def open(self) -> None:
         """Set up submitit; raise `UserError` for options that it does not accept."""
-        self._guard = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _GUARD, "culmen-guard", str(self._folder)),
-            self._name if self._real else "",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=self._environment,
-            start_new_session=True,
-        )
+        words = ("/bin/sh", "-c", _GUARD, "culmen-guard", str(self._folder))
+        self._guard = await self._start_process(*words, self._name if self._real else "")
         with _refusals_as_user_errors():
             self._executor = _make_executor(self._real, f"{self._folder}/logs", self._environment)
             local = {"timeout_min": self._options["time"]}
@@ -194,19 +188,19 @@ class JobQueue:
             return (ours or lines or [""])[-1]
         return ""
 
+    async def _start_process(self, *words: str) -> asyncio.subprocess.Process:
+        """A process that Ctrl-C does not reach."""
+        streams: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": DEVNULL}
+        return await asyncio.create_subprocess_exec(
+            *words, **streams, env=self._environment, start_new_session=True
+        )
+
     async def _run_command(self, *words: str) -> str | None:
         """Output of one of Slurm's commands, None if it fails."""
-        command = await asyncio.create_subprocess_exec(
-            *words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self._environment,
-            start_new_session=True,
-        )
         try:
+            command = await self._start_process(*words)
             printed, _ = await asyncio.wait_for(command.communicate(), _COMMAND_SECONDS)
-        except TimeoutError:
-            command.kill()
+        except (OSError, TimeoutError):
             return None
         return printed.decode() if command.returncode == 0 else None
 
@@ -277,12 +271,8 @@ def _refusals_as_user_errors() -> Iterator[None]:
     except TimeoutError:
         raise
     except (RuntimeError, ValueError, OSError) as error:
-        lines = [
-            line.removeprefix("sbatch: ").removeprefix("error: ").strip()
-            for line in str(error).splitlines()
-        ]
-        refusals = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
-        what = "; ".join(dict.fromkeys(refusals)) or type(error).__name__
+        lines = [_COMMAND_HEAD.sub("", line).strip() for line in str(error).splitlines()]
+        what = "; ".join(dict.fromkeys(filter(None, lines))) or type(error).__name__
         fix = "request resources that the cluster has, with --backend-set; then culmen resume"
         raise UserError(f"Slurm refuses: {what}", where="--backend slurm", fix=fix) from None
 
@@ -315,6 +305,10 @@ class WorkerPool:
         self.news = asyncio.Event()  # a worker has left: its job has ended, or soon will
 
     @property
+    def _states(self) -> list[JobState]:
+        return [job.state for job in self._jobs.values()]
+
+    @property
     def _workers(self) -> list[str]:
         return [job.worker for job in self._jobs.values() if job.worker]
 
@@ -328,7 +322,7 @@ class WorkerPool:
         names = self._spool.list_names("workers")
         if names is None:
             return []
-        if any(worker in self._present and worker not in names for worker in self._workers):
+        if self._present.intersection(self._workers).difference(names):
             self.pause = _SOONEST
             self.news.set()
         self._present = set(names)
@@ -372,7 +366,7 @@ class WorkerPool:
 
         Raises `UserError` if jobs will never start, `Unavailable` if none started in time.
         """
-        listed, before = await self._queue.states(), [job.state for job in self._jobs.values()]
+        listed, before = await self._queue.states(), self._states
         for job in list(self._jobs.values()):
             if listed is not None:
                 job.note_state(listed.get(job.id))
@@ -382,8 +376,7 @@ class WorkerPool:
                 await self._queue.cancel(job.id)
                 job.state = JobState("SILENT")
                 self._end_job(job)
-        changed = before != [job.state for job in self._jobs.values()]
-        self.pause = _SOONEST if changed else min(self.pause * 1.5, _LATEST)
+        self.pause = _SOONEST if before != self._states else min(self.pause * 1.5, _LATEST)
         self._report_queue(listed is None)
         self._raise_if_stuck()
         await self.submit_missing_jobs()
@@ -419,11 +412,10 @@ class WorkerPool:
         return Unavailable(what, where="Slurm", fix=fix)
 
     def _raise_if_stuck(self) -> None:
-        states = [job.state for job in self._jobs.values()]
-        if self._workers or any(state.state == "RUNNING" for state in states):
+        if self._workers or any(job.state == "RUNNING" for job in self._states):
             self._alone, self._hopeless = time.monotonic(), 0
             return
-        why = hopeless_reason(states)
+        why = hopeless_reason(self._states)
         self._hopeless = self._hopeless + 1 if why else 0
         if why:
             self.pause = _SOONEST
@@ -435,23 +427,23 @@ class WorkerPool:
             )
             raise UserError(what, where="--backend slurm", fix=fix)
         if time.monotonic() - self._alone > self._wait:
-            state = self._refused or (queue_summary(states) if states else "no jobs")
+            what = f"no worker for {self._wait:g} s: {self._refused or queue_summary(self._states)}"
             fix = (
                 "culmen resume, later; or request less, or wait longer: --backend-set wait=SECONDS"
             )
-            raise Unavailable(f"no worker for {self._wait:g} s: {state}", where="Slurm", fix=fix)
+            raise Unavailable(what, where="Slurm", fix=fix)
 
     def _report_queue(self, silent: bool) -> None:
         """Report changes of the queue: always while no worker runs, else rarely."""
-        states, now = [job.state for job in self._jobs.values()], time.monotonic()
-        working, waits = bool(self._workers), any(map(_is_waiting, states))
-        text = "Slurm does not answer."
-        if not silent:
-            prefix = "Waiting for Slurm" if waits and not working else "Slurm"
-            news = states and (waits or (working and self._last_message))
-            text = f"{prefix}: {queue_summary(states)}." if news else ""
+        working, waits = bool(self._workers), any(map(_is_waiting, self._states))
+        text = f"{'Slurm' if working else 'Waiting for Slurm'}: {queue_summary(self._states)}."
+        if silent:
+            text = "Slurm does not answer."
+        elif not waits and not (working and self._last_message):
+            return
+        now = time.monotonic()
         seldom = working and waits and now - self._last_message_at < _SELDOM
-        if text and text != self._last_message and not seldom:
+        if text != self._last_message and not seldom:
             self._last_message, self._last_message_at = text, now
             self._on_message(text)
 
@@ -472,7 +464,7 @@ def queue_summary(jobs: list[JobState]) -> str:
     waiting = [job.reason.partition(":")[0].strip() for job in jobs if _is_waiting(job)]
     reasons = Counter(reason for reason in waiting if reason not in ("", "None"))
     why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
-    number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    number = "1 job" if len(jobs) == 1 else f"{len(jobs) or 'no'} jobs"
     if len(waiting) == len(jobs):
         return f"{number} pending{why}"
     runs = f"{len(jobs) - len(waiting)} of {number} run"
@@ -499,7 +491,6 @@ class SlurmCarrier:
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._unassigned: dict[str, bytes] = {}
         self._holders: dict[str, str] = {}  # the workers of assigned evaluations
-        self._first: asyncio.Future[bytes] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble: UserError | None = None
         self._arrived = asyncio.Event()
@@ -516,12 +507,15 @@ class SlurmCarrier:
             raise UserError("there is no sbatch on this machine", where="--backend slurm", fix=fix)
         self._life = self._working_seconds()
         self._lay_out(parcel, name)
-        first = self._first = asyncio.get_running_loop().create_future()
+        first = self._waiting["first"] = asyncio.get_running_loop().create_future()
         self._start_task(self._serve_workers(first))
         await self._queue.open()
         await self._pool.submit_missing_jobs()
         self._start_task(self._watch_queue())
-        return await first
+        try:
+            return await first
+        finally:
+            del self._waiting["first"]
 
     def _lay_out(self, parcel: bytes, name: str) -> None:
         try:
@@ -530,11 +524,9 @@ class SlurmCarrier:
             self._write_beat_and_terms()
             self._spool.remove_abandoned()
         except OSError as error:
-            what, fix = (
-                f"cannot write: {error}",
-                "name a folder that all nodes see: --backend-set folder=PATH",
-            )
-            raise UserError(what, where=str(self._spool.root.parent), fix=fix) from None
+            where, fix = str(self._spool.root.parent), "name a folder that all nodes see: "
+            fix += "--backend-set folder=PATH"
+            raise UserError(f"cannot write: {error}", where=where, fix=fix) from None
 
     def _working_seconds(self) -> float:
         """Seconds of a job in which its worker gets new evaluations."""
@@ -585,14 +577,15 @@ class SlurmCarrier:
         except UserError as error:
             self._trouble = self._trouble or error
         except OSError as error:
-            what, fix = (
-                f"cannot write: {error}",
-                "check that it exists and has free space; then culmen resume",
+            where, fix = (
+                str(self._spool.root),
+                "check that it exists and has free space; then resume",
             )
-            self._trouble = Unavailable(what, where=str(self._spool.root), fix=fix)
-        for future in (self._first, *self._waiting.values()):
-            if self._trouble is not None and future is not None and not future.done():
-                future.set_exception(self._trouble)
+            self._trouble = Unavailable(f"cannot write: {error}", where=where, fix=fix)
+        if self._trouble is not None:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(self._trouble)
 
     async def _serve_workers(self, first: asyncio.Future[bytes]) -> None:
         """Keep the beat, admit workers, assign evaluations, collect answers.
@@ -608,7 +601,7 @@ class SlurmCarrier:
                 self._admit_worker(worker, first)
             news = self._collect_answers()
             self._assign_evaluations()
-            longest = _WORKING_PAUSE if self._waiting or not first.done() else _RESTING_PAUSE
+            longest = _WORKING_PAUSE if self._waiting else _RESTING_PAUSE
             pause = _PAUSE if news else min(pause * 1.5, longest)
             await _wait_for_event(self._arrived, pause)
 
