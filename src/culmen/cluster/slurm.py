@@ -524,9 +524,9 @@ class SlurmCarrier:
             self._write_beat_and_terms()
             self._spool.remove_abandoned()
         except OSError as error:
-            where, fix = str(self._spool.root.parent), "name a folder that all nodes see: "
-            fix += "--backend-set folder=PATH"
-            raise UserError(f"cannot write: {error}", where=where, fix=fix) from None
+            what, where = f"cannot write: {error}", str(self._spool.root.parent)
+            fix = "name a folder that all nodes see: --backend-set folder=PATH"
+            raise UserError(what, where=where, fix=fix) from None
 
     def _working_seconds(self) -> float:
         """Seconds of a job in which its worker gets new evaluations."""
@@ -577,11 +577,9 @@ class SlurmCarrier:
         except UserError as error:
             self._trouble = self._trouble or error
         except OSError as error:
-            where, fix = (
-                str(self._spool.root),
-                "check that it exists and has free space; then resume",
-            )
-            self._trouble = Unavailable(f"cannot write: {error}", where=where, fix=fix)
+            what, where = f"cannot write: {error}", str(self._spool.root)
+            fix = "check that it exists and has free space; then culmen resume"
+            self._trouble = Unavailable(what, where=where, fix=fix)
         if self._trouble is not None:
             for future in self._waiting.values():
                 if not future.done():
