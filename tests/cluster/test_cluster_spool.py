@@ -29,7 +29,7 @@ def test_a_side_is_silent_from_its_last_change_on_and_a_failed_look_is_no_change
 
 
 def test_folders_that_nobody_needs_any_more_are_removed_and_others_are_not(tmp_path: Path):
-    old, young, foreign = made(tmp_path, "culmen-aaaaaaaa"), made(tmp_path, "culmen-bbbbbbbb"), made(tmp_path, "results")
+    old, young, foreign = (made(tmp_path, name) for name in ("culmen-aaaaaaaa", "culmen-bbbbbbbb", "results"))
     for spool in (old, foreign):
         os.utime(spool.root / "driver", (1.0, 1.0))
     users = tmp_path / "culmen-training"

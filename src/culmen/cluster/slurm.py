@@ -600,7 +600,7 @@ class SlurmCarrier:
             news = self._collect_answers()
             self._assign_evaluations()
             longest = _WORKING_PAUSE if self._waiting else _RESTING_PAUSE
-            pause = _PAUSE if news else min(pause * 1.5, longest)
+            pause = _PAUSE if news or self._unassigned else min(pause * 1.5, longest)
             await _wait_for_event(self._arrived, pause)
 
     async def _watch_queue(self) -> None:

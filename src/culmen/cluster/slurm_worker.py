@@ -146,11 +146,14 @@ class _Worker:
         named = [n for n in self._spool.list_names(".") or () if n.startswith("parcel-")]
         parcel, beat = self._spool.read_file(named[0]), self._spool.read_beat("driver")
         assert parcel is not None and beat is not None
-        return await self._node.begin(parcel, named[0].removeprefix("parcel-"), beat[1])
+        greeting = await self._node.begin(parcel, named[0].removeprefix("parcel-"), beat[1])
+        if messages.load_struct(greeting, NodeReply).error is not None:
+            await asyncio.sleep(BEAT)  # the end of the job may have caused it
+        return greeting
 
     async def _serve_mailbox(self, greeting: bytes) -> None:
         pause, beaten = _FIRST_PAUSE, float("-inf")
-        while True:
+        while not self._ending:
             if time.monotonic() - beaten > BEAT:
                 beaten = time.monotonic()
                 if self._is_dismissed():
