@@ -1,4 +1,4 @@
-"""Observations in the order of their arrival, their candidates, and their rewards on a scale.
+"""Observations in the order of arrival, their candidates, and the scale of their rewards.
 
 The scale of the value model is that of rewards or of their logarithms; scores far below all others
 are failures.

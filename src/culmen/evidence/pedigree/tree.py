@@ -1,4 +1,4 @@
-"""Exact inference on family trees, and the posterior of a sample given the model's parameters.
+"""Exact inference on family trees, and the posterior of a sample given the parameters.
 
 Gaussian messages go up the tree, then down.
 """
