@@ -38,7 +38,7 @@ from culmen.core.event import CustomRequest
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
-from culmen.run.options import folder_task
+from culmen.run.inputs import folder_task
 from culmen.study import Study
 
 TASK_TOML = """

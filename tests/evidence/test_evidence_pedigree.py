@@ -10,9 +10,9 @@ import pytest
 
 from culmen.evidence.pedigree import FailureChances, FailureShare, ValueModel
 from culmen.evidence.pedigree import tree as trees
-from culmen.evidence.pedigree.model import Marginals
-from culmen.evidence.pedigree.observations import ScaledScores
-from culmen.evidence.pedigree.tree import Parameters, scatter_within
+from culmen.evidence.pedigree.inference import Marginals
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within
+from culmen.evidence.pedigree.scale import ScaledScores
 
 
 def tree(

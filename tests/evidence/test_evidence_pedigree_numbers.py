@@ -12,8 +12,9 @@ import pytest
 from culmen.evidence.pedigree import StepLaw, ValueModel
 from culmen.evidence.pedigree import tree as trees
 from culmen.evidence.pedigree.learning import Learner, _find_ruined
-from culmen.evidence.pedigree.observations import RewardScale, ScaledScores
-from culmen.evidence.pedigree.tree import FamilyTree, Parameters, scatter_within, tree_posterior
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within, tree_posterior
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree
 
 from .test_evidence_pedigree import marginals, solved
 from .test_evidence_pedigree_laws import family

@@ -8,14 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, share_below, sum_by_row
-from culmen.evidence.pedigree.observations import RewardScale, Sample, ScaledScores
-from culmen.evidence.pedigree.tree import (
-    FamilyTree,
-    Parameters,
-    Posterior,
-    scatter_within,
-    tree_posterior,
-)
+from culmen.evidence.pedigree.observations import Sample
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within, tree_posterior
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
 EVERY = 33  # observations up to which parameters are learnt after every one
 SHARE = 33  # after that, when the count has grown by a fiftieth

@@ -1,0 +1,151 @@
+"""The scale of the value model: rewards or their logarithms, and scores that are failures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, share_below, sum_by_row
+from culmen.evidence.pedigree.observations import Sample
+
+EVIDENCE = 3.0  # least gain in log likelihood of steps for scores to be taken as logarithms
+HUGE = 1e100  # magnitude from which rewards are divided by the largest one
+ABSURD = 30.0  # spreads below the median and the first score from which a score is a failure
+
+
+class RewardScale(NamedTuple):
+    """Transformation to the scale on which steps from parents to children are alike.
+
+    `sign` 0: rewards unchanged; else logarithms of rewards that all have this sign, cut below the
+    magnitude `least`. Rewards under `absurd` count as failures. `unit` divides rewards so huge that
+    their squares overflow.
+    """
+
+    sign: int
+    least: float
+    absurd: float
+    unit: float = 1.0
+
+    @classmethod
+    def from_sample(cls, sample: Sample) -> RewardScale:
+        """Scale by all scores so far, the first one, and those of parents and their children."""
+        raw, first = sample.rewards, float(sample.rewards[0])
+        middle = share_below(raw, 0.5)
+        spread = max(share_below(raw, 0.95) - share_below(raw, 0.25), abs(first - middle))
+        absurd = min(middle, first) - ABSURD * spread if spread > 0 else -math.inf
+        sign = int(np.sign(first))
+        if sign and (np.sign(raw) == sign).all() and _grow_by_shares(*_parent_child_means(sample)):
+            return cls(sign, 0.01 * float(np.abs(raw).min()), -math.inf)
+        largest = float(np.abs(raw).max())
+        return cls(0, 0.0, absurd, largest if largest > HUGE else 1.0)
+
+    def is_sound(self, raw: Floats) -> Flags:
+        """True for rewards that do not count as failures."""
+        return raw >= self.absurd
+
+    def to_model_scale(self, raw: Floats) -> Floats:
+        """Rewards on the model's scale."""
+        if not self.sign:
+            return raw / self.unit
+        return self.sign * np.log(np.maximum(self.sign * raw, self.least))
+
+    def to_rewards(self, mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
+        """Means and standard deviations in units of the reward."""
+        if not self.sign:
+            return mean * self.unit, sd * self.unit
+        size = np.exp(np.minimum(self.sign * mean, 700.0))
+        return self.sign * size, size * sd
+
+
+@dataclass(frozen=True)
+class ScaledScores:
+    """Sound scores of a sample, on the model's scale, and counts for inference.
+
+    `rewards`, as `values` on the scale, on `cases` by candidates `rows`; by row: `parents`,
+    `counts` of sound scores, and `failed` evaluations, absurd scores among them.
+    """
+
+    rewards: Floats
+    values: Floats
+    rows: Ints
+    cases: Ints
+    parents: Ints
+    counts: Floats
+    failed: Floats
+    case_count: int
+    noiseless: bool
+
+    @classmethod
+    def from_sample(cls, sample: Sample, scale: RewardScale) -> ScaledScores:
+        """Scores of the sample on this scale."""
+        rewards, rows, cases, failed = sample.rewards, sample.rows, sample.cases, sample.failures
+        sound = scale.is_sound(rewards)
+        if not sound.all():
+            failed = failed + sum_by_row(rows[~sound], None, sample.size)
+            rewards, rows, cases = rewards[sound], rows[sound], cases[sound]
+        values, counts = scale.to_model_scale(rewards), sum_by_row(rows, None, sample.size)
+        shape = sample.case_count, sample.is_noiseless
+        return cls(rewards, values, rows, cases, sample.parents, counts, failed, *shape)
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.parents)
+
+    @cached_property
+    def means(self) -> Floats:
+        """Mean score by row, 0 without one."""
+        return sum_by_row(self.rows, self.values, self.size) / np.maximum(self.counts, 1)
+
+    @cached_property
+    def median(self) -> float:
+        """Median of the scores (of an even number, the upper one)."""
+        return share_below(self.values, 0.5)
+
+    @cached_property
+    def low_reward(self) -> float:
+        """A low sound reward that is not an outlier, for failures to count as.
+
+        The smaller of the median of the first initial program's rewards and the 5 % quantile of
+        all. That program is the first candidate without parents, by observations, with a reward.
+        """
+        low = share_below(self.rewards, 0.05)
+        initial = self.rows[self.parents[self.rows] < 0]
+        if not len(initial):
+            return low
+        return min(share_below(self.rewards[self.rows == initial.min()], 0.5), low)
+
+    @cached_property
+    def spread(self) -> float:
+        """Largest difference of two scores."""
+        return float(self.values.max() - self.values.min())
+
+    @cached_property
+    def degrees(self) -> float:
+        """Degrees of freedom within candidates."""
+        return float(np.maximum(self.counts - 1, 0).sum())
+
+
+def _parent_child_means(sample: Sample) -> tuple[Floats, Floats]:
+    """Mean rewards of parents and of their children, for pairs with scores of both."""
+    counts = sum_by_row(sample.rows, None, sample.size)
+    means = sum_by_row(sample.rows, sample.rewards, sample.size) / np.maximum(counts, 1)
+    above = np.maximum(sample.parents, 0)
+    children = np.flatnonzero((sample.parents >= 0) & (counts > 0) & (counts[above] > 0))
+    return means[sample.parents[children]], means[children]
+
+
+def _grow_by_shares(parents: Floats, children: Floats) -> bool:
+    """True if Laplace's law of steps explains logarithms better; their Jacobian is 1/score."""
+    if len(children) < 6:
+        return False
+    steps, ratios = np.abs(children - parents), np.abs(np.log(children / parents))
+    if not ratios.any():
+        return False
+    plain = -len(steps) * math.log(float(steps.mean()))
+    logs = -len(steps) * math.log(float(ratios.mean())) - float(np.log(np.abs(children)).sum())
+    return logs > plain + EVIDENCE
