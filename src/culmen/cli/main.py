@@ -25,7 +25,7 @@ import typer
 from culmen.audit import cli as audit
 from culmen.bench import cli as bench
 from culmen.bench import compare_cli as compare
-from culmen.cli import about, attend, keep, look, mcp, power, search, start
+from culmen.cli import about, attend, explain, keep, look, mcp, power, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare_verb
 from culmen.core import errors
@@ -45,6 +45,7 @@ PANELS = {
         look.show,
         look.diff,
         look.lineage,
+        explain.explain,
         look.log,
         look.report,
     ),

@@ -189,6 +189,14 @@ class ValueModel:
             return np.full(len(beliefs.mean), np.nan), np.full(len(beliefs.mean), np.inf)
         return known.scale.to_rewards(beliefs.mean, np.sqrt(beliefs.variance))
 
+    def reward_of_scaled(self, mean: float, sd: float) -> tuple[float, float]:
+        """A mean and a standard deviation on the model's scale, in units of the reward."""
+        known = self._inference.learnt_parameters()
+        if known is None:
+            return mean, sd
+        means, sds = known.scale.to_rewards(np.array([mean]), np.array([sd]))
+        return float(means[0]), float(sds[0])
+
     @property
     def failing_chances(self) -> FailureChances:
         """Chance of each candidate to fail once more."""
