@@ -25,6 +25,16 @@ Evaluation = Annotated[
 ]
 
 
+_COLUMNS = {  # headings of the table of actions, and their fields
+    "action": "action",
+    "expected score": "expected",
+    "gain": "gain",
+    "per 1 %": "rate",
+    "share": "share",
+    "costs": "cost",
+}
+
+
 def explain(screen: Screen, run: RequiredRun, evaluation: Evaluation = "") -> Answer:
     """Explain one decision: what was considered, what it would gain and cost, why this.
 
@@ -57,18 +67,10 @@ def _show_options(screen: Screen, explained: Explanation) -> None:
     from culmen.observe import reasons
 
     assert explained.decision is not None, "an explanation of a decision"
-    columns = ["", "action", "expected score", "gain", "per 1 %", "share", "costs"]
+    columns = ["", *_COLUMNS]
     rows = [
-        [
-            "*" if each.chosen else "",
-            reasons.action_text(each),
-            reasons.expected_text(each),
-            reasons.gain_text(each),
-            reasons.rate_text(each),
-            reasons.share_text(each),
-            reasons.cost_text(each),
-        ]
-        for each in explained.decision.options
+        ["*" if row["chosen"] else "", *(row[name] for name in _COLUMNS.values())]
+        for row in map(reasons.action_row, explained.decision.options)
     ]
     screen.print_line()
     screen.print_table(columns, rows, right=["gain", "per 1 %", "share"])

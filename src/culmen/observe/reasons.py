@@ -203,6 +203,20 @@ def believed_text(finalist: FinalistFacts) -> str:
     return _with_sd(finalist.score, finalist.sd)
 
 
+def action_row(action: ConsideredAction) -> JsonObject:
+    """One row of the table of actions, in words."""
+    return {
+        "of": action.of,
+        "chosen": action.chosen,
+        "action": action_text(action),
+        "expected": expected_text(action),
+        "gain": gain_text(action),
+        "rate": rate_text(action),
+        "share": share_text(action),
+        "cost": cost_text(action),
+    }
+
+
 def options_note(facts: DecisionFacts) -> str:
     """What the columns of the table of actions mean."""
     unit = "of the front's span" if facts.front else "of the best score"

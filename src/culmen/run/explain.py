@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from culmen.strategies.pedigree import PedigreeSearch
 
 FINALISTS = 5  # finalists that an explanation names
-_OWN_NOTES = ("pedigree", "noise")  # notes that a recomputed decision replaces
+MOST_EVENTS = 20_000  # events that a dashboard replays for an explanation
 
 
 def explain_evaluation(run: Path, wanted: str = "", most_events: int | None = None) -> Explanation:
@@ -80,6 +80,11 @@ def explain_evaluation(run: Path, wanted: str = "", most_events: int | None = No
     return msgspec.structs.replace(
         explanation, lines=tuple(explanation_lines(explanation, meta.task, now))
     )
+
+
+def explain_for_dashboard(run: Path, wanted: str) -> Explanation:
+    """The same, without long replays."""
+    return explain_evaluation(run, wanted, MOST_EVENTS)
 
 
 def _find_mark(run: Path, wanted: str) -> EvaluationMark:
