@@ -10,7 +10,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RequiredRun, find_run
 
 if TYPE_CHECKING:
-    from culmen.core.explanation import Explanation
+    from culmen.core.explanation import DecisionFacts, Explanation
 
 Evaluation = Annotated[
     str,
@@ -50,12 +50,12 @@ def explain(screen: Screen, run: RequiredRun, evaluation: Evaluation = "") -> An
 
 def show_explanation(screen: Screen, explained: Explanation) -> None:
     """Print an explanation in words."""
-    for number, line in enumerate(explained.lines):
+    for number, line in enumerate(explained.lines, 1):
         screen.print_line(line)
-        if number == 0 and explained.finalists:
+        if number == explained.table_at and explained.finalists:
             _show_finalists(screen, explained)
-        elif number == 1 and explained.decision is not None and explained.decision.options:
-            _show_options(screen, explained)
+        elif number == explained.table_at and explained.decision is not None:
+            _show_options(screen, explained.decision)
     nearby = explained.evaluation - 1 or explained.evaluation + 1
     screen.print_next_steps(
         (f"culmen explain {explained.run} {nearby}", "the evaluation beside it"),
@@ -63,18 +63,19 @@ def show_explanation(screen: Screen, explained: Explanation) -> None:
     )
 
 
-def _show_options(screen: Screen, explained: Explanation) -> None:
+def _show_options(screen: Screen, decision: DecisionFacts) -> None:
     from culmen.observe import reasons
 
-    assert explained.decision is not None, "an explanation of a decision"
-    columns = ["", *_COLUMNS]
+    if not decision.options:
+        return
+    table = [reasons.action_row(each) for each in decision.options]
+    shown = {name: field for name, field in _COLUMNS.items() if any(row[field] for row in table)}
     rows = [
-        ["*" if row["chosen"] else "", *(row[name] for name in _COLUMNS.values())]
-        for row in map(reasons.action_row, explained.decision.options)
+        ["*" if row["chosen"] else "", *(row[each] for each in shown.values())] for row in table
     ]
     screen.print_line()
-    screen.print_table(columns, rows, right=["gain", "per 1 %", "share"])
-    screen.print_line(reasons.options_note(explained.decision), style="dim")
+    screen.print_table(["", *shown], rows, right=["gain", "per 1 %", "share"])
+    screen.print_line(reasons.options_note(decision), style="dim")
     screen.print_line()
 
 

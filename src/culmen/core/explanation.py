@@ -88,7 +88,8 @@ class Explanation(msgspec.Struct, frozen=True):
     in the part `purpose`) or strategy (any other strategy). `origin` tells how the candidate came
     about, `before` how its evaluations before this one ended. `recomputed`: the decision was
     derived again from the journal and agrees with it; `why_not` says why that was not possible.
-    `notes` are the strategy's own notes on the candidate. `lines` are sentences in display order.
+    `notes` are the strategy's own notes on the candidate. `lines` are sentences in display order;
+    the table of options or finalists belongs behind the first `table_at`.
     """
 
     run: str
@@ -112,3 +113,4 @@ class Explanation(msgspec.Struct, frozen=True):
     recomputed: bool = False
     why_not: str = ""
     lines: tuple[str, ...] = ()
+    table_at: int = 0

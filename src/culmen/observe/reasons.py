@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from culmen.core.explanation import (
     ConsideredAction,
@@ -12,6 +12,7 @@ from culmen.core.explanation import (
     FinalistFacts,
 )
 from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.observe import statements
 from culmen.observe.figures import (
@@ -43,7 +44,7 @@ def explanation_lines(explained: Explanation, task: Task, now: RunStatus) -> Ite
         yield from _other_lines(explained, task)
     yield _outcome_line(explained)
     if explained.cause == "final" and now.state == "finished" and now.best is not None:
-        yield f"What the run reports: {statements.result_headline(now.best)}."
+        yield _report_line(now.best)
     if explained.recomputed:
         yield (
             "This decision was derived again from the journal, and every decision before it is the "
@@ -51,6 +52,12 @@ def explanation_lines(explained: Explanation, task: Task, now: RunStatus) -> Ite
         )
     elif explained.why_not:
         yield f"The decision was not derived again: {explained.why_not}."
+
+
+def _report_line(result: RunResult) -> str:
+    if result.front:
+        return f"The run reports a front of {count_text(len(result.front), 'candidate')}."
+    return f"What the run reports: {statements.result_headline(result)}."
 
 
 def _subject_line(explained: Explanation) -> str:
@@ -136,18 +143,19 @@ def _reason_line(facts: DecisionFacts) -> str:
 
 def _comparison(facts: DecisionFacts) -> str:
     """How the chosen action compares with the best of the other kind."""
-    largest = f"the largest expected gain for its share of the budget of {facts.considered} actions"
+    largest = "the one with the largest expected gain for its share of the budget"
+    if facts.considered > 1:
+        largest = f"of {facts.considered} actions {largest}"
     other = next((each for each in facts.options if bool(each.k) != bool(facts.chosen.k)), None)
     if other is None:
         kind = "another evaluation of a known candidate" if facts.chosen.k else "a new candidate"
         exact = " since scores are exact" if facts.exact and facts.chosen.k else ""
         return f"{largest}; {kind} promised nothing{exact}"
     if other.rate <= 0:
-        return f"{largest}; {action_text(other)} promised nothing"
-    times = facts.chosen.rate / other.rate
-    return (
-        f"{largest}: {_times_text(times)} that of the best alternative kind, {action_text(other)}"
-    )
+        return f"{largest}; to {action_text(other)} promised nothing"
+    times = _times_text(facts.chosen.rate / other.rate)
+    kind = "child" if other.k else "repeat"
+    return f"{largest}: {times} as much as the best {kind} ({action_text(other)})"
 
 
 def _times_text(times: float) -> str:
@@ -272,6 +280,12 @@ def _final_lines(explained: Explanation, task: Task, now: RunStatus) -> Iterator
             "initial program only if it is better with a probability of 90 %."
         )
     yield from _finalist_lines(explained)
+    first = explained.finalists[0] if explained.finalists else None
+    if shown and first and not shown.initial and shown.id != first.id and not task.cases:
+        yield (
+            f"{first.id[:8]} failed when it was confirmed, or fell behind by its failures, so "
+            f"{shown.id[:8]} was confirmed in its place."
+        )
 
 
 def _choice_lines(explained: Explanation, shown: FinalistFacts | None, task: Task) -> Iterator[str]:
@@ -363,44 +377,45 @@ def _strategy_lines(explained: Explanation) -> Iterator[str]:
         what = f"as a child of {parents}" if parents else "without a parent"
         yield (
             f"The strategy {explained.strategy} asked for it {what}; it came by the operator "
-            f"{origin['operator']}{note}, and every new candidate is evaluated."
+            f"{origin['operator']}{note}."
         )
     else:
         yield (
-            f"The strategy {explained.strategy} evaluates candidates more than once; this was "
-            f"number {explained.nth}."
+            f"The strategy {explained.strategy} evaluates candidates more than once, and the "
+            f"search itself repeats failures that might not recur; this was number {explained.nth}."
         )
     if explained.notes:
         yield "What the strategy noted of it and of its parent before:"
         for note in explained.notes:
-            yield f"- {note_text(note, explained.candidate)}"
+            yield f"- {note_text(note, [explained.candidate, *origin['parents']])}"
     else:
         yield "The strategy noted nothing about it."
 
 
-def note_text(note: JsonObject, candidate: str) -> str:
-    """One note in words: its plain fields, and of each list what it says of this candidate."""
+def note_text(note: JsonObject, names: Sequence[str]) -> str:
+    """One note in words: its plain fields, and of each list the entry of the first of `names`."""
     kind = str(note.get("note", "note")).replace("_", " ")
     fields = list[str]()
     for name, value in note.items():
         if name in ("note", "seq"):
             continue
-        fields += _field_texts(name.replace("_", " "), value, candidate)
+        fields += _field_texts(name.replace("_", " "), value, names)
     return f"{kind} (event {note.get('seq')}): {', '.join(fields) or 'no further fields'}"
 
 
-def _field_texts(name: str, value: object, candidate: str) -> list[str]:
+def _field_texts(name: str, value: object, names: Sequence[str]) -> list[str]:
     if isinstance(value, dict):
         return [
             text
             for key, each in value.items()
             if not isinstance(each, dict | list)
-            for text in _field_texts(f"{name} {key}", each, candidate)
+            for text in _field_texts(f"{name} {key}", each, names)
         ][:8]
     if isinstance(value, list):
-        own = [each for each in value if isinstance(each, dict) and candidate in each.values()]
+        tables = [each for each in value if isinstance(each, dict)]
+        own = [each for wanted in names for each in tables if wanted in each.values()]
         if own:
-            return _field_texts(name, own[0], candidate)
+            return _field_texts(name, own[0], names)
         return [f"{count_text(len(value), 'entry')} of {name}"]
     if isinstance(value, float):
         return [f"{name} {number_text(value)}"]

@@ -56,9 +56,11 @@ def explain_evaluation(run: Path, wanted: str = "", most_events: int | None = No
     assert isinstance(seen, Observation), "the table of observations names no other event"
     candidate = views.candidate_detail(run, mark.candidate, observations=0, children=0).candidate
     now = views.run_status(run)
+    from culmen.strategies.catalog import NAMES
+
     explanation = Explanation(
         run=run_name(run),
-        strategy=now.strategy,
+        strategy=NAMES.get(str(meta.strategy.get("path", "")), now.strategy),
         evaluation=mark.number,
         of=now.evaluations,
         seq=mark.seq,
@@ -77,8 +79,9 @@ def explain_evaluation(run: Path, wanted: str = "", most_events: int | None = No
         explanation = _with_finalists(explanation, run, meta, mark)
     else:
         explanation = _with_decision(explanation, run, meta, mark, candidate, most_events)
+    lines = tuple(explanation_lines(explanation, meta.task, now))
     return msgspec.structs.replace(
-        explanation, lines=tuple(explanation_lines(explanation, meta.task, now))
+        explanation, lines=lines, table_at=2 + bool(explanation.origin["inherited"])
     )
 
 
@@ -352,21 +355,30 @@ def _with_finalists(
     """The explanation of an evaluation of the final choice: finalists by what was known before."""
     from culmen.store.evidence import evidence_before
 
-    evidence = evidence_before(run, mark.started or mark.seq)
-    return msgspec.structs.replace(
-        explanation, finalists=tuple(_finalist_facts(evidence, meta, mark.candidate))
-    )
+    if meta.task.objective.metrics:  # every member of the front is evaluated again
+        return explanation
+    with evidence_before(run, mark.started or mark.seq) as evidence:
+        finalists = tuple(_finalist_facts(evidence, meta, mark))
+    return msgspec.structs.replace(explanation, finalists=finalists)
 
 
-def _finalist_facts(evidence: Evidence, meta: RunMeta, shown: str) -> Iterator[FinalistFacts]:
-    """The first finalists by worth, the initial program and the `shown` one among them."""
+def _finalist_facts(
+    evidence: Evidence, meta: RunMeta, mark: EvaluationMark
+) -> Iterator[FinalistFacts]:
+    """The first finalists by worth, the initial program and the one evaluated among them.
+
+    For a confirmation they stand as the choice left them.
+    """
+    from culmen.evidence.account import CHOICE
     from culmen.evidence.ranking import Race
 
+    shown = mark.candidate
     initial = {each.id for each in meta.task.initial_candidates()}
     best_initial = evidence.ranking.best_initial()
     names = evidence.ranking.best_ids(60)
     names += [each for each in (best_initial, shown) if each and each not in names]
-    standings = list(Race(evidence.ranking, names).standings().values())
+    race = Race(evidence.ranking, names, with_fresh=mark.phase == CHOICE)
+    standings = list(race.standings().values())
     objective = meta.task.objective
     for place, each in enumerate(standings):
         if place < FINALISTS or each.id in (shown, best_initial):

@@ -322,12 +322,13 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
         return _before[name]
 
 
-def evidence_before(folder: Path, seq: int) -> Evidence:
-    """The evidence of a run before event `seq`, read anew."""
+@contextmanager
+def evidence_before(folder: Path, seq: int) -> Iterator[Evidence]:
+    """The evidence of a run before event `seq`, read anew; valid while the context is open."""
     with open_snapshot(folder) as connection:
         run = RunEvidence(read_meta(connection), folder)
         run.read(connection, seq - 1)
-        return run.evidence
+        yield run.evidence
 
 
 def last_state(connection: Connection) -> JsonObject:

@@ -60,15 +60,10 @@ class DecisionDescriber:
             wait=0 if is_front else max(0, model.evaluations - records.at),
             wait_chance=1.0 if is_front else records.wait_chance(model.evaluations),
             left={name: left for name in _BUDGETS if math.isfinite(left := self._lab.left(name))},
-            considered=self._count(decision),
+            considered=len(weighed),
             options=tuple(actions[each] for each in shown),
             chosen=actions[pair],
         )
-
-    def _count(self, decision: Decision) -> int:
-        repeats = len(decision.repeats.rows) if decision.repeats else 0
-        requests = decision.requests
-        return repeats + (len(requests.rows) * len(requests.shares) if requests else 0)
 
     def _weighed_pairs(self, decision: Decision) -> dict[tuple[int, int], tuple[float, float]]:
         """(gain, rate) of each pair of candidate and k; of requests, each parent's best k."""

@@ -62,10 +62,10 @@ function why(doc, ctx) {
   const aside = h("div", { class: "actions" }, button("Previous evaluation", String(found.evaluation - 1), found.evaluation > 1), button("Next evaluation", String(found.evaluation + 1), found.evaluation < found.of), button("Close", ""));
   return section(title, { wide: true, key: "why", aside },
     found.candidate === doc.id ? null : h("p", { class: "note" }, "This evaluation was of another candidate: ", idLink(ctx, found.candidate)),
-    h("div", { "data-role": "explanation" }, found.lines.slice(0, 2).map((line) => h("p", {}, line)),
+    h("div", { "data-role": "explanation" }, found.lines.slice(0, found.table_at).map((line) => h("p", {}, line)),
       found.rows.length ? [actions(found), h("p", { class: "note" }, found.note)] : null,
       found.finalists.length ? finalists(found, ctx) : null,
-      found.lines.slice(2).map((line) => h("p", {}, line))));
+      found.lines.slice(found.table_at).map((line) => h("p", {}, line))));
 }
 
 /** The actions that a decision compared, the largest gain for its share of the budget first. */
