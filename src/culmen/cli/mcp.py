@@ -291,7 +291,7 @@ class Tools:
         )
 
     async def explain(self, run: str, evaluation: str = "") -> JsonObject:
-        """Why an evaluation was made: the actions considered, with gains and costs, and its result.
+        """Reason for an evaluation: actions considered, with gains and costs, and its result.
 
         `evaluation` is a number from 1, or the id of a candidate; "" is the latest one.
         """

@@ -1,4 +1,4 @@
-"""Explanation of one evaluation of a run: plain values for the terminal, the dashboard and JSON."""
+"""Explanation of one evaluation of a run, as plain values for all displays."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _decision_lines(facts: DecisionFacts, explained: Explanation) -> Iterator[st
 
 
 def _knowledge_line(facts: DecisionFacts) -> str:
-    """What the strategy knew when it decided."""
+    """Knowledge of the strategy at the decision."""
     under_way = join_nonempty(
         [
             count_text(facts.repeating, "repeat") if facts.repeating else "",
@@ -118,7 +118,7 @@ def _knowledge_line(facts: DecisionFacts) -> str:
 
 
 def _reason_line(facts: DecisionFacts) -> str:
-    """Why this action, in a sentence or two."""
+    """Reason for the action, in a sentence or two."""
     chosen = facts.chosen
     if facts.reason == "no_score":
         return f"Chosen: {action_text(chosen)}, because there was no score to compare actions by."
@@ -142,7 +142,7 @@ def _reason_line(facts: DecisionFacts) -> str:
 
 
 def _comparison(facts: DecisionFacts) -> str:
-    """How the chosen action compares with the best of the other kind."""
+    """Comparison of the chosen action with the best of the other kind."""
     largest = "the one with the largest expected gain for its share of the budget"
     if facts.considered > 1:
         largest = f"of {facts.considered} actions {largest}"
@@ -226,7 +226,7 @@ def action_row(action: ConsideredAction) -> JsonObject:
 
 
 def options_note(facts: DecisionFacts) -> str:
-    """What the columns of the table of actions mean."""
+    """Meaning of the columns of the table of actions."""
     unit = "of the front's span" if facts.front else "of the best score"
     more = facts.considered - len(facts.options)
     first = (
@@ -343,7 +343,7 @@ def _other_lines(explained: Explanation, task: Task) -> Iterator[str]:
 
 
 def _engine_line(explained: Explanation, task: Task) -> str:
-    """Why the search evaluated a known candidate without comparing gains."""
+    """Reason for an evaluation of a known candidate that no gains led to."""
     ok = explained.before.count("ok")
     if explained.origin["operator"] == "seed":
         if explained.evaluation <= 1 + len(task.initial_candidates()):

@@ -150,7 +150,7 @@ def _named_id(run: Path, name: str) -> str:
 
 
 def _origin_facts(run: Path, candidate: Candidate, mark: EvaluationMark) -> JsonObject:
-    """How a candidate came about, for JSON."""
+    """Origin of a candidate, for JSON."""
     origin = candidate.origin
     return {
         "operator": origin.operator,

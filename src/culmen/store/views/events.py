@@ -415,9 +415,9 @@ class EvaluationMark(NamedTuple):
 def evaluation_mark(
     run: Path | str, number: int | None = None, candidate: str = ""
 ) -> EvaluationMark | None:
-    """The finished evaluation with this number, else the first one of a candidate, else the last.
+    """The finished evaluation with this number.
 
-    None if there is no such evaluation.
+    Without a number the first one of a candidate, without both the last one; None if there is none.
     """
     o, e = sql.observation.c, sql.event.c
     query = sql.select(o.seq, o.candidate, o.case, o.phase).limit(1)
