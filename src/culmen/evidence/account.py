@@ -300,6 +300,24 @@ class CandidateTable:
         """Id of the candidate with the `number`-th first evaluation, from 0."""
         return f"{int(self._rows[number]['key']):012x}"
 
+    def outcome_summary(self, candidate: str) -> tuple[int, int, float] | None:
+        """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
+        tally = self.tally(candidate)
+        return None if tally is None else (tally.count, tally.failures, tally.mean)
+
+    def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
+        """These evaluations without failures of a kind attributed to the evaluator."""
+        return [
+            fact
+            for fact in facts
+            if fact.reward is not None or not self.judge.is_external(fact.kind)
+        ]
+
+    def _load_rows(self, tallies: Sequence[LoadedTally]) -> None:
+        self._rows, keys = _rows_of(tallies)
+        self.numbers = {key: number for number, key in enumerate(keys)}
+        self._parents = array("q", [-1] * len(tallies))
+
     def parent_of(self, number: int) -> int:
         """Number of a candidate's first known parent, -1 for none."""
         return self._parents[number]
@@ -345,7 +363,13 @@ class RepeatWatch:
 
     @property
     def are_exact(self) -> bool | None:
-        """True if the repeats show that scores are exact, False if some differed, else None."""
+        """True if repeats are shown to give equal scores, False if some differed.
+
+        None if the repeats so far could not show a difference. An equal repeat is evidence if no
+        other candidate had that value. Equal repeats are expected by chance if scores often agree:
+        they are evidence once all of them together were unlikely. Repeats of a score with few
+        values, as pass or fail, never prove exactness.
+        """
         if self.squares or self.is_flaky:
             return False
         is_unlikely = (
@@ -444,26 +468,7 @@ class Account(CandidateTable):
 
     def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
-        size = len(tallies)
-        rows = self._rows = np.zeros(max(size, _ROOM), _ROW)
-        names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
-            zip(*tallies) if tallies else ((),) * 10
-        )
-        keys = [key_of(name) for name in names]
-        self.numbers = {key: number for number, key in enumerate(keys)}
-        for name, column in (
-            ("key", keys),
-            ("count", counts),
-            ("failures", failed),
-            ("mean", means),
-            ("squares", squares),
-        ):
-            rows[name][:size] = column
-        rows["certified"][:size] = [math.nan if value is None else value for value in certified]
-        rows["refused"][:size], rows["barred"][:size] = refused, barred
-        rows["repaired"][:size] = repaired
-        rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
-        self._parents = array("q", [-1] * size)
+        self._load_rows(tallies)
         scored = self.rows["count"] > 0
         self.evaluations = int(self.rows["count"].sum() + self.rows["failures"].sum())
         self.degrees = int(self.rows["count"].sum() - scored.sum())
@@ -475,19 +480,6 @@ class Account(CandidateTable):
 
     # -- reading
 
-    def outcome_summary(self, candidate: str) -> tuple[int, int, float] | None:
-        """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
-        tally = self.tally(candidate)
-        return None if tally is None else (tally.count, tally.failures, tally.mean)
-
-    def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
-        """These evaluations without failures of a kind attributed to the evaluator."""
-        return [
-            fact
-            for fact in facts
-            if fact.reward is not None or not self.judge.is_external(fact.kind)
-        ]
-
     @property
     def is_flaky(self) -> bool:
         """True if a candidate failed and scored on the same case."""
@@ -495,12 +487,9 @@ class Account(CandidateTable):
 
     @property
     def is_exact(self) -> bool | None:
-        """True if repeats are known or shown to give equal scores, False if some differed.
+        """True if repeats are declared or shown to give equal scores, False if some differed.
 
-        None if the repeats so far could not show a difference. An equal repeat is evidence if no
-        other candidate had that value. Equal repeats are expected by chance if scores often agree:
-        they are evidence once all of them together were unlikely. Repeats of a score with few
-        values, as pass or fail, never prove exactness.
+        None if the repeats so far could not show a difference (`RepeatWatch.are_exact`).
         """
         declared = self.task.deterministic
         return self._repeated.are_exact if declared is None else declared
@@ -540,28 +529,10 @@ class Account(CandidateTable):
 
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
-        rows, failures = self.rows, self.counted_failures()
-        scored = rows["count"] > 0
-        counts, means = rows["count"][scored].astype(float), rows["mean"][scored]
-        degrees, squares = float((counts - 1).sum()), float(rows["squares"][scored].sum())
-        within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
-        if not len(counts):
-            return PooledNoise(within)
-        centre = float(means.mean())
-        spread = float(((means - centre) ** 2).sum()) / max(1, len(means) - 1)
-        sampling = (within or 0.0) * float((1 / counts).mean())
-        lost = float(failures[scored].sum())
-        share = lost / (lost + degrees + 2)
-        return PooledNoise(
-            within,
-            centre,
-            max(spread - sampling, spread * 0.05),
-            self._repeated.repeats,
-            self._repeated.squares,
-            self.agreement,
-            share,
-            share * (1 - share) * (centre - self.floor) ** 2 if lost else 0.0,
-        )
+        scored = self.rows["count"] > 0
+        seen = self.rows[scored]
+        lost, exact = float(self.counted_failures()[scored].sum()), bool(self.task.deterministic)
+        return _pool_noise(seen, lost, exact, self._repeated, self.floor if lost else 0.0)
 
     @property
     def floor(self) -> float:
@@ -576,15 +547,8 @@ class Account(CandidateTable):
         model = self.value_model()
         if model is not None:
             return model.floor
-        rows = self.rows
-        means = np.sort(rows["mean"][rows["count"] > 0])
-        if not len(means):
-            return 0.0
-        low = float(means[int(0.05 * len(means))])
-        initial = [
-            t.mean for c in self.task.initial_candidates() if (t := self.tally(c.id)) and t.count
-        ]
-        return min(low, *initial) if initial else low
+        initial = [self.tally(each.id) for each in self.task.initial_candidates()]
+        return _low_mean(self.rows, [each.mean for each in initial if each and each.count])
 
     # -- the value model
 
@@ -604,6 +568,60 @@ class Account(CandidateTable):
             self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
         self._feed.feed_model(self)
         return self._feed.model
+
+
+def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:
+    """The lower of these means of initial programs and the 5 % quantile of all; 0 without any."""
+    means = np.sort(rows["mean"][rows["count"] > 0])
+    return min([float(means[int(0.05 * len(means))]), *initial]) if len(means) else 0.0
+
+
+def _rows_of(tallies: Sequence[LoadedTally]) -> tuple[NDArray[np.void], Sequence[int]]:
+    """Packed rows with these statistics, and the keys of their candidates."""
+    size = len(tallies)
+    rows = np.zeros(max(size, _ROOM), _ROW)
+    names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
+        zip(*tallies) if tallies else ((),) * 10
+    )
+    keys = [key_of(name) for name in names]
+    for name, column in (
+        ("key", keys),
+        ("count", counts),
+        ("failures", failed),
+        ("mean", means),
+        ("squares", squares),
+    ):
+        rows[name][:size] = column
+    rows["certified"][:size] = [math.nan if value is None else value for value in certified]
+    rows["refused"][:size], rows["barred"][:size] = refused, barred
+    rows["repaired"][:size] = repaired
+    rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
+    return rows, keys
+
+
+def _pool_noise(
+    seen: NDArray[np.void], lost: float, exact: bool, repeated: RepeatWatch, floor: float
+) -> PooledNoise:
+    """Spread of rewards by the rows of scored candidates and their `lost` evaluations."""
+    counts, means = seen["count"].astype(float), seen["mean"]
+    degrees, squares = float((counts - 1).sum()), float(seen["squares"].sum())
+    within = squares / degrees if degrees else (0.0 if exact else None)
+    if not len(counts):
+        return PooledNoise(within)
+    centre = float(means.mean())
+    spread = float(((means - centre) ** 2).sum()) / max(1, len(means) - 1)
+    sampling = (within or 0.0) * float((1 / counts).mean())
+    share = lost / (lost + degrees + 2)
+    return PooledNoise(
+        within,
+        centre,
+        max(spread - sampling, spread * 0.05),
+        repeated.repeats,
+        repeated.squares,
+        repeated.agreement,
+        share,
+        share * (1 - share) * (centre - floor) ** 2 if lost else 0.0,
+    )
 
 
 EXACT_REPEATS = 3
