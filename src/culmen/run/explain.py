@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from culmen.evidence.evidence import Evidence
     from culmen.store.database import RunMeta
     from culmen.strategies.described import DecisionDescriber
-    from culmen.strategies.knowledge_gradient import Decision, KnowledgeGradient
+    from culmen.strategies.knowledge_gradient import KnowledgeGradient, WeighedMove
     from culmen.strategies.pedigree import PedigreeSearch
 
 FINALISTS = 5  # finalists that an explanation names
@@ -247,7 +247,7 @@ class WatchedSearch:
     """The default strategy, with a watcher of its decisions."""
 
     settings: PedigreeSearch
-    watch: Callable[[KnowledgeGradient, Decision], None]
+    watch: Callable[[KnowledgeGradient, WeighedMove], None]
 
     @property
     def prior(self) -> object:
@@ -269,10 +269,10 @@ class DecisionFinder:
         self._mark = mark
         self.search: Search | None = None
         self._describer: DecisionDescriber | None = None
-        self._open: list[tuple[Decision, DecisionFacts]] = []
+        self._open: list[tuple[WeighedMove, DecisionFacts]] = []
         self._again: DecisionFacts | None = None
 
-    def watch(self, choice: KnowledgeGradient, decision: Decision) -> None:
+    def watch(self, choice: KnowledgeGradient, decision: WeighedMove) -> None:
         """Describe a decision; keep it if it may be the one."""
         from culmen.strategies.described import DecisionDescriber
 
@@ -289,7 +289,7 @@ class DecisionFinder:
         """True if the effect that will be asked for next is the evaluation."""
         return issued + 1 == self._mark.key
 
-    def _may_be_it(self, decision: Decision) -> bool:
+    def _may_be_it(self, decision: WeighedMove) -> bool:
         return not decision.made or self._mark.candidate in decision.made
 
     def found(self) -> DecisionFacts | None:

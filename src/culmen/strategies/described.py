@@ -9,7 +9,7 @@ from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.front_gradient import FrontGradient
-from culmen.strategies.knowledge_gradient import AGAIN, Decision, KnowledgeGradient
+from culmen.strategies.knowledge_gradient import AGAIN, KnowledgeGradient, WeighedMove
 
 _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
@@ -24,7 +24,7 @@ class DecisionDescriber:
         self._lab, self._most = lab, most
         self._number = 0
 
-    def describe(self, choice: KnowledgeGradient, decision: Decision) -> DecisionFacts:
+    def describe(self, choice: KnowledgeGradient, decision: WeighedMove) -> DecisionFacts:
         """Facts about this decision; to be called before anything is observed after it."""
         self._number += 1
         model, move, ids = choice.model, decision.move, choice.model.ids
@@ -65,7 +65,7 @@ class DecisionDescriber:
             chosen=actions[pair],
         )
 
-    def _weighed_pairs(self, decision: Decision) -> dict[tuple[int, int], tuple[float, float]]:
+    def _weighed_pairs(self, decision: WeighedMove) -> dict[tuple[int, int], tuple[float, float]]:
         """(gain, rate) of each pair of candidate and k; of requests, each parent's best k."""
         weighed: dict[tuple[int, int], tuple[float, float]] = {}
         if decision.repeats is not None:
@@ -86,7 +86,7 @@ class DecisionDescriber:
     def _action(
         self,
         choice: KnowledgeGradient,
-        decision: Decision,
+        decision: WeighedMove,
         pair: tuple[int, int],
         gain: float,
         rate: float,

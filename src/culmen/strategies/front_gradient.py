@@ -17,11 +17,11 @@ from culmen.strategies.knowledge_gradient import (
     GAIN,
     MEASURE,
     NO_SCORE,
-    Decision,
     KnowledgeGradient,
     Move,
     Repeats,
     Requests,
+    WeighedMove,
 )
 
 Ints = NDArray[np.int64]
@@ -124,16 +124,16 @@ class FrontGradient(KnowledgeGradient):
         self.rng.shuffle(ids)
         return ids[:most]
 
-    def decide(self) -> Decision:
+    def decide(self) -> WeighedMove:
         """The action with the largest expected gain of hypervolume per share of budget."""
         models = self.front.models
         self.model = next((model for model in models if not model.is_exact), models[0])
         ids, front = self.front.ids, self.front.front_rows()
         if not front:
-            return Decision(Move(parent=ids[0] if ids else ""), NO_SCORE)
+            return WeighedMove(Move(parent=ids[0] if ids else ""), NO_SCORE)
         for row in front:
             if self._needs_repeat(row):
-                return Decision(Move(again=ids[row]), MEASURE, row)
+                return WeighedMove(Move(again=ids[row]), MEASURE, row)
         sight = self.sampler.draw_samples(front)
         requests, directions = self._weigh_front_requests(sight)
         repeats, (rate, place, k) = None, requests.best_option()
@@ -142,10 +142,10 @@ class FrontGradient(KnowledgeGradient):
             more, node = repeats.best_option()
             if more > rate:
                 move = Move(again=ids[node], gain=more)
-                return Decision(move, GAIN, front[0], repeats, requests)
+                return WeighedMove(move, GAIN, front[0], repeats, requests)
         focus = self._focus_text(sight.units[directions[k - 1][place]], front)
         move = Move("", ids[requests.rows[place]], k, rate, focus=focus)
-        return Decision(move, GAIN, front[0], repeats, requests)
+        return WeighedMove(move, GAIN, front[0], repeats, requests)
 
     def _weigh_front_requests(self, sight: _Sight) -> tuple[Requests, list[Ints]]:
         """Expected gains of requests for children; for each k and parent, the best direction."""

@@ -97,7 +97,7 @@ GAIN = "gain"  # the largest gain per share
 
 
 @dataclass
-class Decision:
+class WeighedMove:
     """One decision: its move, the reason, and the gains that were compared.
 
     `best` is the leader's number, -1 without one. `made` are the candidates that the move brought,
@@ -192,15 +192,15 @@ class KnowledgeGradient:
         """The action with the largest expected gain per share of budget."""
         return self.decide().move
 
-    def decide(self) -> Decision:
+    def decide(self) -> WeighedMove:
         """The same with what was compared."""
         model = self.model
         worth = model.scaled_worths()
         if not len(worth) or not (model.scored_counts > 0).any():
-            return Decision(Move(parent=model.ids[0] if len(worth) else ""), NO_SCORE)
+            return WeighedMove(Move(parent=model.ids[0] if len(worth) else ""), NO_SCORE)
         best = self._leading_node(worth)
         if self._needs_repeat(best):
-            return Decision(Move(again=model.ids[best]), MEASURE, best)
+            return WeighedMove(Move(again=model.ids[best]), MEASURE, best)
         side, stalled = self.stall.decide_turn(worth, best)
         requests, repeats = self._weigh_requests(worth, best, side), None
         rate, place, k = requests.best_option()
@@ -209,9 +209,9 @@ class KnowledgeGradient:
             again, node = repeats.best_option()
             if again > rate:
                 move = Move(again=model.ids[node], gain=again)
-                return Decision(move, GAIN, best, repeats, requests)
+                return WeighedMove(move, GAIN, best, repeats, requests)
         move = Move("", model.ids[requests.rows[place]], k, rate, stalled)
-        return Decision(move, LINEAGE if side else GAIN, best, repeats, requests)
+        return WeighedMove(move, LINEAGE if side else GAIN, best, repeats, requests)
 
     def _leading_node(self, worth: Floats) -> int:
         """The leader; of equal exact scores, the first."""

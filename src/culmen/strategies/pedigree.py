@@ -19,9 +19,9 @@ from culmen.strategies.summarizer import Summarizer
 
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import ValueModel
-    from culmen.strategies.knowledge_gradient import Decision, KnowledgeGradient, Move
+    from culmen.strategies.knowledge_gradient import KnowledgeGradient, Move, WeighedMove
 
-    Watch = Callable[[KnowledgeGradient, Decision], None]
+    Watch = Callable[[KnowledgeGradient, WeighedMove], None]
 
 _KEPT = 6  # newest observations of a candidate that a prompt may show
 
@@ -174,7 +174,7 @@ class _Run:
         """Evaluate a candidate again."""
         await self.evaluate_next_case(self.candidates.get(move.again) or self.lab.find(move.again))
 
-    async def request_children(self, decision: Decision) -> None:
+    async def request_children(self, decision: WeighedMove) -> None:
         """Ask for children and evaluate the new ones, which are entered in the decision."""
         move = decision.move
         if move.stalled and self.settings.summarizer is not None:
