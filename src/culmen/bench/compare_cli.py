@@ -407,7 +407,7 @@ def _comparison_suite(settings: JsonObject) -> Suite:
     if "tasks" not in settings or "strategies" not in settings:
         fix = "culmen compare RUN RUN, or culmen compare --tasks A,B --strategies X,Y"
         raise UserError("there is nothing to compare", where="culmen compare", fix=fix)
-    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET), "plain": 0.0}
+    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET)}
     suite = Suite("compare", **{**defaults, **settings})
     check_suite(suite)
     return suite
