@@ -1,7 +1,7 @@
-"""The functions that an evaluator asks of a program, read from its syntax tree; nothing is run.
+"""The functions that an evaluator asks of a program, read from its syntax tree.
 
-An evaluator that comes without a first program may contain one as a text. Otherwise a model writes
-it, and is given a stub with the functions that the evaluator calls.
+Nothing is run. An evaluator that comes without a first program may contain one as a text. Otherwise
+a model writes it, and is given a stub with the functions that the evaluator calls.
 """
 
 from __future__ import annotations
