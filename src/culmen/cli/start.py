@@ -441,7 +441,7 @@ def _outcome_text(task: Task, start: float | None, best: RunResult) -> str:
 
 
 def without_helpers(lines: Sequence[str]) -> list[str]:
-    """A diff with one line for each helper that the offline proposer inserted whole.
+    """A diff with one line for the helper that the offline proposer inserted whole.
 
     The calls of a helper are kept: they are the news.
     """
@@ -456,6 +456,6 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
             continue
         if inside:
             kept[-1] += f" ...  # a general-purpose loop of {inside} lines, left out here"
-        inside = int(any(text.startswith(f"+def {name}(") for name in INSERTED))
+        inside = int(text.startswith(f"+def {INSERTED}("))
         kept.append(f"{text.partition('(')[0]}()" if inside else text)
     return kept[:-1]
