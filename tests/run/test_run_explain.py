@@ -12,17 +12,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.testclient import TestClient
 
 import culmen
 from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.explanation import Explanation
-from culmen.run.explain import explain_evaluation
+from culmen.run.explain import explain_evaluation, explain_for_dashboard
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.store.writer import JournalWriter
 from culmen.strategies import knowledge_gradient
 from culmen.testing.scripted import ScriptedModel
+from culmen.web.server import Dashboard
 
 SEED = "A = 2.0\nB = 1.0\n\ndef run():\n    return A * B\n"
 
@@ -225,3 +227,15 @@ def test_a_fork_begins_without_decisions_and_tells_what_it_took_over(tmp_path: P
     assert first.origin["inherited"] and not old.origin["inherited"]
     assert "was taken over from the run" in first.lines[1]
     assert first.candidate == old.candidate
+
+
+def test_the_dashboard_serves_the_same(finished: Path) -> None:
+    board = Dashboard(finished, explain=explain_for_dashboard)
+    client = TestClient(board.app, base_url="http://127.0.0.1")
+    found = client.get(f"/api/runs/{finished.name}/explain", params={"evaluation": "50"}).json()
+    own = explain_evaluation(finished, "50")
+    assert found["lines"] == list(own.lines) and found["evaluation"] == 50
+    assert len(found["rows"]) == (len(own.decision.options) if own.decision else 0)
+    wrong = client.get(f"/api/runs/{finished.name}/explain", params={"evaluation": "999"})
+    assert wrong.status_code == 404 and "no evaluation 999" in wrong.json()["error"]["what"]
+    assert client.get(f"/api/runs/{finished.name}/nothing").status_code == 404
