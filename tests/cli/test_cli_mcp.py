@@ -18,7 +18,7 @@ from culmen.cli.mcp import AllowedFolders
 from culmen.core.errors import UserError
 from culmen.store import views
 
-TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "diff", "tell", "stop"]
+TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "story", "diff", "tell", "stop"]
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 

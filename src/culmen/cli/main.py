@@ -40,7 +40,16 @@ TABLES = (
     VerbTable("Search", (search.run, search.resume, search.fork)),
     VerbTable(
         "Look at a run",
-        (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
+        (
+            look.status,
+            look.best,
+            look.story,
+            look.show,
+            look.diff,
+            look.lineage,
+            look.log,
+            look.report,
+        ),
     ),
     VerbTable("Attend to a run", (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp)),
     VerbTable("Compare runs"),
