@@ -17,7 +17,7 @@ from culmen.store import views
 from .conftest import Place
 
 VERBS = {
-    "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
+    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "log", "export",
     "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
     "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
 }  # fmt: skip
@@ -34,6 +34,7 @@ READING = [
     ("diff", "first"),
     ("diff", "first", "best", "seed"),
     ("lineage", "first"),
+    ("story", "first"),
     ("log", "first"),
     ("log", "first", "--all", "--starts"),
     ("replay", "first", "--verify"),
@@ -91,6 +92,28 @@ def test_best_text_alone_goes_to_standard_output(done: Place, tmp_path: Path) ->
     out = tmp_path / "out"
     assert done.here("best", "first", "--out", str(out), "--json").document["files"] == [str(out / "guess.py")]
     assert (out / "guess.py").read_text() == text
+
+
+def test_story_tells_the_steps_and_what_was_in_vain(done: Place) -> None:
+    told = done.here("story", "first", "--json").document
+    assert told["run"] == "first" and told["result"] and told["direction"] == "max"
+    assert told["steps"] or told["why"]
+    assert sum(step["gain"] for step in told["steps"]) == pytest.approx(told["gain"])
+    shown = done.here("story", "first")
+    assert shown.code == 0 and told["result"].split(":")[0] in shown.out
+    for step in told["steps"]:
+        assert step["sentence"] in " ".join(shown.out.split()) and step["id"][:8] in shown.out
+    assert "tried in vain" in shown.out or not told["vain"]
+
+
+def test_story_of_a_run_without_a_score(place: Place) -> None:
+    place.task("broken", evaluator="def score(output):\n    raise ValueError('the table is missing')\n")
+    place.culmen("run", "broken", "--budget", "evaluations=4", "--run-dir", "runs/broken")
+    told = place.here("story", "broken", "--json")
+    assert told.code == 0 and told.document["steps"] == [] and told.document["why"].startswith("nothing has scored")
+    assert told.document["vain"][0]["name"] == "failed"
+    shown = place.here("story", "broken")
+    assert "nothing has scored" in shown.out and "the table is missing" in shown.out and "next" not in shown.out
 
 
 def test_show_diff_and_lineage_agree(done: Place) -> None:

@@ -10,6 +10,7 @@ from culmen.observe.figures import count_text
 
 _LONGEST = 200_000  # characters of a program that is parsed
 _NAMED = 3  # functions, constants or calls named in a sentence
+_LINE = 56  # characters of a line quoted in a sentence
 _SHOWN = 24  # characters of a constant
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -135,11 +136,24 @@ def _describe_function(name: str, old: ast.AST, new: ast.AST) -> str:
         shown += f" and {count_text(more, 'more constant')}" if more > 0 else ""
         return f"{place}: {shown}" if place else shown
     traits = [*_changed_loops(old, new), *_changed_calls(old, new)]
-    lines = changed_line_count(ast.unparse(old), ast.unparse(new))
+    before, after = (ast.unparse(each) for each in (old, new))
+    lines = changed_line_count(before, after)
+    if lines == 1 and (pair := _only_line_text(before, after)):
+        return f"{place or 'the module'}: {pair}"
     if not traits:
         return f"{count_text(lines, 'line')} of {place or 'the module'} rewritten"
-    size = count_text(lines, "line")
-    return f"{place or 'the module'}: {', '.join(traits)} ({size})"
+    return f"{place or 'the module'}: {', '.join(traits)} ({count_text(lines, 'line')})"
+
+
+def _only_line_text(before: str, after: str) -> str:
+    """`best = min(a, b) → best = max(a, b)` for one changed line; "" if it is long."""
+    old, new = Counter(before.splitlines()), Counter(after.splitlines())
+    gone, added = (" ".join(line.strip() for line in each) for each in (old - new, new - old))
+    if max(len(gone), len(added)) > _LINE:
+        return ""
+    if not gone or not added:
+        return f"adds {added}" if added else f"removes {gone}"
+    return f"{gone} → {added}"
 
 
 def _changed_constants(old: ast.AST, new: ast.AST) -> list[tuple[str, str, str]]:

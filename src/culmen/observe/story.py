@@ -162,12 +162,12 @@ def run_story(
 
 
 def _why_no_steps(result: RunResult, way: Sequence[Ancestor], story: Story) -> str:
-    if result.kept_initial:
+    if result.kept_initial or (way and way[-1].operator == "seed"):
         return "nothing better than the initial program was found"
     if story.steps:
         return ""
     if len(way) < 2:
-        return "the best candidate has no ancestor that scored: it came in one go"
+        return "the best candidate has no ancestor that scored, so there is no gain to divide"
     return "no change on the way to the best candidate raised the expected score"
 
 
@@ -179,8 +179,6 @@ def _notes_on(now: RunStatus, objective: Objective, story: Story) -> tuple[str, 
         notes.append("several objectives: the way to the default choice, by the combined score")
     if story.steps and all(step.gain_margin is None for step in story.steps):
         notes.append("nothing was evaluated twice, so the gains have no margin")
-    if any(step.is_within_noise for step in story.steps):
-        notes.append("a step marked ~ is within noise on its own")
     return tuple(notes)
 
 
@@ -470,14 +468,14 @@ def way_line(story: Story) -> str:
 def step_facts(story: Story, step: StoryStep) -> list[str]:
     """Share, origin and cost of a step, for a line below its sentence."""
     smaller = f"with {count_text(step.merged, 'smaller change')}" if step.merged else ""
-    facts = (share_text(step), way_text(story, step), smaller, origin_text(step), step.id[:8])
-    return [*filter(None, facts), f"after {cost_text(step)}"]
+    noise = "within noise on its own" if step.is_within_noise else ""
+    facts = (share_text(step), way_text(story, step), noise, smaller, origin_text(step))
+    return [*filter(None, facts), step.id[:8], f"after {cost_text(step)}"]
 
 
 def gain_text(step: StoryStep) -> str:
-    """`+0.031 ± 0.012`, with a `~` before a gain within noise."""
-    mark = "~" if step.is_within_noise else ""
-    return f"{mark}{difference_text(step.gain, step.gain_margin)}{plus_minus(step.gain_margin)}"
+    """`+0.031 ± 0.012`."""
+    return difference_text(step.gain, step.gain_margin) + plus_minus(step.gain_margin)
 
 
 def share_text(step: StoryStep) -> str:

@@ -86,7 +86,7 @@ def ascent_to(run: Path | str, candidate: str) -> list[Ancestor]:
     return [
         Ancestor(*row, *estimates[row.id], *firsts[row.id], counts[firsts[row.id][0]])
         for row in rows
-        if row.id in estimates and row.id in firsts
+        if row.id in firsts
     ]
 
 

@@ -198,7 +198,7 @@ function story(doc, ctx) {
       h("p", { class: "step-head" }, h("strong", {}, each.gained), h("span", { class: "step-bar", title: each.facts[0] }, h("span", { style: { width: `${(100 * Math.max(0, Math.min(1, each.share))).toFixed(1)}%` } })), h("span", { class: "note" }, each.facts[0])),
       h("p", {}, each.sentence),
       h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
-      each.change ? h("details", {}, h("summary", {}, "The change"), patchBlock(each.change, `Change of step ${each.number}`)) : null)));
+      each.change ? h("details", {}, h("summary", {}, "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null)));
   const vain = told.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${each.words}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
   return section("How it got there", { wide: true, key: "story", note: told.line || null },
     told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
