@@ -13,7 +13,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
-from culmen.core.task import Objective, Task
+from culmen.core.task import Objective, Task, Way
 from culmen.core.usage import Budget, Usage
 from culmen.observe.edits import describe_edit, describe_python_edit
 from culmen.observe.story import (
@@ -38,12 +38,12 @@ SEED = Candidate.of({"main.py": "def f():\n    return 0\n"})
 class Planted:
     """A run written by hand: each candidate costs a call of half a dollar and a second, each evaluation a second."""
 
-    def __init__(self, folder: Path, direction: str = "max", exact: bool = True, **objective: float) -> None:
+    def __init__(self, folder: Path, direction: Way = "max", exact: bool = True, target: float | None = None) -> None:
         task = Task(
             "planted",
             "climb",
             seeds=(SEED.parts,),
-            objective=Objective(direction, **objective),
+            objective=Objective(direction, target=target),
             deterministic=exact or None,
         )
         meta = RunMeta("planted", task, {"path": "x:Y", "config": {}}, budget=Budget(evaluations=500), created=1.0)
@@ -96,7 +96,7 @@ def climbed(run: Planted) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])
-def test_the_planted_steps_are_found_in_order_with_their_shares(tmp_path: Path, direction: str) -> None:
+def test_the_planted_steps_are_found_in_order_with_their_shares(tmp_path: Path, direction: Way) -> None:
     run = Planted(tmp_path, direction)
     one, _, big, last = climbed(run)
     story = run.story()

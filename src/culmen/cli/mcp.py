@@ -286,7 +286,7 @@ class Tools:
         return await self._verb_document("best", str(self._folders.resolve_run(run)), *chosen)
 
     async def story(self, run: str) -> JsonObject:
-        """How the run got there: the few steps that made the gain, and what was tried in vain.
+        """Tell the few steps that made the gain of a run, and what was tried in vain.
 
         `steps` have a sentence, the candidate `id`, `gain` with `gain_margin`, `share` of the whole
         gain (0..1) and the cost since the step before; `why` says why there are none.

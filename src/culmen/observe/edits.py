@@ -61,7 +61,9 @@ def describe_python_edit(before: str, after: str) -> str:
         old, new = _functions_of(before), _functions_of(after)
         gone = [name for name in old if name not in new]
         added = [name for name in new if name not in old]
-        changed = [name for name in new if name in old and _dump(old[name]) != _dump(new[name])]
+        changed = [
+            name for name in new if name in old and ast.dump(old[name]) != ast.dump(new[name])
+        ]
         if not gone and not added:
             if not changed:
                 return "only comments, docstrings or the layout changed"
@@ -109,22 +111,16 @@ class _ClassShells(ast.NodeTransformer):
     """Classes without their methods, which are compared on their own."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        left = [each for each in node.body if not isinstance(each, Definition)]
-        shell = ast.ClassDef(node.name, node.bases, node.keywords, left, node.decorator_list)
-        shell.type_params = getattr(node, "type_params", [])
-        return shell
+        node.body = [each for each in node.body if not isinstance(each, Definition)]
+        return node
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0] if body else None
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    if is_text and isinstance(first.value.value, str):
-        return body[1:]
-    return body
-
-
-def _dump(node: ast.AST) -> str:
-    return ast.dump(node)
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
+            return rest
+        case _:
+            return body
 
 
 def _describe_function(name: str, old: ast.AST, new: ast.AST) -> str:

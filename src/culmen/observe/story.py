@@ -102,7 +102,7 @@ class VainGroup(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """How a run came to its result.
+    """The way of a run to its result, and the candidates beside it.
 
     `result` is the line on the result as everywhere, `why` the reason why there are no steps (""
     with steps), `notes` what one should know of the steps. `start` and `end` are the ids at the
@@ -357,7 +357,7 @@ def first_sentence(text: str, limit: int = _SENTENCE) -> str:
 
 
 def candidate_sentence(run: Path, name: str, base: str = "") -> tuple[str, bool]:
-    """What a candidate tried, in a sentence, and True if it is its author's own remark.
+    """The idea or change of a candidate in a sentence, and True if it is its author's remark.
 
     Otherwise it describes the change from `base` ("": its first parent).
     """
