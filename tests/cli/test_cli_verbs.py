@@ -17,9 +17,9 @@ from culmen.store import views
 from .conftest import Place
 
 VERBS = {
-    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "log", "export",
-    "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
-    "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
+    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "log",
+    "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell",
+    "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
 }  # fmt: skip
 
 READING = [
