@@ -13,7 +13,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
-from culmen.core.task import Objective, Task, Way
+from culmen.core.task import MetricGoal, Objective, Task, Way
 from culmen.core.usage import Budget, Usage
 from culmen.observe.edits import describe_edit, describe_python_edit
 from culmen.observe.story import (
@@ -38,12 +38,19 @@ SEED = Candidate.of({"main.py": "def f():\n    return 0\n"})
 class Planted:
     """A run written by hand: each candidate costs a call of half a dollar and a second, each evaluation a second."""
 
-    def __init__(self, folder: Path, direction: Way = "max", exact: bool = True, target: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        direction: Way = "max",
+        exact: bool = True,
+        target: float | None = None,
+        metrics: tuple[MetricGoal, ...] = (),
+    ) -> None:
         task = Task(
             "planted",
             "climb",
             seeds=(SEED.parts,),
-            objective=Objective(direction, target=target),
+            objective=Objective(direction, target=target, metrics=metrics),
             deterministic=exact or None,
         )
         meta = RunMeta("planted", task, {"path": "x:Y", "config": {}}, budget=Budget(evaluations=500), created=1.0)
@@ -65,13 +72,14 @@ class Planted:
         self.append(Entry("done", self.key, "m", "propose", {"role": "proposer"}, proposal, self.now))
         return candidate
 
-    def scored(self, candidate: Candidate, reward: float | None, feedback: str = "") -> Candidate:
+    def scored(
+        self, candidate: Candidate, reward: float | None, feedback: str = "", metrics: dict[str, float] | None = None
+    ) -> Candidate:
         self.key, self.now = self.key + 1, self.now + 1.0
         status = Status.ERROR if reward is None else Status.OK
         score = None if reward is None else self.sign * reward
-        seen = Observation(
-            candidate.id, status, score, reason="" if score is not None else "exception", feedback=feedback
-        )
+        reason = "" if score is not None else "exception"
+        seen = Observation(candidate.id, status, score, metrics=metrics or {}, reason=reason, feedback=feedback)
         self.append(Entry("done", self.key, "m", "evaluate", result=seen, elapsed=self.now))
         return candidate
 
@@ -165,6 +173,19 @@ def test_repeated_ideas_are_what_groups_are_made_by(tmp_path: Path) -> None:
     for number in range(8):
         run.tried(10 + number, 0.1, SEED, note="widen" if number % 2 else "shrink")
     assert {group.name: group.count for group in run.story().vain} == {"widen": 4, "shrink": 4}
+
+
+def test_members_of_the_front_were_not_tried_in_vain(tmp_path: Path) -> None:
+    goals = MetricGoal("quality", "max"), MetricGoal("seconds", "min")
+    run = Planted(tmp_path, metrics=goals)
+    run.scored(SEED, 0.2, metrics={"quality": 0.2, "seconds": 9.0})
+    quick, poor, best = run.made(1, SEED), run.made(2, SEED), run.made(3, SEED)
+    run.scored(quick, 0.1, metrics={"quality": 0.1, "seconds": 1.0})
+    run.scored(poor, 0.05, metrics={"quality": 0.1, "seconds": 9.5})
+    run.scored(best, 0.7, metrics={"quality": 0.9, "seconds": 8.0})
+    story = run.story()
+    assert [step.id for step in story.steps] == [best.id] and "the default choice" in " ".join(story.notes)
+    assert [(group.count, group.id) for group in story.vain] == [(1, poor.id)]
 
 
 def test_nothing_found_is_said(tmp_path: Path) -> None:
@@ -275,7 +296,7 @@ def test_changes_of_python_are_described_by_its_syntax(before: str, after: str, 
 
 def test_other_texts_are_described_by_lines() -> None:
     assert describe_edit({"prompt.md": "a\nb\n"}, {"prompt.md": "a\nc\nd\n"}) == "2 lines changed in prompt.md"
-    assert describe_edit({"main.py": "def f(:\n"}, {"main.py": "def g(:\n"}) == "1 line changed in main.py"
+    assert describe_edit({"main.py": "def f(:\n"}, {"main.py": "def g(:\n"}) == "main.py: def f(: → def g(:"
     assert describe_edit({"a": "1"}, {"a": "1", "b": "2\n"}) == "adds b (1 line)"
     assert describe_edit({"a": "1"}, {"a": "1"}) == ""
 

@@ -46,7 +46,10 @@ def _describe_part(
         sentence = describe_python_edit(before, after)
         if sentence:
             return f"{name}: {sentence}" if several else sentence
-    return f"{count_text(changed_line_count(before, after), 'line')} changed in {name}"
+    lines = changed_line_count(before, after)
+    if lines == 1 and (pair := _only_line_text(before, after)):
+        return f"{name}: {pair}"
+    return f"{count_text(lines, 'line')} changed in {name}"
 
 
 def changed_line_count(before: str, after: str) -> int:

@@ -386,8 +386,8 @@ def candidate_sentence(run: Path, name: str, base: str = "") -> tuple[str, bool]
 def _vain_groups(
     folder: Path, way: Sequence[Ancestor], result: RunResult, objective: Objective
 ) -> tuple[VainGroup, ...]:
-    """Candidates off the way, by idea or by operator; failures are one group, the last."""
-    on_way = {each.id for each in way}
+    """Candidates off the way and off the front, by idea or by operator; failures come last."""
+    on_way = {each.id for each in (*way, *result.front)}
     tried = [each for each in views.tried_candidates(folder) if each.id not in on_way]
     failed = _failure_group(folder)
     groups: dict[str, list[TriedCandidate]] = {}
