@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from culmen.cli.main import make_app
+from culmen.core.candidate import Candidate, Origin
 from culmen.store import views
+from tests.store.runs import new_run, observed, program, proposed
 
 from .conftest import Place
 
@@ -114,6 +116,19 @@ def test_story_of_a_run_without_a_score(place: Place) -> None:
     assert told.document["vain"][0]["name"] == "failed"
     shown = place.here("story", "broken")
     assert "nothing has scored" in shown.out and "the table is missing" in shown.out and "next" not in shown.out
+
+
+def test_story_shows_what_candidates_say_as_it_is(place: Place) -> None:
+    idea = "[bold]a wider ring[/bold] \x1b]0;owned\x07 on all sides"
+    run = new_run(place.root / "runs", "said")
+    run.append([proposed(1, first := program(0, operator="seed")), observed(2, first, 0.5)])
+    for number in range(1, 5):
+        child = Candidate.of({"main.py": f"x = {number}"}, (first.id,), Origin("rewrite", "m", note=idea))
+        run.append([proposed(2 * number + 1, child), observed(2 * number + 2, child, 0.1)])
+    run.close()
+    shown = place.here("story", "said")
+    assert shown.code == 0 and "[bold]a wider ring" in shown.out and "4 candidates, best 0.1" in shown.out
+    assert "\x1b]0" not in shown.out and "\x07" not in shown.out
 
 
 def test_show_diff_and_lineage_agree(done: Place) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
+_NAME = 28  # characters of the name of a group
 _FEEDBACK = 600  # characters of one feedback
 
 
@@ -579,9 +580,14 @@ def show_story(screen: Screen, path: Path, told: Story) -> None:
     if told.vain:
         screen.print_rule("tried in vain")
         screen.print_definitions(
-            (group.name, group.sentence, story.vain_text(group)) for group in told.vain
+            (_shorten_name(group.name), group.sentence, story.vain_text(group))
+            for group in told.vain
         )
     if told.steps:
         largest = max(told.steps, key=lambda step: step.share)
         change = f"culmen diff {run_name(path)} {largest.base[:8]} {largest.end[:8]}"
         screen.print_next_steps((change, f"what step {largest.number} changed"))
+
+
+def _shorten_name(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
