@@ -16,7 +16,7 @@ from culmen.cli.mcp import AllowedFolders
 from culmen.core.errors import UserError
 from culmen.store import views
 
-TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "diff", "explain", "tell", "stop"]
+TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "story", "diff", "explain", "tell", "stop"]
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -71,6 +71,8 @@ def test_an_agent_goes_from_nothing_to_a_result(tmp_path: Path):
         assert (await ended(call, "first"))["state"] == "finished"
         best = await call("best", run="first", out="won")
         assert (tmp_path / "won/search.py").read_text() == best["parts"]["search.py"]
+        told = await call("story", run="first")
+        assert told["end"] == best["best"]["id"] and (told["steps"] or told["why"])
         changed = await call("diff", run="first")
         assert (changed["first"], changed["second"]) == (best["best"]["initial"]["id"], best["best"]["id"])
         assert [run["run"] for run in (await call("status"))["runs"]] == ["first"]

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from culmen.cli.main import make_app
+from culmen.core.candidate import Candidate, Origin
 from culmen.store import views
+from tests.store.runs import new_run, observed, program, proposed
 
 from .conftest import Place
 
 VERBS = {
-    "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
-    "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
-    "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
+    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "log",
+    "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare",
+    "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
 }  # fmt: skip
 
 READING = [
@@ -34,6 +36,7 @@ READING = [
     ("diff", "first"),
     ("diff", "first", "best", "seed"),
     ("lineage", "first"),
+    ("story", "first"),
     ("log", "first"),
     ("log", "first", "--all", "--starts"),
     ("replay", "first", "--verify"),
@@ -97,6 +100,41 @@ def test_best_text_alone_goes_to_standard_output(done: Place, tmp_path: Path) ->
     out = tmp_path / "out"
     assert done.here("best", "first", "--out", str(out), "--json").document["files"] == [str(out / "guess.py")]
     assert (out / "guess.py").read_text() == text
+
+
+def test_story_tells_the_steps_and_what_was_in_vain(done: Place) -> None:
+    told = done.here("story", "first", "--json").document
+    assert told["run"] == "first" and told["result"] and told["direction"] == "max"
+    assert told["steps"] or told["why"]
+    assert sum(step["gain"] for step in told["steps"]) == pytest.approx(told["gain"])
+    shown = done.here("story", "first")
+    assert shown.code == 0 and told["result"].split(":")[0] in shown.out
+    for step in told["steps"]:
+        assert step["sentence"] in " ".join(shown.out.split()) and step["id"][:8] in shown.out
+    assert "tried in vain" in shown.out or not told["vain"]
+
+
+def test_story_of_a_run_without_a_score(place: Place) -> None:
+    place.task("broken", evaluator="def score(output):\n    raise ValueError('the table is missing')\n")
+    place.culmen("run", "broken", "--budget", "evaluations=4", "--run-dir", "runs/broken")
+    told = place.here("story", "broken", "--json")
+    assert told.code == 0 and told.document["steps"] == [] and told.document["why"].startswith("nothing has scored")
+    assert told.document["vain"][0]["name"] == "failed"
+    shown = place.here("story", "broken")
+    assert "nothing has scored" in shown.out and "the table is missing" in shown.out and "next" not in shown.out
+
+
+def test_story_shows_what_candidates_say_as_it_is(place: Place) -> None:
+    idea = "[bold]a wider ring[/bold] \x1b]0;owned\x07 on all sides"
+    run = new_run(place.root / "runs", "said")
+    run.append([proposed(1, first := program(0, operator="seed")), observed(2, first, 0.5)])
+    for number in range(1, 5):
+        child = Candidate.of({"main.py": f"x = {number}"}, (first.id,), Origin("rewrite", "m", note=idea))
+        run.append([proposed(2 * number + 1, child), observed(2 * number + 2, child, 0.1)])
+    run.close()
+    shown = place.here("story", "said")
+    assert shown.code == 0 and "[bold]a wider ring" in shown.out and "4 candidates, best 0.1" in shown.out
+    assert "\x1b]0" not in shown.out and "\x07" not in shown.out
 
 
 def test_show_diff_and_lineage_agree(done: Place) -> None:

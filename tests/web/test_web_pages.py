@@ -11,6 +11,7 @@ import pytest
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import SHOWN
 from culmen.observe.figures import dollars_text, number_text
+from culmen.observe.story import gain_text, run_story
 from culmen.observe.summary import summarize_run
 from culmen.store import views
 from tests.web.conftest import Site, Tab
@@ -54,6 +55,26 @@ def series(page: Any, place: int = 0) -> list[dict[str, Any]]:
 def tells(score: Any) -> float:
     """Half a step of the last digit that the margin of a score tells, at most."""
     return 0.05 * score.margin if score.margin else 1e-5 * abs(getattr(score, "score", None) or score.mean)
+
+
+def test_the_overview_tells_the_story_and_marks_its_steps(site: Site, tab: Tab):
+    told = run_story(site.run("map_elites-1"))
+    page = tab.open(site, "/r/map_elites-1/overview")
+    section = page.locator("section[aria-label='How it got there']")
+    steps = section.locator("ol.story > li")
+    assert steps.count() == len(told.steps) >= 3
+    for place, step in enumerate(told.steps):
+        shown = steps.nth(place).inner_text()
+        assert gain_text(step) in shown and step.sentence in shown and step.id[:8] in shown
+    marks = next(each for each in series(page) if each["name"] == "steps of the story")
+    assert marks["points"] == [[step.at_evaluations, pytest.approx(step.score)] for step in told.steps]
+    assert page.locator(".numbered text").all_text_contents() == [str(step.number) for step in told.steps]
+    vain = section.locator("ul.vain > li")
+    assert [vain.nth(n).locator("strong").inner_text() for n in range(vain.count())] == [g.name for g in told.vain]
+    steps.first.locator("summary").click()
+    assert "+SKILL" in steps.first.inner_text()
+    steps.nth(1).locator("a.id").click()
+    page.wait_for_url(f"**candidate?id={told.steps[1].id}*")
 
 
 def test_the_list_of_runs(site: Site, tab: Tab):

@@ -1,4 +1,4 @@
-"""Verbs that read a run: status, best, show, diff, lineage, log, report."""
+"""Verbs that read a run: status, best, story, show, diff, lineage, log, report."""
 
 from __future__ import annotations
 
@@ -151,6 +151,22 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
             ) from None
         written.append(path)
     return written
+
+
+def story(screen: Screen, run: Run = None) -> Answer:
+    """Show the few steps that made the gain, and what was tried in vain.
+
+    Each step has its gain with the 95 % interval, its idea or change, and what it cost.
+    """
+    import msgspec
+
+    from culmen.cli import pages
+    from culmen.observe.story import run_story
+
+    path = find_run(run)
+    told = run_story(path)
+    data = {"run": path.name, **msgspec.to_builtins(told)}
+    return Answer(data, lambda screen: pages.show_story(screen, path, told))
 
 
 def show(

@@ -43,6 +43,7 @@ TABLES = (
         (
             look.status,
             look.best,
+            look.story,
             look.show,
             look.diff,
             look.lineage,

@@ -51,8 +51,9 @@ INSTRUCTIONS = (
     "hint or a candidate; stop ends it;\n"
     "   resume goes on with a run that was interrupted, or with more budget where one has "
     "ended.\n"
-    "4. best and diff show what came out. Report the score with its margin and whether it is "
-    "beyond noise, as they say it.\n"
+    "4. best, story and diff show what came out, and which steps made the gain. Report the score "
+    "with its margin and\n"
+    "   whether it is beyond noise, as they say it.\n"
 )
 
 Folders = Annotated[
@@ -77,7 +78,7 @@ def mcp(
     """Serve coding agents over the Model Context Protocol, on standard input and output.
 
     An agent's settings name this command. Tools: new, check, audit, run, resume, status, best,
-    diff, explain, tell, stop.
+    story, diff, explain, tell, stop.
     """
     for folder in folders or ():
         if not folder.is_dir():
@@ -128,6 +129,7 @@ def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
         "resume",
         "status",
         "best",
+        "story",
         "diff",
         "explain",
         "tell",
@@ -283,6 +285,14 @@ class Tools:
         """
         chosen = [f"--out={self._folders.resolve_path(out)}"] if out else []
         return await self._verb_document("best", str(self._folders.resolve_run(run)), *chosen)
+
+    async def story(self, run: str) -> JsonObject:
+        """Tell the few steps that made the gain of a run, and what was tried in vain.
+
+        `steps` have a sentence, the candidate `id`, `gain` with `gain_margin`, `share` of the whole
+        gain (0..1) and the cost since the step before; `why` says why there are none.
+        """
+        return await self._verb_document("story", str(self._folders.resolve_run(run)))
 
     async def diff(self, run: str, first: str = "seed", second: str = "best") -> JsonObject:
         """Difference between two candidates: ids, "best", or "seed" for the initial program."""

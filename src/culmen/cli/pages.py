@@ -13,7 +13,7 @@ from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
-from culmen.observe import statements
+from culmen.observe import statements, story
 from culmen.observe.displays import usage_texts
 from culmen.observe.figures import (
     column_decimals,
@@ -23,6 +23,7 @@ from culmen.observe.figures import (
     escape_controls,
     join_nonempty,
     number_text,
+    run_name,
     score_with_margin,
     short_path,
 )
@@ -33,10 +34,12 @@ from culmen.store.views.run import WINDOW
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
+    from culmen.observe.story import Story
     from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
+_NAME = 28  # characters of the name of a group
 _FEEDBACK = 600  # characters of one feedback
 
 
@@ -554,3 +557,37 @@ def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     screen.print_table(
         ["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n"
     )
+
+
+def show_story(screen: Screen, path: Path, told: Story) -> None:
+    """The steps of a run, each with its gain, its idea and its cost, and what was tried in vain."""
+    screen.print_heading(told.result)
+    if told.why:
+        screen.print_line(told.why)
+    if told.steps:
+        screen.print_line(story.way_line(told), style="dim")
+        screen.print_line()
+        screen.print_definitions(
+            (
+                f"{step.number}  {story.gain_text(step)}",
+                step.sentence,
+                join_nonempty(story.step_facts(told, step), " · "),
+            )
+            for step in told.steps
+        )
+    for note in told.notes:
+        screen.print_line(note, style="dim")
+    if told.vain:
+        screen.print_rule("tried in vain")
+        screen.print_definitions(
+            (_shorten_name(group.name), group.sentence, story.vain_text(group))
+            for group in told.vain
+        )
+    if told.steps:
+        largest = max(told.steps, key=lambda step: step.share)
+        change = f"culmen diff {run_name(path)} {largest.base[:8]} {largest.end[:8]}"
+        screen.print_next_steps((change, f"what step {largest.number} changed"))
+
+
+def _shorten_name(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"

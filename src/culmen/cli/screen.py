@@ -120,7 +120,7 @@ class Screen:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, meaning, remark in rows:
-            grid.add_row(name, _rich_text(meaning))
+            grid.add_row(_rich_text(name), _rich_text(meaning))
             grid.add_row("", Text(escape_controls(remark), style="dim"))
         _print_trimmed(self.out, grid)
 

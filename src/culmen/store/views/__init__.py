@@ -5,6 +5,12 @@ closes it again. These functions never make the writer wait and create no file. 
 `UserError` if there is no run and `JournalDamaged` if it cannot be read.
 """
 
+from culmen.store.views.ascent import (
+    Ancestor,
+    TriedCandidate,
+    ascent_to,
+    tried_candidates,
+)
 from culmen.store.views.candidates import (
     CandidateDetail,
     CandidateRow,
@@ -44,6 +50,7 @@ from culmen.store.views.events import (
     evaluation_mark,
     evaluation_seqs,
     event_count,
+    failure_causes,
     family_tree,
     in_flight,
     journal_pieces,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from culmen.core.candidate import key_of
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
-from culmen.observe import statements
+from culmen.observe import statements, story
 from culmen.observe.summary import summarize_run
 from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
@@ -25,6 +27,7 @@ _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates drawn besides the front
 # characters of a part, before and after, beyond which only the candidate's page shows its change
 _BOOK = 60_000
+_CHANGE = 120  # lines of a step's change
 _LOOK_BACK = 200  # latest events among which those to show are searched
 
 
@@ -54,6 +57,7 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "course": _leader_course(run),
         "scores": run.memoise_result("scores", run.last, lambda: _search_evaluations(run)),
         "doubts": msgspec.to_builtins(statements.result_doubts(now.best)),
+        "story": _run_story(run, now),
         "lines": reference_levels(about.task.objective, run),
         "front": _pareto_front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
@@ -65,6 +69,48 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "statuses": now.statuses,
         "notes": list(about.task.notes),
     }
+
+
+def _run_story(run: Digest, now: RunStatus) -> JsonObject:
+    """The story of the run with its texts; for a run that goes on, made anew now and then."""
+    best = 0 if now.best is None else key_of(now.best.id)
+    stage = run.last
+    if now.state == "running":
+        stage = now.evaluations // max(20, 10 ** (len(str(now.evaluations)) - 1))
+    return run.memoise_result("story", best ^ stage, lambda: _story_document(run, now))
+
+
+def _story_document(run: Digest, now: RunStatus) -> JsonObject:
+    told = story.run_story(run.run, now, run.spent_at)
+    steps = [
+        {
+            **msgspec.to_builtins(step),
+            "gained": story.gain_text(step),
+            "facts": story.step_facts(told, step)[:-1],
+            "cost": story.cost_text(step),
+            "change": _change_text(run, step.base, step.end),
+        }
+        for step in told.steps
+    ]
+    vain = [{**msgspec.to_builtins(group), "words": story.vain_text(group)} for group in told.vain]
+    line = story.way_line(told) if steps else ""
+    return {**msgspec.to_builtins(told), "line": line, "steps": steps, "vain": vain}
+
+
+def _change_text(run: Digest, first: str, second: str) -> str:
+    """The unified diff between two candidates, cut at `_CHANGE` lines; long parts are left out."""
+    old, new = (
+        views.candidate_detail(run.run, name, observations=0, children=0).parts
+        for name in (first, second)
+    )
+    lines: list[str] = []
+    for name in dict.fromkeys([*old, *new]):
+        before, after = old.get(name, ""), new.get(name, "")
+        if before != after and len(before) + len(after) <= _BOOK:
+            texts = before.splitlines(), after.splitlines()
+            lines += difflib.unified_diff(*texts, name, name, lineterm="")
+    rest = len(lines) - _CHANGE
+    return "\n".join([*lines[:_CHANGE], *([f"... {rest:,} more lines"] if rest > 0 else [])])
 
 
 def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[JsonObject]:

@@ -1,9 +1,9 @@
 // <c-chart>: lines, steps and dots over two axes, with reference lines and a tooltip. Set its `spec` to draw it.
 //
 // A band's points are [x, low, high]; it has no name, and the line of its colour stands for it. A rug's points are [x]: marks
-// at the foot, for what has no height.
+// at the foot, for what has no height. Dots with `labels` carry these above them.
 // spec: {label, key?, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]],
-// kind: line | step | dots | links | band | rug, colour?, faint?, tips?}], refs: [{label, value, kind}], onpick?}
+// kind: line | step | dots | links | band | rug, colour?, faint?, labels?, tips?}], refs: [{label, value, kind}], onpick?}
 //
 // What a person chose to see (a part of the axes, heights as logarithms, lines left out) is the chart's view; the page's
 // address keeps it under the chart's key. A brush, or + and -, show a part; a double click, Escape or 0 everything.
@@ -15,6 +15,7 @@ import { extent, formatter, linear, logarithmic, powers, ticks } from "./scale.j
 
 const MARGIN = { top: 12, right: 16, bottom: 40, left: 56 };
 const NEAR = 24; // pixels within which a dot is meant
+const RING = 9; // radius of a label's ring
 const RUG = 9; // pixels that a rug's marks are high
 const BRUSH = 6; // pixels that a brush has at least; along an axis where it has less, everything stays
 const STEP = 0.7; // of what is shown, after one press of +
@@ -295,6 +296,7 @@ function refs(spec, plot) {
 function drawn(each, plot) {
   const ink = each.colour;
   const { x, y } = plot;
+  if (each.labels) return numbered(each, plot);
   if (each.kind === "dots") {
     const d = each.points.map(([a, b]) => `M${x(a).toFixed(1)} ${y(b).toFixed(1)}h0`).join("");
     return s("path", { class: `dots ${each.faint ? "faint" : ""}`, d, stroke: ink, "stroke-width": each.size || 4 });
@@ -319,6 +321,20 @@ function drawn(each, plot) {
     })
     .join("");
   return s("path", { class: `line ${each.faint ? "faint" : ""}`, d, stroke: ink, "data-series": each.name });
+}
+
+/** Dots with a label in a ring above each, or below where there is no room; rings do not cover one another. */
+function numbered(each, { x, y, box }) {
+  const rings = [];
+  const free = (a, b) => b >= box.top + RING && b <= box.bottom - RING && rings.every(([c, d]) => Math.hypot(a - c, b - d) > 2 * RING);
+  return s("g", { class: "numbered" }, each.points.map(([a, b], i) => {
+    const [across, up] = [x(a), y(b)];
+    const heights = Array.from({ length: 24 }, (_, n) => up - 2 * RING - n * RING).concat(Array.from({ length: 24 }, (_, n) => up + 2 * RING + n * RING));
+    const at = [across, heights.find((height) => free(across, height)) ?? up - 2 * RING];
+    rings.push(at);
+    return [s("line", { x1: across, x2: across, y1: up, y2: at[1], stroke: each.colour }), s("circle", { class: "spot", cx: across, cy: up, r: 3, fill: each.colour }),
+      s("circle", { class: "ring", cx: at[0], cy: at[1], r: RING, stroke: each.colour }), s("text", { x: at[0], y: at[1], dy: "0.35em", "text-anchor": "middle" }, each.labels[i])];
+  }));
 }
 
 /** What the pointer is on: the nearest dot, and every line's value at that x. */

@@ -2,7 +2,7 @@
 
 import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
-import { changed, diffBlock, languageOf } from "../code.js";
+import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, digits, dollars, duration, measured, number, plural, signed, words } from "../format.js";
 import { choice, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
@@ -13,7 +13,7 @@ export const load = (ctx) => ctx.get("overview");
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, summary(doc), asked(doc, ctx), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
+  return h("div", { class: "stack" }, summary(doc), asked(doc, ctx), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), story(doc, ctx), change(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), ["finished", "failed"].includes(doc.state) ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
 }
 
@@ -111,7 +111,7 @@ function progress(doc, ctx) {
     height: 320,
     x: { label, unit, domain: [0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
-    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis)],
+    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
     refs,
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
   };
@@ -177,6 +177,34 @@ function confirmed(doc, end) {
   const half = best.margin || 0;
   const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [[end, best.score - half], [end, best.score + half]] }] : [];
   return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
+}
+
+/** The steps of the story at their first scores, numbered. */
+function stepMarks(doc, axis) {
+  const { steps } = doc.story;
+  if (!steps.length) return [];
+  const name = "steps of the story";
+  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], each.score]),
+    tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
+}
+
+/** How the run got there: the steps that made the gain, and what was tried in vain. */
+function story(doc, ctx) {
+  const told = doc.story;
+  if (!doc.best && !told.vain.length) return null;
+  const steps = told.steps.map((each) => h("li", { "data-key": each.id },
+    h("span", { class: "step-number", "aria-hidden": "true" }, String(each.number)),
+    h("div", { class: "step-body" },
+      h("p", { class: "step-head" }, h("strong", {}, each.gained), h("span", { class: "step-bar", title: each.facts[0] }, h("span", { style: { width: `${(100 * Math.max(0, Math.min(1, each.share))).toFixed(1)}%` } })), h("span", { class: "note" }, each.facts[0])),
+      h("p", {}, each.sentence),
+      h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
+      each.change ? h("details", {}, h("summary", {}, "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null)));
+  const vain = told.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${each.words}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
+  return section("How it got there", { wide: true, key: "story", note: told.line || null },
+    told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
+    steps.length ? h("ol", { class: "story", "aria-label": "Steps that made the gain" }, steps) : null,
+    told.notes.map((each) => h("p", { class: "note" }, each)),
+    vain.length ? h("details", { class: "vain", open: true }, h("summary", {}, "Tried in vain"), h("ul", { class: "vain", "aria-label": "Tried in vain" }, vain)) : null);
 }
 
 /** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */
