@@ -24,7 +24,7 @@ from culmen.observe.figures import (
     join_nonempty,
     number_text,
 )
-from culmen.observe.verdict import Verdict, run_verdict
+from culmen.observe.verdict import RunVerdict, run_verdict
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
 
@@ -45,7 +45,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     command: str = ""
     also: tuple[tuple[str, str], ...] = ()
     purpose: str = ""
-    verdict: Verdict = Verdict("", "quiet")
+    verdict: RunVerdict = RunVerdict("", "quiet")
 
     @property
     def lines(self) -> tuple[str, ...]:

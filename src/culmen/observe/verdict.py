@@ -22,7 +22,7 @@ _LARGEST = 1000.0  # per cent beyond which a gain is not given in per cent
 _LONG = 160  # characters of an error in a headline
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RunVerdict(msgspec.Struct, frozen=True):
     """The first words about a run.
 
     `headline` is one short sentence; `tone` is good, warn, bad, live or quiet. `details` are
@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
-def run_verdict(now: RunStatus, objective: Objective, front: Front | None = None) -> Verdict:
+def run_verdict(now: RunStatus, objective: Objective, front: Front | None = None) -> RunVerdict:
     """The verdict on a run at this moment."""
     best = now.best
     if now.shown_state == "failed":
@@ -49,15 +49,15 @@ def run_verdict(now: RunStatus, objective: Objective, front: Front | None = None
     return _compared_verdict(best, objective, is_over)
 
 
-def _failed_verdict(now: RunStatus, objective: Objective) -> Verdict:
+def _failed_verdict(now: RunStatus, objective: Objective) -> RunVerdict:
     error = (now.error.strip().splitlines() or [""])[-1]
     if now.best is not None:
         scores = _scores_text(now.best, objective)
-        return Verdict(f"Failed: {_shorten(error) or 'the search broke off'}", "bad", (scores,))
+        return RunVerdict(f"Failed: {_shorten(error) or 'the search broke off'}", "bad", (scores,))
     if error:
-        return Verdict(f"Failed: {_shorten(error)}", "bad", ("nothing has scored",))
+        return RunVerdict(f"Failed: {_shorten(error)}", "bad", ("nothing has scored",))
     what = "the initial program gives no score" * (now.reason == "initial_fails")
-    return Verdict(f"Failed: {what or 'nothing has scored'}", "bad", _failed_counts(now))
+    return RunVerdict(f"Failed: {what or 'nothing has scored'}", "bad", _failed_counts(now))
 
 
 def _shorten(text: str) -> str:
@@ -69,12 +69,12 @@ def _failed_counts(now: RunStatus) -> tuple[str, ...]:
     return (f"evaluations without a score: {join_nonempty(failed)}",) if failed else ()
 
 
-def _unscored_verdict(now: RunStatus) -> Verdict:
+def _unscored_verdict(now: RunStatus) -> RunVerdict:
     yet = " yet" if now.state == "running" else ""
-    return Verdict(f"Nothing has scored{yet}", "quiet", _failed_counts(now))
+    return RunVerdict(f"Nothing has scored{yet}", "quiet", _failed_counts(now))
 
 
-def _front_verdict(front: Front, state: str) -> Verdict:
+def _front_verdict(front: Front, state: str) -> RunVerdict:
     """The size of the front; spans of its objectives, and its confidence."""
     is_over = state == "finished"
     names = " against ".join(goal.name for goal in front.objectives)
@@ -90,7 +90,7 @@ def _front_verdict(front: Front, state: str) -> Verdict:
     volume = f"hypervolume {number_text(front.hypervolume)}"
     details = tuple(filter(None, [join_nonempty(spans), volume, broken, sure]))
     tone = "good" if front.confirmed and feasible else _unsure_tone(state)
-    return Verdict(f"{many} of {names}{' so far' * (not is_over)}", tone, details)
+    return RunVerdict(f"{many} of {names}{' so far' * (not is_over)}", tone, details)
 
 
 def _unsure_tone(state: str) -> str:
@@ -104,7 +104,7 @@ def _span_text(front: Front, name: str) -> str:
     return f"{name} {' to '.join(ends)}"
 
 
-def _leader_verdict(best: RunResult, objective: Objective, state: str) -> Verdict:
+def _leader_verdict(best: RunResult, objective: Objective, state: str) -> RunVerdict:
     """The leader by the search's own estimate, beside the initial program's."""
     is_over = state == "finished"
     first, far = best.initial, " so far" * (not is_over)
@@ -137,7 +137,7 @@ def _joint_margin(best: RunResult, first: Score) -> float:
     return math.hypot(best.margin or 0.0, first.margin or 0.0)
 
 
-def _compared_verdict(best: RunResult, objective: Objective, is_over: bool) -> Verdict:
+def _compared_verdict(best: RunResult, objective: Objective, is_over: bool) -> RunVerdict:
     """The confirmed result beside the initial program on the same evaluations."""
     scores, sure = _scores_text(best, objective), confidence_text(best)
     if best.kept_initial:
@@ -162,8 +162,8 @@ def _compared_verdict(best: RunResult, objective: Objective, is_over: bool) -> V
     return _make_verdict(line, tone, (scores, way, sure, *kept))
 
 
-def _make_verdict(headline: str, tone: str, details: tuple[str, ...]) -> Verdict:
-    return Verdict(headline, tone, tuple(filter(None, details)))
+def _make_verdict(headline: str, tone: str, details: tuple[str, ...]) -> RunVerdict:
+    return RunVerdict(headline, tone, tuple(filter(None, details)))
 
 
 def gain_text(result: RunResult) -> str:
