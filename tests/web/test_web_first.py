@@ -18,6 +18,7 @@ FIRST = {  # headline, tone, state
     "within": ("Not clearly better than the initial program: +0.08, within noise", "warn", "finished"),
     "kept": ("Nothing better than the initial program was found", "warn", "finished"),
     "minimised": ("−8 (40 %) better than the initial program", "good", "finished"),
+    "doubted": ("−8 (40 %) better than the initial program", "warn", "finished"),
     "crossing": ("+4 better than the initial program", "good", "finished"),
     "flaky": ("+0.3 (60 %) better than the initial program", "warn", "finished"),
     "stopped": ("+0.3 (60 %) better than the initial program", "good", "stopped"),
@@ -92,6 +93,7 @@ def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, ta
 
 
 def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Site, tab: Tab):
+    assert part(tab.open(every, "/r/doubted/overview"), "cause").startswith("the direction looks wrong")
     for name, expected in {
         "spent": "60 % of the way to the best known value 1",
         "minimised": "80 % of the way to the target 10",

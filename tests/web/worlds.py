@@ -195,6 +195,7 @@ def verdicts(folder: Path) -> dict[str, Path]:
         "within": _ended(folder / "within", [0.5, 0.58], winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy}),
         "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
         "minimised": _ended(folder / "minimised", [20.0, 12.0], direction="min", target=10.0, winner={"noise": _EXACT}),
+        "doubted": _ended(folder / "doubted", [20.0, 12.0], direction="min", reports=True, winner={"noise": _EXACT}),
         "crossing": _ended(folder / "crossing", [-1.0, 3.0], winner={"noise": _EXACT}),
         "flaky": _ended(folder / "flaky", [0.5, 0.8], winner={"failures": 2, "count": 12, "noise": _EXACT}),
         "stopped": _ended(folder / "stopped", [0.5, 0.8], reason="user", winner={"noise": _EXACT}),
@@ -222,9 +223,13 @@ def _ended(
     error: str = "",
     winner: dict[str, Any] | None = None,
     metrics: bool = False,
+    reports: bool = False,
     **objective: Any,
 ) -> Path:
-    """A run whose first candidate is the initial program; without scores it fails, with None nothing was tried."""
+    """A run whose first candidate is the initial program; without scores it fails, with None nothing was tried.
+
+    With `metrics` it has two objectives; with `reports` evaluations report the same metrics beside the score.
+    """
     goals = (MetricGoal("accuracy"), MetricGoal("latency", "min")) if metrics else ()
     aim = Objective(**objective, metrics=goals)
     about = Task("circles", goal="Place the circles.", seeds=({"circles.py": "RADIUS = 1\n"},), objective=aim)
@@ -243,7 +248,7 @@ def _ended(
             if n:
                 made = Proposal((each,), "", "", "small-model", usage)
                 journal.append([Entry("done", 2 * n, "m", "propose", {}, made, 10.0 * n)])
-            seen = _measured(each, scores[n] if scores else None, n, metrics)
+            seen = _measured(each, scores[n] if scores else None, n, metrics or reports)
             journal.append([Entry("done", 2 * n + 1, "m", "evaluate", result=seen, elapsed=10.0 * n + 5)])
         if state:
             body: dict[str, Any] = {"state": state, "reason": reason, "error": error}

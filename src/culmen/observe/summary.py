@@ -88,7 +88,7 @@ def summarize_run(run: Path, now: RunStatus | None = None, name: str = "") -> Ru
         command,
         tuple(also),
         why,
-        run_verdict(now, objective, front),
+        run_verdict(now, objective, front, has_cause=bool(cause)),
     )
 
 

@@ -34,8 +34,16 @@ class RunVerdict(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
-def run_verdict(now: RunStatus, objective: Objective, front: Front | None = None) -> RunVerdict:
-    """The verdict on a run at this moment."""
+def run_verdict(
+    now: RunStatus, objective: Objective, front: Front | None = None, has_cause: bool = False
+) -> RunVerdict:
+    """The verdict on a run at this moment; never good if a serious problem explains the result."""
+    verdict = _verdict_on_result(now, objective, front)
+    is_doubted = has_cause and verdict.tone == "good"
+    return msgspec.structs.replace(verdict, tone="warn") if is_doubted else verdict
+
+
+def _verdict_on_result(now: RunStatus, objective: Objective, front: Front | None) -> RunVerdict:
     best = now.best
     if now.shown_state == "failed":
         return _failed_verdict(now, objective)
