@@ -19,7 +19,7 @@ FIRST = {  # headline, tone, state
     "kept": ("Nothing better than the initial program was found", "warn", "finished"),
     "minimised": ("−8 (40 %) better than the initial program", "good", "finished"),
     "doubted": ("−8 (40 %) better than the initial program", "warn", "finished"),
-    "crossing": ("+4 better than the initial program", "good", "finished"),
+    "crossing-zero-with-a-name-of-some-length": ("+4 better than the initial program", "good", "finished"),
     "flaky": ("+0.3 (60 %) better than the initial program", "warn", "finished"),
     "stopped": ("+0.3 (60 %) better than the initial program", "good", "stopped"),
     "failed": ("Failed: the initial program gives no score", "bad", "failed"),
@@ -101,7 +101,7 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
         "within": "95 % sure: −0.02 to +0.18, so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")
-    crossing = tab.open(every, "/r/crossing/overview")
+    crossing = tab.open(every, "/r/crossing-zero-with-a-name-of-some-length/overview")
     assert "%" not in part(crossing, "headline") + part(crossing, "details")
 
 

@@ -196,7 +196,9 @@ def verdicts(folder: Path) -> dict[str, Path]:
         "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
         "minimised": _ended(folder / "minimised", [20.0, 12.0], direction="min", target=10.0, winner={"noise": _EXACT}),
         "doubted": _ended(folder / "doubted", [20.0, 12.0], direction="min", reports=True, winner={"noise": _EXACT}),
-        "crossing": _ended(folder / "crossing", [-1.0, 3.0], winner={"noise": _EXACT}),
+        "crossing-zero-with-a-name-of-some-length": _ended(
+            folder / "crossing-zero-with-a-name-of-some-length", [-1.0, 3.0], winner={"noise": _EXACT}
+        ),
         "flaky": _ended(folder / "flaky", [0.5, 0.8], winner={"failures": 2, "count": 12, "noise": _EXACT}),
         "stopped": _ended(folder / "stopped", [0.5, 0.8], reason="user", winner={"noise": _EXACT}),
         "failed": _ended(folder / "failed", [], reason="initial_fails"),
