@@ -60,7 +60,7 @@ def test_the_end_line_has_the_way_only_where_the_gain_is_shown():
 
 def test_confidence_in_plain_words():
     assert confidence_text(result(0.5, 0.75)) == "scores are exact (4 fresh evaluations)"
-    assert confidence_text(result(0.5, 0.75, 0.1)) == "95 % sure: +0.15 to +0.35, beyond noise (4 fresh evaluations)"
+    assert confidence_text(result(0.5, 0.75, 0.1)) == "95 % sure of +0.15 to +0.35, beyond noise (4 fresh evaluations)"
     assert ", so there may be none" in confidence_text(result(0.5, 0.55, 0.1))
     assert "is not known" in confidence_text(result(0.5, 0.75, None))
     assert "is not known" in confidence_text(result(0.5, 0.75, noise=NoiseReport()))

@@ -98,7 +98,7 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
         "spent": "60 % of the way to the best known value 1",
         "minimised": "80 % of the way to the target 10",
         "flaky": "failed in 2 of 12 evaluations, counted as the lowest score",
-        "within": "95 % sure: −0.02 to +0.18, so there may be none",
+        "within": "95 % sure of −0.02 to +0.18, so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")
     crossing = tab.open(every, "/r/crossing-zero-with-a-name-of-some-length/overview")

@@ -273,7 +273,7 @@ def confidence_text(result: RunResult) -> str:
     digits = margin_decimals(margin)
     low, high = (f"{gain + sign * margin:+.{digits}f}" for sign in (-1, 1))
     holds = ", so there may be none" if abs(gain) <= margin else ", beyond noise"
-    return f"95 % sure: {low} to {high}{holds} ({fresh})"
+    return f"95 % sure of {low} to {high}{holds} ({fresh})"
 
 
 def _reservations(result: RunResult) -> tuple[str, ...]:
