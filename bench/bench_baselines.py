@@ -1,8 +1,8 @@
 """How far a plain optimiser gets on the mathematical tasks, certified: the level that a search has to be shown against.
 
-Each task's baseline.py runs in two processes with seeds of their own, for 60 seconds of processor time each (wall time
-on an idle machine); both results are certified by the task's exact verifier. Also prints the time that the verifiers of
-the analytic tasks take on long functions.
+The task's file in bench/baselines runs in two processes with seeds of their own, for 60 seconds of processor time each
+(wall time on an idle machine); both results are certified by the task's exact verifier. Also prints the time that the
+verifiers of the analytic tasks take on long functions.
 
     python bench/bench_baselines.py [--seconds 60] [--task NAME ...] [--seed 0]
 """
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from culmen.evaluate.taskfiles import example_path, load
@@ -30,18 +31,19 @@ TASKS = (
     "heilbronn_triangle",
     "min_max_distance_ratio",
 )
+BASELINES = Path(__file__).parent / "baselines"
 LONG = {"first_autocorr_ineq": 30_000, "second_autocorr_ineq": 30_000, "erdos_min_overlap": 20_000}
 
 
 def module(task: str, name: str) -> Any:
-    """A module of a task's folder; each process imports those of one task only."""
-    sys.path.insert(0, str(example_path(task)))
+    """A module of a task's folder, or its baseline; each process imports those of one task only."""
+    sys.path[:0] = [str(BASELINES), str(example_path(task))]
     return importlib.import_module(name)
 
 
 def baseline(task: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run and certify one baseline."""
-    output = module(task, "baseline").optimise(seed, seconds)
+    output = module(task, task).optimise(seed, seconds)
     return module(task, "verify").certify(output)
 
 

@@ -33,7 +33,8 @@ from scipy.stats import wilcoxon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from culmen.bench.picks import Afresh, pick_cases
+from bench.bench_picks import Afresh, pick_cases
+
 from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -189,7 +190,7 @@ def main() -> None:
     with OpenAIServer(Editor(len(list(given.out.glob("*/*/seed-*"))))) as server:
         file = given.out / "models.toml"
         file.write_text(f'[providers.editor]\nbase_url = "{server.url}"\n\n[models.editor]\nprovider = "editor"\n')
-        words = ["bench", "turboevolve", "--model", "editor", "--models", str(file), "--plain", "0", "--workers", "1"]
+        words = ["bench", "turboevolve", "--model", "editor", "--models", str(file), "--workers", "1"]
         words += ["--tasks", given.tasks, "--strategies", given.strategies, "--seeds", str(given.seeds)]
         words += ["--budget", f"evaluations={given.evaluations}", "--out", str(given.out)]
         environment = {**os.environ, "XDG_CACHE_HOME": str(given.out.resolve() / ".cache")}

@@ -29,7 +29,7 @@ from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.result import RunResult
 from culmen.core.task import Limits, Task
-from culmen.run import inputs, options
+from culmen.run import options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, RunKeywords, RunObjects
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def optimize(
         )
     if callable(evaluator):
         several = (objectives, constraints)
-        task = inputs.function_task(
+        task = options.function_task(
             seed, cases, goal, direction, name, deterministic, limits, evaluator, *several
         )
         study = Study.create(task, strategy, run_dir=run_dir, evaluator=evaluator, **keywords)
@@ -106,7 +106,7 @@ def optimize(
             raise UserError(
                 "objectives of a task folder stand in the folder", where="objectives=", fix=fix
             )
-        task = inputs.folder_task(evaluator, seed, goal)
+        task = options.folder_task(evaluator, seed, goal)
         study = Study.create(task, strategy, run_dir=run_dir, **keywords)
     study.run(progress)
     return study
@@ -137,10 +137,12 @@ def check(
     from culmen.run import assemble
 
     if callable(evaluator):
-        task = inputs.function_task(seed, cases, "", direction, "the task", None, limits, evaluator)
+        task = options.function_task(
+            seed, cases, "", direction, "the task", None, limits, evaluator
+        )
         backend: Any = FunctionBackend(task, evaluator, 1)
     else:
-        task = inputs.folder_task(evaluator, seed, "")
+        task = options.folder_task(evaluator, seed, "")
         backend = LocalBackend(task, 1)
     asking = assemble.with_evaluator_models(task, backend, model)
     return assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
@@ -179,7 +181,7 @@ class Study:
         from culmen.run.plan import plan_run
 
         chosen, objects = options.read_keywords(keywords, RunOptions(), CreateKeywords)
-        task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
+        task = task if isinstance(task, Task) else options.folder_task(task, None, "")
         return cls.from_plan(plan_run(task, strategy, chosen, objects), run_dir, db)
 
     @classmethod

@@ -289,7 +289,7 @@ def test_a_function_as_evaluator_is_attacked_too() -> None:
 
     from culmen.audit import audit
     from culmen.evaluate.function import FunctionBackend
-    from culmen.run import inputs
+    from culmen.run import options
 
     def judge(parts: dict[str, str]) -> float:
         names: dict = {}
@@ -298,7 +298,7 @@ def test_a_function_as_evaluator_is_attacked_too() -> None:
         numbers = names["solve"]()[0]
         return float(sum(numbers))
 
-    task = inputs.function_task({"program.py": POINT}, (), "", "max", "f", False, None, judge)
+    task = options.function_task({"program.py": POINT}, (), "", "max", "f", False, None, judge)
     report = asyncio.run(
         audit(task, lambda task: FunctionBackend(task, judge, 1), only=["patch_numpy", "edit_evaluator"])
     )

@@ -63,11 +63,11 @@ def test_a_task_that_holds(place: Place) -> None:
     assert done.code == 0 and "None of 2 attacks paid." in done.out and "culmen run pack" in done.out
 
 
-def test_an_evaluator_alone_is_tried_with_a_made_program_or_yours(place: Place) -> None:
+def test_an_evaluator_alone_is_tried_with_your_program(place: Place) -> None:
     old(place.root / "old")
     (place.root / "old" / "initial_program.py").rename(place.root / "mine.py")
     done = place.here("audit", "old/evaluator.py", "--only", "forge_line")
-    assert done.code == 0 and "was generated from the evaluator's requirements" in done.err
+    assert done.code == 2 and "the audit needs a program" in done.err and "--program FILE" in done.err
     done = place.here("audit", "old/evaluator.py", "--program", "mine.py", "--only", "forge_line", "--json")
     assert done.code == 0 and done.document["trust"] in ("proxied", "self-reported"), done.err
     done = place.here("audit", "old/evaluator.py", "--program", "theirs.py")

@@ -40,8 +40,8 @@ def test_prompts_open_in_the_editor_and_a_replay_asks_nothing(place: Place, monk
     assert terminal.end() == 0, terminal.text
     asked = log.read_text().count("asked")
     assert 1 <= asked <= 9
-    assert "return 7.0 - 0.1" in place.culmen("best", "runs/a").out
-    assert place.culmen("replay", "runs/a").code == 0
+    assert "return 7.0 - 0.1" in place.here("best", "runs/a").out
+    assert place.here("replay", "runs/a").code == 0
     assert log.read_text().count("asked") == asked
 
 
@@ -67,7 +67,7 @@ def test_without_a_terminal_answers_are_files(place: Place) -> None:
         ended.set()
         person.join()
     assert done.code == 0, done.err
-    assert "return 7.0 - 0.1" in place.culmen("best", "runs/b").out
+    assert "return 7.0 - 0.1" in place.here("best", "runs/b").out
     before = len(list(folder.glob("*.answered.md")))
     assert before and not list(folder.glob("*.prompt.md"))  # all were answered
 
@@ -92,7 +92,7 @@ def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) 
     (folder / "0001.reply.md").write_text(ANSWER.format(n=3))
     assert place.culmen("resume", "runs/c").code == 0
     assert [path.name for path in folder.glob("*.answered.md")] == ["0001.answered.md"] and not prompt.exists()
-    assert "return 7.0 - 0.1 * 3" in place.culmen("best", "runs/c").out
+    assert "return 7.0 - 0.1 * 3" in place.here("best", "runs/c").out
     second = started(place, *words, "--run-dir", "runs/d", "--budget", "evaluations=3,calls=1")
     wait((other / "0001.prompt.md").exists, "the very same prompt was not asked anew")
     assert [(each.number, each.text) for each in sidecar.waiting_questions(place.root / "runs" / "d")] == [
@@ -104,4 +104,4 @@ def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) 
         sidecar.answer_question(place.root / "runs" / "d", "../../c/ask/0001", "x")
     sidecar.answer_question(place.root / "runs" / "d", "0001", ANSWER.format(n=2))
     assert second.wait(60) == 0
-    assert "return 7.0 - 0.1 * 2" in place.culmen("best", "runs/d").out
+    assert "return 7.0 - 0.1 * 2" in place.here("best", "runs/d").out

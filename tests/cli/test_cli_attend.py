@@ -20,9 +20,10 @@ from culmen.core.errors import CulmenError, UserError
 from culmen.run.assemble import InboxWatcher
 from culmen.store import inbox, views
 from culmen.store import inbox as sending
-from tests.cli.conftest import TOML, Place
+from tests.cli.conftest import EVALUATOR, TOML, Place
 
 NOISY = TOML.replace("deterministic = true", "deterministic = false")
+UNHURRIED = "import time\n" + EVALUATOR.replace("    return", "    time.sleep(0.05)\n    return", 1)
 OWN = "def run():\n    return 6.875  # by hand\n"
 
 
@@ -37,7 +38,7 @@ def wait(until: Callable[[], object], why: str, seconds: float = 60.0) -> None:
 @contextmanager
 def running(place: Place, name: str = "long") -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A run that goes on until it is stopped, some evaluations old."""
-    place.task("peak", toml=NOISY)
+    place.task("peak", toml=NOISY, evaluator=UNHURRIED)
     command = [sys.executable, "-m", "culmen.cli.main", "run", "peak", "--budget", "evaluations=1000000", "--quiet"]
     env = {**os.environ, "HOME": str(place.root)}
     process = subprocess.Popen(
@@ -64,9 +65,9 @@ def begun(run: Path) -> bool:
 def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
     with running(place) as (process, run):
         (place.root / "own.py").write_text(OWN)
-        told = place.culmen("tell", "long", "--candidate", "own.py", "--json")
+        told = place.here("tell", "long", "--candidate", "own.py", "--json")
         assert told.code == 0 and told.document["taken"] is True, told.out + told.err
-        assert place.culmen("tell", "long", "--hint", "think of seven").code == 0
+        assert place.here("tell", "long", "--hint", "think of seven").code == 0
 
         def mine() -> list[views.CandidateRow]:
             return views.candidate_rows(run, operator="person")
@@ -74,26 +75,26 @@ def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
         wait(lambda: mine() and mine()[0].count > 0, "the candidate was never evaluated")
         wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was never journaled")
         wait(lambda: inbox.waiting_messages(run) == [], "what was journaled was not forgotten")
-        log = place.culmen("log", "long", "--all").out
+        log = place.here("log", "long", "--all").out
         assert f"received a candidate: {mine()[0].id}" in log and "received a hint: think of seven" in log
-        stopped = place.culmen("stop", "long")
+        stopped = place.here("stop", "long")
         assert stopped.code == 0, stopped.err
         out, _ = process.communicate(timeout=120)
     document = json.loads(out)
     assert (document["state"], document["reason"]) == ("finished", "user")
     assert views.candidate_detail(run, mine()[0].id).parts == {"guess.py": OWN}
-    verified = place.culmen("replay", "long", "--verify")
+    verified = place.here("replay", "long", "--verify")
     assert verified.code == 0, verified.out + verified.err
 
 
 @pytest.mark.slow
 def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
     with running(place) as (process, run):
-        assert place.culmen("stop", "long", "--pause").code == 0
+        assert place.here("stop", "long", "--pause").code == 0
         process.communicate(timeout=120)
     assert process.returncode == 130 and views.run_status(run).state == "interrupted"
     assert [event.entry.body["tell"] for event in views.log_events(run, kinds=("tell",))] == ["pause"]
-    told = place.culmen("tell", "long", "--hint", "for later", "--json")
+    told = place.here("tell", "long", "--hint", "for later", "--json")
     assert told.code == 0 and told.document["taken"] is False
     resumed = subprocess.Popen(
         [sys.executable, "-m", "culmen.cli.main", "resume", "long", "--quiet"],
@@ -103,7 +104,7 @@ def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
     try:
         wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was not taken in")
         wait(lambda: views.run_status(run).state == "running", "it does not go on: the old pause was taken again")
-        assert place.culmen("stop", "long").code == 0
+        assert place.here("stop", "long").code == 0
         assert resumed.wait(120) == 0
     finally:
         if resumed.poll() is None:
@@ -199,7 +200,7 @@ def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
         out, err = watching.communicate(timeout=120)
         assert process.wait(timeout=120) == 0
     assert watching.returncode == 0 and "finished" in out, err
-    again = place.culmen("watch", str(run), "--json").document
+    again = place.here("watch", str(run), "--json").document
     assert again["state"] == "finished" and again["best"]["id"]
 
 

@@ -104,7 +104,7 @@ def test_run_being_written_is_refused_with_its_process_named(place: Place) -> No
     with contextlib.closing(SqlJournal.open(place.root / "runs" / "mine", write=True)) as journal:
         journal.append([Entry("state", body={"state": "interrupted"})])  # one that is finished has nothing to write
         asked = place.culmen("resume", "mine", "--json")
-        read = place.culmen("status", "mine", "--json")
+        read = place.here("status", "mine", "--json")
     assert (asked.code, asked.document["error"]["kind"]) == (3, "run_locked")
     assert str(os.getpid()) in asked.document["error"]["what"]
     assert read.code == 0
@@ -116,7 +116,7 @@ def test_changed_task_seed_is_a_mismatch_that_names_fork(place: Place) -> None:
     with contextlib.closing(SqlJournal.open(place.root / "runs" / "mine", write=True)) as journal:
         journal.set_meta(seed=journal.meta.seed + 1)
         journal.append([Entry("state", body={"state": "interrupted"})])
-    asked = place.culmen("replay", "mine", "--verify", "--json")
+    asked = place.here("replay", "mine", "--verify", "--json")
     assert (asked.code, asked.document["matches"]) == (4, False)
     assert asked.document["differences"]
     told = place.here("replay", "mine")
@@ -137,7 +137,7 @@ def test_damaged_journal_can_be_recovered(place: Place) -> None:
 
 def test_task_whose_seed_fails_has_findings(place: Place) -> None:
     place.task("broken", seed="def run():\n    raise ValueError('no idea')\n")
-    asked = place.culmen("check", "broken", "--json")
+    asked = place.here("check", "broken", "--json")
     assert (asked.code, asked.document["fit"]) == (1, False)
     assert any("no idea" in finding["what"] for finding in asked.document["findings"])
     told = place.here("check", "broken")

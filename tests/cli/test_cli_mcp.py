@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from culmen.cli.mcp import AllowedFolders
 from culmen.core.errors import UserError
 from culmen.store import views
 
-TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "diff", "tell", "stop"]
+TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "diff", "explain", "tell", "stop"]
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -28,12 +26,14 @@ class Refused(Exception):
 
 def talk(home: Path, conversation: Callable[[Call], Awaitable[None]], *options: str) -> None:
     """Run a server for `home` and a conversation with it."""
+    sdk = pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
+    stdio = pytest.importorskip("mcp.client.stdio")
 
     async def session() -> None:
-        command = StdioServerParameters(
+        command = stdio.StdioServerParameters(
             command=sys.executable, args=["-m", "culmen.cli.main", "mcp", str(home), *options], cwd=str(home)
         )
-        async with Client(command) as client:
+        async with sdk.Client(command) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
 
             async def call(tool: str, **arguments: Any) -> dict[str, Any]:

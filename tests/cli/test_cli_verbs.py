@@ -51,7 +51,7 @@ READING = [
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
 def test_verb_prints_one_document_with_json_and_words_without(done: Place, arguments: tuple[str, ...]) -> None:
-    asked = done.culmen(*arguments, "--json")
+    asked = done.here(*arguments, "--json")
     assert asked.code == 0, asked.err
     assert isinstance(asked.document, dict)
     assert "error" not in asked.document
@@ -59,6 +59,12 @@ def test_verb_prints_one_document_with_json_and_words_without(done: Place, argum
     assert told.code == 0, told.err
     assert told.out.strip()
     assert "Traceback" not in told.err
+
+
+def test_a_process_prints_the_same_document(done: Place) -> None:
+    asked = done.culmen("best", "first", "--json")
+    assert (asked.code, asked.err) == (0, "")
+    assert asked.document == done.here("best", "first", "--json").document
 
 
 def test_help_names_every_verb_and_each_has_json(done: Place) -> None:
@@ -131,7 +137,7 @@ def test_fork_reuses_what_is_finished(done: Place, tmp_path: Path) -> None:
     target = str(tmp_path / "forked")
     forked = done.culmen("fork", "first", "--budget", "evaluations=16", "--run-dir", target, "--json")
     assert forked.code == 0, forked.err
-    assert forked.document["evaluations"] >= done.culmen("status", "first", "--json").document["evaluations"]
+    assert forked.document["evaluations"] >= done.here("status", "first", "--json").document["evaluations"]
     old = {event["mark"]: event["result"] for event in reversed(_done(done, "first"))}  # the first of each counts
     new = {event["mark"]: event["result"] for event in _done(done, target)}
     shared = old.keys() & new.keys()
@@ -148,7 +154,7 @@ def test_new_writes_a_task_that_passes_its_check(place: Place) -> None:
     made = place.culmen("new", "mine", "--json")
     assert made.code == 0
     assert sorted(Path(file).name for file in made.document["files"]) == ["evaluator.py", "search.py", "task.toml"]
-    checked = place.culmen("check", "mine", "--times", "2", "--json")
+    checked = place.here("check", "mine", "--times", "2", "--json")
     assert (checked.code, checked.document["fit"]) == (0, True)
 
 
@@ -158,12 +164,12 @@ def test_check_names_the_cases_on_which_the_evaluator_raises_and_ends_with_1(pla
     folder = place.task("partly", "def run(x):\n    return x\n", body, toml)
     lines = (json.dumps({"id": f"c{i}", "input": i, "info": {}}) for i in range(30))
     (folder / "cases.jsonl").write_text("\n".join(lines))
-    checked = place.culmen("check", "partly", "--times", "2", "--json")
+    checked = place.here("check", "partly", "--times", "2", "--json")
     (fault,) = (one for one in checked.document["findings"] if one["level"] == "error")
     assert (checked.code, checked.document["fit"], fault["place"]) == (1, False, "evaluator.py:2")
     assert fault["what"] == "evaluator.py:2 raises KeyError on 3 of 30 cases: c3, c13, c23"
     assert fault["cases"] == ["c3", "c13", "c23"]
-    told = place.culmen("check", "partly", "--times", "2", "--cases", "10")
+    told = place.here("check", "partly", "--times", "2", "--cases", "10")
     assert "1 initial program in 18 evaluations, 10 of 30 cases at least once" in told.err
     assert "10 of 30 cases were tried (33 %)" in " ".join(told.out.split())
 
@@ -174,7 +180,7 @@ def test_demo_ends_with_best_diff_place_and_next_step(place: Place) -> None:
     assert "best" in shown.out
     assert "runs/demo" in shown.out
     assert "culmen best demo" in shown.out
-    status = place.culmen("status", "--json").document
+    status = place.here("status", "--json").document
     assert (status["task"], status["models"], status["strategy"]) == (
         "circle_packing",
         {"default": "offline"},
@@ -192,7 +198,7 @@ def test_run_takes_every_option(place: Place) -> None:
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert ran.err == ""
-    shown = place.culmen("status", "here", "--json").document
+    shown = place.here("status", "here", "--json").document
     assert shown["budget"] == {"evaluations": 8, "calls": 3, "dollars": 1.0, "tokens": 1000, "seconds": 60.0}
     assert (shown["seed"], shown["workers"]) == (3, 1)
 

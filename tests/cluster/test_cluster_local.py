@@ -14,9 +14,10 @@ from culmen.cluster.remote import Lost, RemoteBackend
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
+from culmen.core.options import BackendChoice, Needs
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
-from culmen.evaluate.backends import BackendChoice, Needs, make_backend
+from culmen.evaluate.backends import make_backend
 from culmen.evaluate.integrity.guard import EvaluatorChanged
 from culmen.evaluate.taskfiles import load
 from culmen.run.request import RunRequest, requested_run, session_keywords
@@ -32,25 +33,13 @@ def test_the_local_backend_ends_what_is_cancelled(tmp_path: Path):
     asyncio.run(check_cancel(lambda task, workers: make_backend(BackendChoice(), task, workers), tmp_path))
 
 
-def test_settings_are_read_and_what_cannot_be_meant_is_said():
-    found = cluster.parse_backend_choice("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
-    assert found == BackendChoice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
-    assert cluster.as_choice(msgspec.to_builtins(found)) == found
-    assert cluster.parse_backend_choice(None, None, None, {}) is None
-    assert cluster.parse_backend_choice(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
-        "ray", needs=Needs(3, memory=2**30)
-    )
-    later = cluster.parse_backend_choice(None, None, "gpu=2", {}, found)
-    assert later is not None and later.needs == Needs(2, 2, 2 * 10**9, {"fpga": 0.5})
-    for name, settings in (
-        ("moon", None),
-        ("ray", "cpu"),
-        ("ray", "cpu=-1"),
-        ("ray", "memory=2 apples"),
-        ("ray", "x=1"),
-    ):
+def test_as_a_choice_a_backend_is_a_name_or_a_mapping():
+    choice = BackendChoice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
+    assert cluster.as_choice(msgspec.to_builtins(choice)) == choice
+    assert cluster.as_choice("slurm") == BackendChoice("slurm") and cluster.as_choice(None) == BackendChoice()
+    for wrong in ("moon", {"address": "10.0.0.1:6379"}):
         with pytest.raises(UserError):
-            cluster.parse_backend_choice(name, None, settings, {})
+            cluster.as_choice(wrong)
 
 
 def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):

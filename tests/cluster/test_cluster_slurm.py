@@ -38,7 +38,7 @@ pytestmark = [
 
 def choice(place: Path, **more: Any) -> BackendChoice:
     texts = {"cluster": "local", "folder": str(place / "spool")}
-    return BackendChoice("slurm", minutes=10, texts=texts, **more)
+    return BackendChoice("slurm", texts=texts, **{"minutes": 10, **more})
 
 
 def test_the_slurm_backend_keeps_its_promises(tmp_path: Path):
@@ -71,6 +71,26 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
                 os.kill(pid, 9)
             seen = await running
             assert (seen.status, seen.score) == (Status.OK, 0.0)
+        finally:
+            await backend.close()
+
+    asyncio.run(work())
+
+
+def test_a_worker_whose_time_is_up_ends_what_it_has_and_is_replaced(tmp_path: Path):
+    """Nothing is begun that a job would not live to see the end of, so nothing is lost."""
+    (tmp_path / "task").mkdir()
+    task = kit_task(tmp_path / "task")
+    program = "import time\n\ndef run(x):\n    time.sleep(0.5)\n    return 2 * x\n"
+
+    async def work() -> None:
+        backend: Any = make_backend(choice(tmp_path, minutes=0.3, retries=0), task, 1)
+        await backend.start()
+        first = set(workers_of(tmp_path / "spool"))
+        try:
+            while first & set(workers_of(tmp_path / "spool")):
+                seen = await backend.evaluate(candidate(program), task.cases[0], 1)
+                assert (seen.status, seen.score) == (Status.OK, 0.0)
         finally:
             await backend.close()
 
@@ -156,14 +176,15 @@ def test_what_slurm_is_asked_for():
 
 def test_how_a_queue_stands_is_said_in_few_words():
     wait, runs = JobState("PENDING", "Resources"), JobState("RUNNING", "None", "n1")
-    assert slurm.queue_summary({"a": wait}) == "1 job pending (Resources)"
-    assert slurm.queue_summary({"a": JobState("PENDING", "None"), "b": JobState("PENDING", "None")}) == "2 jobs pending"
-    assert slurm.queue_summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
+    assert slurm.queue_summary([wait]) == "1 job pending (Resources)"
+    assert slurm.queue_summary([JobState("PENDING", "None")] * 2) == "2 jobs pending"
+    assert slurm.queue_summary([runs, wait, runs]) == "2 of 3 jobs run, 1 pending (Resources)"
     nodes = JobState("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
-    assert slurm.queue_summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
-    assert slurm.hopeless_reason({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
-    assert not slurm.hopeless_reason({"a": wait}) and not slurm.hopeless_reason({})
-    assert not slurm.hopeless_reason({"a": JobState("PENDING", "BadConstraints"), "b": wait})
+    assert slurm.queue_summary([nodes]) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
+    too_long = JobState("PENDING", "PartitionTimeLimit")
+    assert slurm.hopeless_reason([too_long, too_long]).endswith("(PartitionTimeLimit)")
+    assert not slurm.hopeless_reason([wait]) and not slurm.hopeless_reason([])
+    assert not slurm.hopeless_reason([too_long, wait]) and not slurm.hopeless_reason([too_long, runs])
 
 
 def test_evaluators_in_jobs_ask_models_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

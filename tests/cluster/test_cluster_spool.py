@@ -1,38 +1,40 @@
-"""The folder that a Slurm session shares: who may take a job, and what is cleared away."""
+"""The folder that a Slurm session shares: beats, and what is cleared away."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from culmen.cluster.slurm_worker import Spool
+from culmen.cluster.slurm_worker import LAPSE, Spool
 
 
-def made(place: Path, name: str = "0123456789abcdef") -> Spool:
+def made(place: Path, name: str = "culmen-01234567") -> Spool:
     spool = Spool(place / name)
     spool.create_spool()
-    spool.change_pulse("pulse")
+    spool.write_beat("driver", b"terms")
     return spool
 
 
-def test_only_admitted_workers_take_jobs_and_what_they_held_is_known_when_they_are_gone(tmp_path: Path):
-    spool = made(tmp_path)
-    for number in ("a-1", "a-2", "a-3"):
-        spool.write_file(f"jobs/{number}", number.encode())
-    assert spool.claim_job("a-1", "w1.x") is None and not spool.is_admitted("w1.x")
-    spool.admit_worker("w1.x")
-    spool.admit_worker("w2.x")
-    assert spool.claim_job("a-1", "w1.x") == b"a-1" and spool.claim_job("a-1", "w2.x") is None
-    assert spool.claim_job("a-2", "w1.x") == b"a-2"
-    assert spool.remove_file("held/w1.x/a-2") and not spool.remove_file("held/w1.x/a-2")
-    assert spool.expel_worker("w1.x") == ["a-1"]
-    assert spool.claim_job("a-3", "w1.x") is None and spool.list_names("jobs") == ["a-3"]
-    assert spool.expel_worker("w3.x") == []
+def test_a_side_is_silent_from_its_last_change_on_and_a_failed_look_is_no_change(tmp_path: Path):
+    spool, other = made(tmp_path), Spool(tmp_path / "culmen-01234567")
+    assert other.seconds_silent("driver") == 0.0 < other.seconds_silent("driver")
+    silent = other.seconds_silent("driver")
+    spool.remove_file("driver")
+    assert other.read_beat("driver") is None and other.seconds_silent("driver") > silent
+    spool.write_beat("driver", b"new")
+    beat = other.read_beat("driver")
+    assert beat is not None and 0.0 < beat[0] < LAPSE and beat[1] == b"new"
+    assert other.seconds_silent("driver") == 0.0
+    assert spool.list_names("in") == [] and spool.list_names("in/worker") is None
 
 
 def test_folders_that_nobody_needs_any_more_are_removed_and_others_are_not(tmp_path: Path):
-    old, young, foreign = made(tmp_path, "a" * 16), made(tmp_path, "b" * 16), made(tmp_path, "results")
+    old, young, foreign = (made(tmp_path, name) for name in ("culmen-aaaaaaaa", "culmen-bbbbbbbb", "results"))
     for spool in (old, foreign):
-        os.utime(spool.root / "pulse", (1.0, 1.0))
+        os.utime(spool.root / "driver", (1.0, 1.0))
+    users = tmp_path / "culmen-training"
+    users.mkdir()
+    (users / "driver").write_text("a file of the user's")
+    os.utime(users / "driver", (1.0, 1.0))
     made(tmp_path).remove_abandoned()
-    assert not old.root.exists() and young.root.exists() and foreign.root.exists()
+    assert not old.root.exists() and young.root.exists() and foreign.root.exists() and users.exists()

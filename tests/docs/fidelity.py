@@ -35,6 +35,13 @@ def names(path: Path) -> dict[str, int]:
     return found
 
 
+def code_path(file: str) -> Path:
+    """The file in the package, or in the repository (scripts in `bench/`) if the package has none of this name."""
+    return next(
+        (path for top in ("src/culmen", ".") if (path := ROOT / top / file).is_file()), ROOT / "src/culmen" / file
+    )
+
+
 def rows(text: str) -> Iterator[list[str]]:
     """The cells of every row of a page's table: place, what it says, code, tests, where culmen differs."""
     for line in text.splitlines():
@@ -54,7 +61,7 @@ def faults(text: str) -> list[str]:
             found.append(f"{place}: neither code nor a reason")
         wanted = [("src/culmen", named[1], named[3])] if named else []
         for top, file, name in [*wanted, *(("tests", *each) for each in held)]:
-            path = ROOT / top / file
+            path = ROOT / top / file if top == "tests" else code_path(file)
             if not path.is_file() or (name and name not in names(path)):
                 found.append(f"{place}: there is no {top}/{file} {name or ''}".rstrip())
     return found
@@ -66,7 +73,7 @@ def renumbered(text: str) -> str:
 
 
 def _with_line(found: re.Match[str]) -> str:
-    line = names(ROOT / "src/culmen" / found[1]).get(found[3], 1) if found[3] else 1
+    line = names(code_path(found[1])).get(found[3], 1) if found[3] else 1
     return found[0].replace(f":{found[2]}`", f":{line}`")
 
 

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.docs.pages import ROOT
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
 
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 
@@ -28,7 +30,9 @@ def test_a_notebook_runs_and_shows_progress_and_a_study(path: Path, tmp_path: Pa
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])))
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, timeout=110, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        book, timeout=110, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     drawn = [output for output in outputs if output.output_type == "display_data"]

@@ -9,7 +9,6 @@ from random import Random
 
 import msgspec
 import pytest
-import scipy.stats
 
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
@@ -138,7 +137,8 @@ def test_exact_members_are_as_many_as_there_are_evaluations_beside_the_initial_p
 
 
 def t(degrees: float) -> float:
-    return float(scipy.stats.t.ppf(0.975, degrees))
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
+    return float(stats.t.ppf(0.975, degrees))
 
 
 def test_margins_are_of_a_members_own_spread_or_with_the_others_if_that_is_larger() -> None:

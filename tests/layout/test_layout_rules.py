@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,17 @@ def test_the_map_is_indented_like_the_folders(tmp_path: Path):
     (source / "deep" / "__init__.py").write_text('"""Outer.\n\nMore."""\n')
     (source / "deep" / "deeper" / "__init__.py").write_text('"""Inner."""\n')
     assert rules.package_map(source).splitlines()[1:3] == ["  deep/      Outer.", "    deeper/  Inner."]
+
+
+def test_the_value_model_is_of_short_classes():
+    """The default method can be read class by class: none of its modules' is longer than 150 lines."""
+    ours = ("culmen.evidence", *(f"culmen.strategies.{name}" for name in ("pedigree", "described")))
+    ours = (*ours, "culmen.strategies.knowledge_gradient", "culmen.strategies.front_gradient")
+    sizes = {
+        f"{module}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for module, tree in rules.trees().items()
+        if module.startswith(ours)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert len(sizes) > 40 and {name: size for name, size in sizes.items() if size > 150} == {}

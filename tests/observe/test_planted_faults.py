@@ -23,7 +23,7 @@ from culmen.cli.main import main
 from culmen.core.errors import CulmenError
 from culmen.core.task import Case, Objective
 from culmen.llm.call import RateLimited
-from culmen.run import inputs
+from culmen.run import options
 from culmen.study import Study
 from culmen.web.pages.overview import overview_page
 from culmen.web.report import gather_report, report_page
@@ -59,7 +59,7 @@ def ran(
     deterministic: bool | None = None, limits: Any = None, objective: dict[str, Any] | None = None, **more: Any,
 ) -> Study:  # fmt: skip
     """A run made for real, also where it ends without a score; with one worker."""
-    task = inputs.function_task(SEED, cases, "", direction, "planted", deterministic, limits, evaluator)
+    task = options.function_task(SEED, cases, "", direction, "planted", deterministic, limits, evaluator)
     if objective:
         task = msgspec.structs.replace(task, objective=Objective(direction=direction, **objective))
     budget = culmen.Budget.from_value(budget)
@@ -249,7 +249,7 @@ def test_the_wrong_direction():
 
 def ran_again_with_a_target() -> str:
     """The first sentence where the initial program meets the target already."""
-    task = inputs.function_task("v = 3", (), "", "min", "planted", True, None, value)
+    task = options.function_task("v = 3", (), "", "min", "planted", True, None, value)
     task = msgspec.structs.replace(task, objective=Objective(direction="min", target=90.0))
     study = Study.create(task, evaluator=value, model=numbers(), budget=10, run_dir="runs/again", workers=1)
     study.run(progress=False)

@@ -6,7 +6,7 @@ import math
 from random import Random
 from statistics import fmean, stdev
 
-from scipy.stats import t as student
+import pytest
 
 from culmen.bench.records import ComparedRun, Measurement
 from culmen.core.task import Objective
@@ -64,6 +64,7 @@ def _chance(logit: float) -> float:
 def interval(values: list[float]) -> Measurement:
     """A mean with its margin by Student's t; few equal ones are no certainty."""
     error = max(stdev(values), 0.25) / math.sqrt(len(values))
+    student = pytest.importorskip("scipy.stats", reason="scipy is not installed").t
     return Measurement(fmean(values), float(student.ppf(0.975, len(values) - 1)) * error, len(values))
 
 

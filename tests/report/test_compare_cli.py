@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-import culmen
 from culmen.core.event import Entry
 from culmen.store import views
 from culmen.store.journal import SqlJournal
@@ -137,26 +135,12 @@ def test_runs_that_cannot_be_read_are_left_out_and_named(tmp_path: Path):
     assert alone.code == 4 and "damaged" in alone.document["error"]["what"]
 
 
-def test_plots_are_drawn_from_the_same_figures(tmp_path: Path):
-    plots = pytest.importorskip("culmen.bench.plots", reason="the extra 'plots' is not installed", exc_type=ImportError)
+def test_a_profile_is_told_step_by_step(tmp_path: Path):
     place = Place(tmp_path)
     for seed in range(3):
         finished(tmp_path / "mine", f"a{seed}", 2.0 + seed, seed)
         finished(tmp_path / "mine", f"b{seed}", 1.0, seed)
-    done = place.here("compare", "mine", "--plot", "plots", "--json")
-    assert done.code == 0, done.err
-    assert done.document["files"] == ["plots/told-best.svg", "plots/told-profile.svg"]
-    texts = [(tmp_path / file).read_text() for file in done.document["files"]]
-    assert all(text.startswith("<?xml") and "<!-- A -->" in text and "<!-- B -->" in text for text in texts)
-    style = (Path(culmen.__file__).parent / "web" / "static" / "style.css").read_text()
-    assert tuple(re.findall(r"--s[1-8]: (#\w+);", style)[:8]) == plots.PALETTE  # the light theme's
-    assert all(colour in texts[0] for colour in plots.PALETTE[:2])
-    for seed in range(3, 5):
-        finished(tmp_path / "mine", f"a{seed}", 2.0 + seed, seed)
-    place.here("compare", "mine", "--plot", "more", "--json")
-    many = (tmp_path / "more" / "told-best.svg").read_text()
-    assert "FillBetween" not in texts[0] and "median of few runs" in texts[0]
-    assert "FillBetween" in many and "median and quartiles" in many  # of the five runs of A, not of B's three
+    done = place.here("compare", "mine", "--json")
     rows = {row["strategy"]: row for row in done.document["tasks"][0]["rows"]}
     assert rows["A"]["steps"] == [[0.0, 1.0], [1 / 3, 2 / 3], [2 / 3, 1 / 3], [1.0, 0.0]]
     assert rows["B"]["steps"] == [[0.0, 1.0], [0.0, 0.0]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, bootstrap, mannwhitneyu
 
 from culmen.bench import stats
 from culmen.bench.stats import Estimate
@@ -17,6 +17,12 @@ WORST = float("-inf")
 SAMPLE = st.lists(st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 1)), min_size=1, max_size=6)
 HARD = st.lists(st.sampled_from([WORST, 0.0, 1.0, 2.0]), min_size=1, max_size=5)
 FEW = settings(max_examples=20, deadline=None)
+
+
+@pytest.fixture
+def theirs() -> Any:
+    """The module of statistics of scipy."""
+    return pytest.importorskip("scipy.stats", reason="scipy is not installed")
 
 
 def numbers(estimate: Estimate) -> list[float]:
@@ -32,12 +38,12 @@ def test_means_medians_and_interquartile_means_by_hand():
     assert stats.mean_estimate([]) == stats.mean_estimate([[]]) == Estimate()
 
 
-def test_an_interval_is_scipys():
+def test_an_interval_is_scipys(theirs: Any):
     import numpy as np
 
     values = [0.1, 0.5, 0.7, 0.9, 1.3]
-    want = bootstrap((values,), np.mean, n_resamples=stats.RESAMPLES, method="percentile", batch=stats._BATCH,
-                     rng=np.random.default_rng(stats._SEED)).confidence_interval  # fmt: skip
+    want = theirs.bootstrap((values,), np.mean, n_resamples=stats.RESAMPLES, method="percentile", batch=stats._BATCH,
+                            rng=np.random.default_rng(stats._SEED)).confidence_interval  # fmt: skip
     found = stats.mean_estimate([values])
     assert (found.low, found.high) == pytest.approx((want.low, want.high))
 
@@ -63,21 +69,21 @@ def test_probability_of_improvement_by_hand():
 
 
 @pytest.mark.parametrize("pairs", range(2, 9))
-def test_a_win_in_every_pair_has_the_p_of_the_sign_test(pairs: int):
+def test_a_win_in_every_pair_has_the_p_of_the_sign_test(pairs: int, theirs: Any):
     found = stats.estimate_improvement([([2.0] * pairs, [1.0] * pairs)], paired=True)
-    assert found.p == pytest.approx(binomtest(pairs, pairs).pvalue)
+    assert found.p == pytest.approx(theirs.binomtest(pairs, pairs).pvalue)
     assert (found.p <= 0.05) == (pairs >= stats.pairs_needed())
 
 
-def test_mixed_pairs_have_the_p_of_the_sign_test():
+def test_mixed_pairs_have_the_p_of_the_sign_test(theirs: Any):
     one = [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0, 1.0]
     found = stats.estimate_improvement([(one, [1.0] * 8)], paired=True)  # the tie says nothing
-    assert found.p == pytest.approx(binomtest(6, 7).pvalue)
+    assert found.p == pytest.approx(theirs.binomtest(6, 7).pvalue)
 
 
-def test_unpaired_runs_have_the_p_of_the_rank_sum_test():
+def test_unpaired_runs_have_the_p_of_the_rank_sum_test(theirs: Any):
     one, other = [1.0, 4.0, 6.0, 7.0, 9.0], [2.0, 3.0, 5.0, 0.0]
-    want = mannwhitneyu(one, other, method="exact").pvalue
+    want = theirs.mannwhitneyu(one, other, method="exact").pvalue
     assert stats.estimate_improvement([(one, other)], paired=False).p == pytest.approx(want)
 
 

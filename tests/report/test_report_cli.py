@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from culmen.bench import baselines, suite
-from culmen.core.errors import UserError
+from culmen.bench import suite
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.study import Study
-from tests.cli.conftest import TOML, Place
+from tests.cli.conftest import Place
 from tests.report.worlds import Noting, note, run
 from tests.servers.openai_server import OpenAIServer
 
@@ -53,8 +52,7 @@ def test_analyze_prints_one_document_and_writes_tables(place: Place):
 def test_plots_exist_exactly_if_they_can_be_drawn(place: Place):
     done = place.here("analyze", "told-0", "--out", "report", "--json")
     drawn = {path.name for path in (place.root / "report").rglob("*.png")}
-    wanted = {"told-best.png", "coverage.png", "top_m.png", "rank_profile.png", "rank_groups.png"}
-    wanted |= {"distance_by_k.png", "width.png", "width_by_island.png"}
+    wanted = {"top_m.png", "rank_profile.png", "rank_groups.png", "distance_by_k.png"}
     if DRAWN:
         assert drawn == wanted and not done.document["remark"]
     else:
@@ -103,7 +101,7 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
 def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(place: Place):
     place.task("peak")
     command = ("bench", "turboevolve", "--tasks", "peak", "--strategies", "map_elites", "--seeds", "1", "--untimed")
-    command += ("--budget", "evaluations=25", "--workers", "1", "--plain", "0", "--json", "--out")
+    command += ("--budget", "evaluations=25", "--workers", "1", "--json", "--out")
     texts = list[list[str]]()
     for out in ("one", "two"):
         made = place.here(*command, out)
@@ -147,7 +145,7 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
         made = place.here(
             *("bench", "turboevolve", "--tasks", "peak", "--strategies", "turboevolve,openevolve", "--seeds", "1"),
             *("--budget", "dollars=0.02,evaluations=400", "--model", "m", "--models", "models.toml", "--workers", "2"),
-            *("--plain", "0", "--out", "out", "--json"),
+            *("--out", "out", "--json"),
         )
     assert made.code == 0, made.err + made.out
     turbo, plain_one = made.document["cells"]
@@ -159,7 +157,7 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bench_knows_its_parts(place: Place):
     assert place.here("bench", "nothing", "--json").code == 2
-    assert place.here("bench", "turboevolve", "--strategies", "no_such", "--plain", "0", "--json").code == 2
+    assert place.here("bench", "turboevolve", "--strategies", "no_such", "--json").code == 2
     cells = suite.suite_cells(suite.SUITES["turboevolve"], Path("out"))
     assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
 
@@ -191,21 +189,5 @@ def test_a_summary_tells_best_median_and_spread(direction: str, best: float, pro
     assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
     assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
     assert (row["runs"], row["evaluations"], row["calls"], row["per_request"]) == (5, 12.0, 3.0, 3.5)
-    table = suite.suite_markdown([row], [baselines.Level("t", direction, 0.25, 60.0, "")]).splitlines()
-    assert len({line.count("|") for line in table}) == 1
-    assert "0.25 (best of 2)" in table[2] and f"{best:g} (of 5)" in table[3]
-
-
-def test_the_level_of_a_plain_optimiser_is_certified_and_kept(tmp_path: Path):
-    folder = Place(tmp_path).task("peak", toml=TOML.replace('form = "call"', 'form = "call"\nverify = "verify.py"'))
-    (folder / "verify.py").write_text("def certify(output, case=None):\n    return {'score': float(output)}\n")
-    (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    return -1.0 - seed\n")
-    chosen = suite.Suite("own", (str(folder),), (), plain=0.5)
-    (found,) = suite.baseline_levels(chosen, tmp_path / "out")
-    assert (found.value, found.seconds, found.direction) == (-1.0, 0.5, "max")
-    kept = tmp_path / "out/peak/baseline.json"
-    kept.write_text(kept.read_text().replace("-1.0", "-0.5"))
-    assert [again.value for again in suite.baseline_levels(chosen, tmp_path / "out")] == [-0.5]
-    (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    raise ValueError('no idea')\n")
-    with pytest.raises(UserError, match="no idea"):
-        list(suite.baseline_levels(chosen, tmp_path / "elsewhere"))
+    table = suite.suite_markdown([row]).splitlines()
+    assert len({line.count("|") for line in table}) == 1 and f"{best:g} (of 5)" in table[2]

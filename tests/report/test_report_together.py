@@ -149,8 +149,6 @@ def test_a_bench_scores_by_itself_what_one_budget_holds(tmp_path: Path):
         "2",
         "--workers",
         "2",
-        "--plain",
-        "0",
         "--json",
     )
     made = place.here("bench", "polca", *words, "--budget", "evaluations=24", "--out", "enough")

@@ -6,13 +6,15 @@ import json
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import culmen
-from culmen.core.options import BackendChoice, Needs, RunOptions
+from culmen.core.options import BackendChoice, Needs, RunOptions, TaskDefaults
 from culmen.run import options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords
 from culmen.store import views
+from culmen.store.database import pack_meta, unpack_meta
 from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat
 
@@ -47,6 +49,35 @@ def test_a_journal_of_an_earlier_version_is_read_as_it_was_meant(tmp_path: Path)
         fork_of="/runs/first",
     )
     assert meta.strategy["config"]["threshold"] == 3.5 and meta.stop_at is None
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        {"strategy": "polca", "budget": "evaluations=20", "settings": {"explore": 3}, "resources": {"cpu": 2.0}},
+        {"iterations": 40, "seed": 7, "workers": 2, "llm": {"models": [{"name": "small"}]}},
+        {"settings": {"num_islands": 2}},
+    ],
+)
+def test_defaults_of_a_task_in_a_journal_of_before_are_kept_as_they_are(tmp_path: Path, defaults: dict):
+    plain = json.loads(BEFORE.read_bytes())
+    plain["task"]["defaults"] = defaults
+    meta = unpack_meta(json.dumps(plain).encode())
+    assert meta.task.defaults == TaskDefaults(foreign=defaults) and meta.seed == 7
+    assert unpack_meta(pack_meta(meta)) == meta
+
+
+def test_defaults_of_a_task_are_read_as_they_were_stored(tmp_path: Path):
+    preset = TaskDefaults(strategy="polca", settings={"epsilon": "0.1"})
+    defaults = TaskDefaults(
+        model="gpt-5",
+        budget=culmen.Budget(evaluations=9),
+        backend=BackendChoice(needs=Needs(cpu=2)),
+        presets={"paper": preset},
+    )
+    task = msgspec.structs.replace(TASK, defaults=defaults)
+    study = Study.create(task, "best_of_n", run_dir=tmp_path / "run")
+    assert views.run_meta(study.path).task.defaults == defaults
 
 
 def test_what_is_stored_keeps_its_names(tmp_path: Path):

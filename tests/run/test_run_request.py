@@ -8,11 +8,13 @@ import pytest
 
 import culmen
 from culmen.core.errors import UserError
-from culmen.core.options import BackendChoice
+from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.taskfiles import write_new
 from culmen.run.plan import create_run
 from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
 from culmen.store import views
+from culmen.store.database import RunMeta
+from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
 
 MODELS = """
@@ -82,6 +84,34 @@ def test_a_request_that_cannot_be_is_refused_before_there_is_a_run(
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> None:
+    toml = task / "task.toml"
+    toml.write_text(
+        toml.read_text()
+        + '\n[resources]\ncpu = 2\n[defaults]\nbudget = "30"\nseed = 5\nsettings = { most = 2 }\n'
+        + '[presets.paper]\nstrategy = "polca"\nsettings = { epsilon = 0.5, batch = 3 }\nworkers = 3\n'
+    )
+    plan = requested_run(task, RunRequest())
+    options = plan.options
+    assert isinstance(plan.strategy, PedigreeSearch) and plan.strategy.most == 2
+    assert (options.budget.evaluations, options.seed, options.workers) == (30, 5, 0)
+    assert options.backend == BackendChoice(needs=Needs(cpu=2))
+    plan = requested_run(task, RunRequest(preset="paper", seed=6, settings=["batch=4"]))
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.batch) == (0.5, 4)
+    assert (plan.options.budget.evaluations, plan.options.seed, plan.options.workers) == (30, 6, 3)
+
+
+def test_a_model_of_a_task_needs_no_strategy_beside_it(
+    task: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    toml = task / "task.toml"
+    toml.write_text(toml.read_text() + '\n[defaults]\nmodel = "openai/gpt-5-mini"\n')
+    assert requested_run(task, RunRequest(budget="5")).options.model == "openai/gpt-5-mini"
+    asked = requested_run(task, RunRequest(budget="5", model=["offline"]))
+    assert asked.options.model == "offline"
+
+
 def test_python_and_the_command_line_plan_the_same_run(task: Path, tmp_path: Path) -> None:
     planned = requested_run(task, RunRequest(strategy="polca", budget="evaluations=7", seed=3))
     study = culmen.Study.create(
@@ -89,6 +119,38 @@ def test_python_and_the_command_line_plan_the_same_run(task: Path, tmp_path: Pat
     )
     _, meta = create_run(planned, tmp_path / "other")
     assert study.meta.options == meta.options and study.meta.strategy == meta.strategy
+
+
+def meta_with(backend: BackendChoice | None) -> RunMeta:
+    return RunMeta("a", culmen.Task("number"), backend=backend)
+
+
+def test_the_backend_of_a_session_is_the_runs_with_what_the_request_changes() -> None:
+    old = BackendChoice(needs=Needs(2, memory=2**30), wait=3)
+    words = "gpu=1,memory=2GB,custom.fpga=0.5,wait=9,retries=1,partition=big"
+    found = session_keywords(meta_with(old), RunRequest(backend_set=words))["backend"]
+    assert found == BackendChoice(
+        needs=Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0, retries=1, texts={"partition": "big"}
+    )
+    assert "backend" not in session_keywords(meta_with(None), RunRequest(backend="local"))
+    again = session_keywords(meta_with(found), RunRequest(backend_set="custom.asic=1"))["backend"]
+    assert again.needs.custom == {"fpga": 0.5, "asic": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (RunRequest(backend="moon"), "no backend 'moon'"),
+        (RunRequest(backend_set="cpu"), "cannot read 'cpu'"),
+        (RunRequest(backend_set="cpu=-1"), "not a number from 0"),
+        (RunRequest(backend_set="memory=2 apples"), "is not a size"),
+        (RunRequest(backend_set="x=1"), "no backend setting 'x'(.|\n)*custom.NAME, wait"),
+        (RunRequest(backend="local", ray_address="auto2"), "only Ray has an address"),
+    ],
+)
+def test_a_backend_that_cannot_be_meant_is_refused(request_: RunRequest, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        session_keywords(meta_with(None), request_)
 
 
 def test_a_session_elsewhere_keeps_the_runs_backend_unless_another_is_named(task: Path, tmp_path: Path) -> None:

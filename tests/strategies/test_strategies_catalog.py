@@ -242,11 +242,6 @@ def test_pieces_lie_between_the_commas_outside_of_brackets():
     assert catalog.split_top_level(" a, b(c, d(e, f), g) ,, h ") == ["a", "b(c, d(e, f), g)", "h"]
 
 
-def test_settings_of_a_file_are_texts_as_on_the_command_line():
-    settings = {"a": True, "b": False, "c": ["x", "y"], "d": 0.5, "e": "text"}
-    assert catalog.setting_texts(settings) == {"a": "on", "b": "off", "c": "x,y", "d": "0.5", "e": "text"}
-
-
 def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another():
     assert catalog.ending_at(Polca(), 3.0) == (Polca(), 3.0) and catalog.ending_at(Cato(), None) == (Cato(), None)
     for strategy in (Cato(), Cato(threshold=3.0)):

@@ -71,7 +71,7 @@ def children(one: FrontGradient, sight: _Sight) -> list[tuple[float, str, int]]:
         after = [each / math.sqrt(each + model.noise_step_variances[0]) for each, model in zip(wide, models)]
         middle = sight.means[place] + [model.drift[node] for model in models]
         drawn = np.array([reach(one, sight, middle + after * normals) for normals in sight.normals])
-        weight = one.model.child_success_chances()[node] / (1 + 0.3 * one.expected.get(node, 0))
+        weight = one.model.child_success_chances()[node] / (1 + 0.3 * one.flying.children.get(node, 0))
         for k in range(1, 5):  # of up to eight: the draws are shared out among four
             groups = [drawn[i : i + k].max(axis=0) for i in range(0, len(drawn), k)]
             gain = float(np.mean([np.maximum(group - best, 0) for group in groups])) * weight
@@ -84,7 +84,7 @@ def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
     rates = list[tuple[float, str]]()
     noise = np.array([model.noise_step_variances[0] for model in one.front.models])
     for place, node in enumerate(sight.rows):
-        variance = 1 / (1 / sight.variances[place] + one.repeating.get(node, 0) / noise)
+        variance = 1 / (1 / sight.variances[place] + one.flying.repeats.get(node, 0) / noise)
         after = variance / np.sqrt(variance + noise)
         others = np.delete(sight.reached, place, axis=0).max(axis=0)
         now = sight.reached.max(axis=0)
@@ -100,10 +100,10 @@ def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, f
     one = run(gradient(False, left), 0.1, seed, broken)
     for _ in range(6):
         state = one.rng.getstate()
-        sight = one._draw_samples(one.front.front_rows())
+        sight = one.sampler.draw_samples(one.front.front_rows())
         one.rng.setstate(state)
         again, more = max(repeats(one, sight)), max(children(one, sight), key=lambda each: each[0])
-        assert one._best_front_repeat(sight)[0] == pytest.approx(again[0])
+        assert one._weigh_front_repeats(sight).best_option()[0] == pytest.approx(again[0])
         move = one.choose_move()
         if again[0] > more[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0]), again[1])
@@ -115,7 +115,7 @@ def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, f
 def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -> None:
     one = run(gradient(False))
     front = one.front.front_rows()
-    sight = one._draw_samples(front)
+    sight = one.sampler.draw_samples(front)
     means = np.column_stack([model.scaled_worths() for model in one.front.models])
     edge = means[front]
     assert sight.rows[: len(front)] == front and len(set(sight.rows)) == len(sight.rows) == 30
@@ -125,7 +125,7 @@ def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -
     assert sight.normals.shape == (24, 2) and sight.normals[::2] == pytest.approx(-sight.normals[1::2])
     sizes = np.linalg.norm(sight.units / np.ptp(edge, axis=0), axis=1)
     assert sizes == pytest.approx(np.ones(24), abs=1e-3)
-    draws = np.concatenate([one._draw_samples(front).normals for _ in range(40)])
+    draws = np.concatenate([one.sampler.draw_samples(front).normals for _ in range(40)])
     assert (draws**2).mean(axis=0) == pytest.approx([1.0, 1.0], abs=0.2)
 
 
@@ -133,8 +133,8 @@ def test_of_many_candidates_forty_and_the_front_are_looked_at() -> None:
     one = gradient()
     for i in range(60):
         enter(one.front, named(str(i)), seen(str(i), float(i), 5.0))
-    assert len(one._draw_samples(one.front.front_rows()).rows) == 40
-    assert one._draw_samples(one.front.front_rows()).rows == list(range(59, 19, -1))
+    assert len(one.sampler.draw_samples(one.front.front_rows()).rows) == 40
+    assert one.sampler.draw_samples(one.front.front_rows()).rows == list(range(59, 19, -1))
 
 
 def test_two_objectives_are_weighed_in_directions_spread_evenly_and_three_anyhow() -> None:
@@ -160,9 +160,11 @@ def test_what_violates_a_constraint_reaches_below_all_that_does_not() -> None:
         enter(one.front, named(text), seen(text, accuracy, latency))
     worth = np.column_stack([model.scaled_worths() for model in one.front.models])
     origin, units = np.array([worth[0, 0], worth[1, 1]]), np.array([[1.0, 1.0], [0.01, 1.0]])
-    reached, excess = one._direction_reach(worth, origin, units), one.front.constraint_excess(worth)
+    reached, excess = one.sampler.direction_reach(worth, origin, units), one.front.constraint_excess(worth)
     assert reached[1] == pytest.approx([0.0, 0.0], abs=1e-6)
-    assert one._direction_reach(worth[:1] - [9.0, 0.0], origin, units).tolist() == [[-3.0, -3.0]]  # no farther down
+    assert one.sampler.direction_reach(worth[:1] - [9.0, 0.0], origin, units).tolist() == [
+        [-3.0, -3.0]
+    ]  # no farther down
     for row in (2, 3):
         assert excess[row] > 0 and reached[row] == pytest.approx([-3.0 - excess[row]] * 2)
 
@@ -175,11 +177,11 @@ def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_te
         gain = rng.gauss(0, 1)
         enter(one.front, named(str(i), *(["0"] if i else [])), seen(str(i), gain, -slope * gain))
     means = np.column_stack([model.scaled_worths() for model in one.front.models])
-    factor = one._correlation_factor(means)
+    factor = one.sampler._correlation_factor(means)
     known = math.copysign(19 / (19 + 8), slope)
     assert factor @ factor.T == pytest.approx(np.array([[1.0, known], [known, 1.0]]), abs=1e-6)
     means[:, 1] = 5.0  # what never changes goes with nothing
-    assert one._correlation_factor(means) == pytest.approx(np.eye(2))
+    assert one.sampler._correlation_factor(means) == pytest.approx(np.eye(2))
 
 
 def test_a_request_is_told_what_is_wanted_and_at_most_four_of_the_front() -> None:

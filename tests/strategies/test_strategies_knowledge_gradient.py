@@ -54,7 +54,7 @@ def best_repeat(one: KnowledgeGradient) -> tuple[float, str]:
     noise, best = model.noise_step_variances[0], int(worth.argmax())
     rates = list[tuple[float, str]]()
     for node in np.flatnonzero(np.isfinite(worth)).tolist():
-        variance = 1 / (1 / model.variance[node] + one.repeating.get(node, 0) / noise)
+        variance = 1 / (1 / model.variance[node] + one.flying.repeats.get(node, 0) / noise)
         other = sorted(worth)[-2] if node == best else worth[best]
         gap = abs(other - worth[node])
         rates.append((0.5 * expected(gap, variance / math.sqrt(variance + noise)), model.ids[node]))
@@ -69,7 +69,7 @@ def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> 
     for node in among:
         spread = model.variance[node] + step
         gap = lead - worth[node] - model.drift[node]
-        weight = model.child_success_chances()[node] / (1 + 0.3 * one.expected.get(node, 0))
+        weight = model.child_success_chances()[node] / (1 + 0.3 * one.flying.children.get(node, 0))
         for k in range(1, one.most + 1):
             gain = expected(gap, spread / math.sqrt(spread + noise), k) * weight
             rates.append((gain / one.costs.request_share(k), model.ids[node], k))
@@ -238,10 +238,10 @@ def test_what_begins_is_in_flight_until_it_ends() -> None:
     moves = [Move(again="3"), Move(again="3"), Move(parent="4", k=3), Move(parent="4", k=2), Move(parent="", k=4)]
     for move in moves:
         one.begin_move(move)
-    assert (one.repeating, one.expected) == ({3: 2}, {4: 5})
+    assert (one.flying.repeats, one.flying.children) == ({3: 2}, {4: 5})
     for move in moves[1:4]:
         one.end_move(move, [])
-    assert (one.repeating, one.expected) == ({3: 1}, {})
+    assert (one.flying.repeats, one.flying.children) == ({3: 1}, {})
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
@@ -290,7 +290,10 @@ def test_a_wait_of_chance_below_one_percent_is_a_stall_but_not_before_twenty_eva
     while not search.evaluate().stalled:
         assert search.waited < 100
     assert search.waited == first
-    assert search.one.lineages.number == 1 and search.move.parent == search.model.ids[search.one.lineages.members[0]]
+    assert (
+        search.one.stall.lineages.number == 1
+        and search.move.parent == search.model.ids[search.one.stall.lineages.members[0]]
+    )
 
 
 def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_is_beyond_doubt() -> None:
@@ -301,7 +304,7 @@ def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_i
     sides = list[bool]()
     while search.waited < 310:
         move = search.evaluate()
-        sides.append(search.model.index[move.parent] in search.one.lineages.members)
+        sides.append(search.model.index[move.parent] in search.one.stall.lineages.members)
     doubt = 297 - 28  # (1 + 297/3)⁻² is 0.01 %
     assert sides[:doubt] == [False, True] * (doubt // 2) + [False] * (doubt % 2) and all(sides[doubt:])
 
@@ -316,24 +319,24 @@ def stalled(records: int = 2) -> Waiting:
 def test_children_of_the_lineage_that_is_followed_are_of_it() -> None:
     search = stalled()
     one, model = search.one, search.model
-    (node,) = one.lineages.members
+    (node,) = one.stall.lineages.members
     model.add_candidate("child", (model.ids[node],))
     model.add_candidate("stranger", ("0",))
     one.begin_move(search.move)
     one.end_move(search.move, ["child"])
-    one.grow_lineage(Move(parent="0"), ["stranger"])
-    one.grow_lineage(Move(again="0"), ["stranger"])
-    assert one.lineages.members == [node, model.index["child"]]
+    one.stall.grow_lineage("0", ["stranger"])
+    one.stall.grow_lineage("", ["stranger"])
+    assert one.stall.lineages.members == [node, model.index["child"]]
 
 
 def test_within_a_lineage_a_child_is_to_pass_its_best_alone() -> None:
     search = stalled()
     one, model = search.one, search.model
-    (node,) = one.lineages.members
+    (node,) = one.stall.lineages.members
     model.add_candidate("child", (model.ids[node],))
     model.observe("child", -4.9)
-    one.grow_lineage(search.move, ["child"])
-    members = one.lineages.members
+    one.stall.grow_lineage(search.move.parent, ["child"])
+    members = one.stall.lineages.members
     rate, parent, k = best_children(one, members, max(float(model.scaled_worths()[each]) for each in members))
     move = one.choose_move()
     assert (move.gain, move.parent, move.k) == (pytest.approx(rate, rel=1e-3), parent, k) and not move.stalled
@@ -349,10 +352,10 @@ def test_a_lineage_without_a_record_is_given_up_for_another_that_nobody_tries() 
         assert not one.choose_move().stalled
         model.add_candidate(f"child {i}", (first,))
         model.observe(f"child {i}", -9.0)
-        one.grow_lineage(Move(parent=first), [f"child {i}"])
+        one.stall.grow_lineage(first, [f"child {i}"])
         one.begin_move(Move(parent=f"child {i}"))  # so only the other is left to begin with
     move = one.choose_move()
-    assert move.stalled and move.parent == other and one.lineages.number == 2
+    assert move.stalled and move.parent == other and one.stall.lineages.number == 2
 
 
 def test_a_lineage_with_records_is_followed_on() -> None:
@@ -361,7 +364,7 @@ def test_a_lineage_with_records_is_followed_on() -> None:
     for i in range(12):
         model.add_candidate(f"child {i}", (parent,))
         model.observe(f"child {i}", -4.0 + 0.1 * i)
-        one.grow_lineage(Move(parent=parent), [f"child {i}"])
+        one.stall.grow_lineage(parent, [f"child {i}"])
         parent = f"child {i}"
         assert not one.choose_move().stalled
 
@@ -374,7 +377,7 @@ def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before()
         search.one.begin_move(Move(parent=name))
     while search.waited < 60:
         assert not search.evaluate().stalled
-    assert search.one.lineages.number == 0
+    assert search.one.stall.lineages.number == 0
     search.model.add_candidate("once", ("2",))
     search.model.observe("once", -1.0)
     move = search.one.choose_move()
@@ -401,5 +404,9 @@ def test_a_record_passes_the_last_by_half_a_step_under_noise(exact: bool, steps:
         one.choose_move()
         worth, step = float(one.model.scaled_worths().max()), math.sqrt(one.model.noise_step_variances[1])
         records.record_best(worth, one.model.evaluations, steps * step)
-        assert (one.records.count, one.records.at, one.records.level) == (records.count, records.at, records.level)
+        assert (one.stall.records.count, one.stall.records.at, one.stall.records.level) == (
+            records.count,
+            records.at,
+            records.level,
+        )
     assert 3 < records.count < 60

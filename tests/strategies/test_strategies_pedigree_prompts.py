@@ -139,10 +139,10 @@ def test_requests_and_evaluations_are_entered_at_what_they_took() -> None:
     new, costs = child("new"), list[float]()
 
     async def act(run: _Run) -> None:
-        from culmen.strategies.knowledge_gradient import Move
+        from culmen.strategies.knowledge_gradient import GAIN, Move, WeighedMove
 
         await run.evaluate_next_case(child("first"))
-        await run.request_children(Move(parent="", again="", k=1, gain=0.0, stalled=False))
+        await run.request_children(WeighedMove(Move(parent=""), GAIN))
         left = run.lab.left("seconds")
         costs.extend([run.costs.evaluation_share() * left, run.costs.request_share(1) * left])
 
@@ -154,13 +154,13 @@ def test_a_request_that_brings_nothing_new_speaks_against_its_parent_alone() -> 
     a, births = child("a"), list[list[float]]()
 
     async def act(run: _Run) -> None:
-        from culmen.strategies.knowledge_gradient import Move
+        from culmen.strategies.knowledge_gradient import GAIN, Move, WeighedMove
 
         for each in (a, child("b")):
             await run.evaluate_next_case(each)
         for parent in ("", a.id):
             births.append(run.model.child_success_chances().tolist())
-            await run.request_children(Move(parent=parent, again="", k=1, gain=0.0, stalled=False))
+            await run.request_children(WeighedMove(Move(parent=parent), GAIN))
         births.append(run.model.child_success_chances().tolist())
 
     run(Scripted({}, (a,)), act)

@@ -67,8 +67,8 @@ def test_repeating_the_context_pays_by_containment_and_is_told() -> None:
 def test_a_search_with_the_papers_preset_finds_the_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_new(tmp_path / "task", "hotpotqa")
-    preset = load(tmp_path / "task").defaults["presets"]["paper"]
-    assert (preset["strategy"], preset["settings"]) == ("polca", {"batch": 2, "epsilon": 0.1})
+    preset = load(tmp_path / "task").defaults.presets["paper"]
+    assert (preset.strategy, preset.settings) == ("polca", {"batch": "2", "epsilon": "0.1"})
 
     def script(asked: Asked) -> Turn:
         if "prompt.txt" in asked.text or not re.search(r"\nQuestion: .*\Z", asked.text):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError
+from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
+from culmen.core.usage import Budget
 from culmen.evaluate.taskfiles import load
 
 EVALUATOR = "def score(output):\n    return float(output)\n"
@@ -95,9 +97,35 @@ explore = 3
         and not task.objective.reaches_target(1.6)
     )
     assert (task.limits.seconds, task.limits.memory_mb, task.limits.processes) == (3, 100, 64)
-    assert task.defaults == {"strategy": "polca", "budget": "evaluations=20", "settings": {"explore": 3}}
+    assert task.defaults == TaskDefaults(strategy="polca", budget=Budget(evaluations=20), settings={"explore": "3"})
     assert task.evaluator.options == {"readable": ["/data"]} and task.evaluator.module == "main.py"
     assert task.surface.language == "text" and task.deterministic and task.features == ("length",)
+
+
+def test_a_preset_replaces_the_choices_that_it_makes(tmp_path: Path) -> None:
+    toml = """[resources]
+memory = "1GB"
+[defaults]
+budget = "20"
+workers = 2
+settings = { explore = 3 }
+[presets.paper]
+strategy = "polca"
+budget = "evaluations=50"
+settings = { epsilon = 0.02, half = true }
+"""
+    small(tmp_path, SEED + toml)
+    defaults = load(tmp_path).defaults
+    assert defaults.backend == BackendChoice(needs=Needs(memory=10**9))
+    assert (defaults.strategy, defaults.settings) == ("", {"explore": "3"})
+    paper = defaults.presets["paper"]
+    assert (paper.strategy, paper.budget, paper.workers) == ("polca", Budget(evaluations=50), 2)
+    assert paper.settings == {"epsilon": "0.02", "half": "on"} and paper.backend == defaults.backend
+
+
+def test_settings_of_a_file_are_texts_as_on_the_command_line() -> None:
+    settings = {"a": True, "b": False, "c": ["x", "y"], "d": 0.5, "e": "text"}
+    assert setting_texts(settings) == {"a": "on", "b": "off", "c": "x,y", "d": "0.5", "e": "text"}
 
 
 def test_several_seeds(tmp_path: Path) -> None:
@@ -242,6 +270,18 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     ),
     "limit of zero": ({"task__toml": SEED + "[limits]\nmemory_mb = 0\n"}, ("above 0", "task.toml:4", "positive")),
     "bad budget": ({"task__toml": SEED + "[defaults]\nbudget = 'euros=5'\n"}, ("'euros'", "task.toml:4", "dollars=N")),
+    "bad budget of a preset": (
+        {"task__toml": SEED + "[presets.paper]\nbudget = 'euros=5'\n"},
+        ("'euros'", "task.toml:4", "presets.paper.budget"),
+    ),
+    "bad memory": (
+        {"task__toml": SEED + "[resources]\ncpu = 1\nmemory = '2 apples'\n"},
+        ("'2 apples' is not a size", "task.toml:5", "resources.memory"),
+    ),
+    "bad custom resource": (
+        {"task__toml": SEED + "[resources.custom]\nfpga = -1\n"},
+        ("custom.fpga", "not a number from 0", "task.toml"),
+    ),
     "cases missing": ({"task__toml": "cases = 'd.jsonl'\n" + SEED}, ("'d.jsonl' does not exist", "(cases)")),
     "case not JSON": ({"task__toml": CASES, "c__jsonl": '{"input": 1}\n{input\n'}, ("not valid JSON", "c.jsonl:2")),
     "case with NaN": ({"task__toml": CASES, "c__jsonl": '{"input": NaN}\n'}, ("not valid JSON", "c.jsonl:1")),

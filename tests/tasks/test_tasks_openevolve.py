@@ -13,6 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Scoring
 from culmen.core.task import Task
+from culmen.core.usage import Budget
 from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load, with_proxy
@@ -47,11 +48,13 @@ def test_stages_result_class_and_settings() -> None:
     assert (task.limits.seconds, task.surface.max_chars) == (20, 20000)
     assert task.system == "You fit polynomials." and task.features == ("complexity", "fine")
     defaults = task.defaults
-    assert (defaults["iterations"], defaults["seed"], defaults["workers"]) == (40, 7, 2)
-    assert (defaults["format"], defaults["model"]) == ("diff", "small-model")
-    assert defaults["llm"]["api_key_env"] == "CULMEN_TEST_KEY" and defaults["llm"]["temperature"] == 0.7
-    assert [m["weight"] for m in defaults["llm"]["models"]] == [0.8, 0.2]
-    assert defaults["settings"] == {"num_islands": 2} and defaults["prompt"] == {"num_top_programs": 3}
+    assert (defaults.budget, defaults.seed, defaults.workers) == (Budget(evaluations=41), 7, 2)
+    assert (defaults.model, defaults.settings, defaults.foreign["format"]) == ("", {}, "diff")
+    llm = defaults.foreign["llm"]
+    assert llm["api_key_env"] == "CULMEN_TEST_KEY" and llm["temperature"] == 0.7
+    assert [(m["name"], m["weight"]) for m in llm["models"]] == [("small-model", 0.8), ("large-model", 0.2)]
+    assert defaults.foreign["settings"] == {"num_islands": 2}
+    assert defaults.foreign["prompt"] == {"num_top_programs": 3}
     seen = run(task)
     assert seen.ok and seen.trust == "proxied" and seen.score == pytest.approx(0.72405, abs=1e-4)
     assert {"runs", "rough", "fine"} <= seen.metrics.keys()
@@ -77,7 +80,7 @@ def test_async_evaluator_without_combined_score() -> None:
 def test_evaluator_with_a_process_of_its_own_and_misplaced_keys() -> None:
     task = load(FIXTURES / "openevolve_process")
     assert task.system == "You count primes."
-    assert (task.defaults["workers"], task.defaults["settings"]) == (3, {"num_islands": 4})
+    assert (task.defaults.workers, task.defaults.foreign["settings"]) == (3, {"num_islands": 4})
     notes = " ".join(task.notes)
     assert "parallel_evaluations as evaluator.parallel_evaluations" in notes
     assert "llm.num_islands as database.num_islands" in notes
@@ -200,7 +203,7 @@ def test_cascade_defaults_and_switch(folder: Path) -> None:
 def test_a_key_at_its_place_wins_over_a_misplaced_one(folder: Path) -> None:
     (folder / "config.yaml").write_text("num_islands: 9\ndatabase:\n  num_islands: 2\n")
     task = load(folder)
-    assert task.defaults["settings"] == {"num_islands": 2}
+    assert task.defaults.foreign["settings"] == {"num_islands": 2}
     assert any("ignored: num_islands" in note for note in task.notes)
 
 

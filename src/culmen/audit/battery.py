@@ -189,11 +189,6 @@ class AttackBattery:
 
     def _report_notes(self) -> list[str]:
         notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
-        if self.sandbox.task.evaluator.options.get("made"):
-            notes.append(
-                "the program was generated from the evaluator's requirements: give one that "
-                "scores, with --program"
-            )
         if self.sandbox.part and self.blocks is None:
             notes.append("the program's output could not be observed: its shape was guessed")
         return notes

@@ -109,7 +109,7 @@ NO_PLOTS = "no plots were drawn: they need matplotlib (pip install 'culmen[plots
 
 
 def write_analyses(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
-    """Write every table that has rows and, with matplotlib installed, their plots.
+    """Write every table that has rows and, with matplotlib installed, plots of replies.
 
     One folder per group. Returns the files, and the reason if there are no plots ("" otherwise).
     """
@@ -123,7 +123,7 @@ def write_analyses(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]
         return files, NO_PLOTS
     from culmen.bench.plots import draw_analyses
 
-    return files + draw_analyses(groups, group_folders(groups, out), out), ""
+    return files + draw_analyses(groups, group_folders(groups, out)), ""
 
 
 def group_folders(groups: Sequence[Group], out: Path) -> list[Path]:

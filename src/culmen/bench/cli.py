@@ -1,11 +1,8 @@
-"""`culmen bench`: strategies on tasks at equal budgets, and the capacity of one driver.
-
-The capacity is the number of evaluations that a driver serves at once.
-"""
+"""`culmen bench`: strategies on tasks at equal budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,15 +17,11 @@ from culmen.observe.figures import count_text, duration_text, join_nonempty
 
 if TYPE_CHECKING:
     from culmen.bench.analyses import Rows
-    from culmen.bench.baselines import Level
-    from culmen.bench.scale import BackendFigure, Figure
     from culmen.bench.suite import CellResult, Suite
     from culmen.core.usage import Budget
 
 INTERRUPTED = 130
 _COUNTS = ("requests", "calls", "proposals", "evaluations")
-_REAL = 400  # evaluations of each measurement of a real backend
-_EXAMPLES = (1.0, 10.0, 60.0, 600.0)  # seconds of an evaluation
 
 RunBudget = Annotated[
     str | None,
@@ -42,19 +35,11 @@ RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once
 Untimed = Annotated[
     bool, typer.Option("--untimed", help="Leave out the timed loops that the offline model writes.")
 ]
-Picks = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Evaluate N times the programs that other rules would report; 0: none.",
-    ),
-]
 
 
 def bench(
     screen: Screen,
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, polca, or scale.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve or polca.")],
     tasks: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks."),
@@ -73,49 +58,19 @@ def bench(
     model: RunModel = "offline",
     models: Models = None,
     workers: RunWorkers = None,
-    plain: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="Time of the tasks' plain optimisers; 0: leave them out.",
-        ),
-    ] = 60.0,
     untimed: Untimed = False,
-    picks: Picks = 0,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"
         ),
     ] = None,
-    at_once: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,...", help="For scale: evaluations at once.", show_default="10 to 100,000"
-        ),
-    ] = None,
-    real: Annotated[
-        bool, typer.Option("--real", help="For scale: measure this machine's backends, too.")
-    ] = False,
 ) -> Answer:
     """Run each strategy on each task with several random seeds, under the same budget.
 
-    After an interruption, the same command continues: finished runs are reused. The suite scale
-    measures something else: how many evaluations one driver serves at once, on a virtual clock.
+    After an interruption, the same command continues: finished runs are reused.
     """
-    if suite == "scale":
-        return _bench_scale(screen, strategies, at_once, real)
-    from culmen.bench import shares
-    from culmen.bench.picks import pick_rows as pick_table
-    from culmen.bench.suite import (
-        SUITES,
-        baseline_levels,
-        suite_picks,
-        summary_rows,
-        with_common_scores,
-        write_results,
-    )
+    from culmen.bench.suite import SUITES, summary_rows, with_common_scores, write_results
 
     if suite not in SUITES:
         raise UserError(
@@ -124,36 +79,25 @@ def bench(
             fix=f"use one of {', '.join(SUITES)}",
         )
     settings = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **settings)
+    chosen = msgspec.structs.replace(SUITES[suite], **settings)
     check_suite(chosen)
     folder = out or Path("runs") / f"bench-{suite}"
-    plain_levels = list(baseline_levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
     scored, why_not = _score_by_itself(screen, chosen, outcomes)
     outcomes = with_common_scores(outcomes) if scored else outcomes
-    shared = shares.share_rows(outcomes)
-    picked = pick_table(list(suite_picks(chosen, outcomes)))
-    files = write_results(chosen, outcomes, plain_levels, folder, picked)
+    files = write_results(chosen, outcomes, folder)
     rows = summary_rows(outcomes)
     data: JsonObject = {
         "suite": chosen,
         "complete": done,
         "summary": rows,
-        "plain": plain_levels,
-    }
-    data |= {
-        "shares": shared,
-        "remarks": shares.share_remarks(outcomes, shared),
-        "picks": picked,
         "scored": scored,
         "cells": outcomes,
         "files": [str(file) for file in files],
     }
 
     def show(screen: Screen) -> None:
-        _show_summary(screen, rows, plain_levels)
-        _show_shares(screen, shared, data["remarks"])
-        _show_picks(screen, picked)
+        _show_summary(screen, rows)
         if why_not:
             screen.print_note(why_not)
         screen.print_line()
@@ -329,49 +273,7 @@ def _progress_printer(screen: Screen) -> Callable[[int, int], None]:
     return print_tenth
 
 
-def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
-    """Print the share of the tasks solved, and fast_p."""
-    from culmen.bench import shares
-
-    if rows:
-        screen.print_line()
-        screen.print_heading(
-            "Over tasks",
-            "share solved; share correct and more than p times as fast; 95% intervals over random "
-            "seeds",
-        )
-        heads, cells = shares.wide_table(rows)
-        screen.print_table(heads, cells, right=heads[1:])
-    for remark in remarks:
-        screen.print_note(remark)
-
-
-def _show_picks(screen: Screen, rows: Rows) -> None:
-    """Print the picks of each rule, and their fresh scores."""
-    from culmen.bench.picks import plus_minus
-
-    for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
-        screen.print_line()
-        screen.print_heading(
-            task, f"programs that each rule would report of {strategy}'s runs, evaluated afresh"
-        )
-        cells = [
-            [
-                f"{row['share']:.0%}",
-                row["rule"],
-                str(row["runs"]),
-                plus_minus(row["mean"], row["se"]),
-                plus_minus(row["difference"], row["difference_se"]),
-            ]
-            for row in rows
-            if (row["task"], row["strategy"]) == (task, strategy)
-        ]
-        screen.print_table(
-            ["observations", "rule", "runs", "score", "minus the empirical mean's"], cells
-        )
-
-
-def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
+def _show_summary(screen: Screen, rows: Rows) -> None:
     """Print the summary, task by task."""
     from culmen.bench.suite import count_digits, score_digits
 
@@ -403,143 +305,3 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
             *_COUNTS,
         ]
         screen.print_table(heads, cells, right=heads[1:])
-        for level in (level for level in levels if level.task == task):
-            screen.print_line(
-                f"plain optimiser, two processes of {level.seconds:g} s: certified "
-                f"{score_digits(level.value)}"
-            )
-
-
-def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real: bool) -> Answer:
-    """Measure the number of evaluations that one driver serves at once, and its limit."""
-    from culmen.bench import scale
-    from culmen.strategies import catalog
-
-    chosen = catalog.make_strategy(strategy or "best_of_n", {})
-    figures: list[Figure] = []
-    for workers in _worker_counts(at_once) or scale.LEVELS:
-        figures.append(scale.measure_driver(chosen, workers))
-        if not screen.as_json:
-            now = figures[-1]
-            text = (
-                f"{workers} at once: {now.driver_ms:.2f} ms each, workers busy "
-                f"{now.workers_busy:.1%}"
-            )
-            screen.err.print(text, markup=False)
-    measured = list(_measure_backends()) if real else []
-    saturation = {
-        f"{s:g} s": round(scale.saturating_workers(figures, s))
-        for s in (*_EXAMPLES, scale.mean_seconds())
-    }
-    data: JsonObject = {
-        "simulated": [
-            {**msgspec.to_builtins(each), "bound": each.limiting_resource} for each in figures
-        ],
-        "saturates_at": saturation,
-        "measured": msgspec.to_builtins(measured),
-    }
-    return Answer(data, lambda screen: _show_scale(screen, figures, measured, saturation))
-
-
-def _worker_counts(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    try:
-        counts = tuple(int(piece) for piece in text.split(","))
-    except ValueError:
-        counts = (0,)
-    if min(counts) < 1:
-        raise UserError(
-            f"cannot read '{text}'", where="--at-once", fix="write --at-once 10,100,1000"
-        )
-    return counts
-
-
-def _measure_backends() -> Iterator[BackendFigure]:
-    from culmen.bench.scale import has_ray, measure_backend, ray_nodes
-    from culmen.evaluate.backends import BackendChoice
-
-    for workers in (1, 2):
-        yield measure_backend("local", BackendChoice(), workers, _REAL)
-    if not has_ray():
-        return
-    with ray_nodes(3, 2) as address:
-        for workers in (1, 6):
-            yield measure_backend(
-                "ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL
-            )
-
-
-def _show_scale(
-    screen: Screen, figures: list[Figure], measured: list[BackendFigure], saturation: dict[str, int]
-) -> None:
-    from culmen.bench import scale
-
-    screen.print_line(
-        f"Simulated workers, real driver: evaluations of {scale.MEDIAN:g} s (median, "
-        "log-normal, mean "
-        f"{scale.mean_seconds():.0f} s), 4.5 % fail, 1 % take ten times as long."
-    )
-    heads = [
-        "at once",
-        "evaluations",
-        "a second",
-        "driver ms",
-        "commit ms",
-        "batch",
-        "driver busy",
-        "workers busy",
-    ]
-    heads += ["model calls", "peak MB", "bound by"]
-    cells = [
-        [
-            f"{each.workers}",
-            f"{each.evaluations}",
-            f"{each.per_second:.2f}",
-            f"{each.driver_ms:.2f}",
-            f"{each.commit_ms:.1f}",
-            f"{each.batch:.1f}",
-            f"{each.driver_busy:.1%}",
-            f"{each.workers_busy:.1%}",
-            f"{each.calls}",
-            f"{each.peak_mb:.0f}",
-            each.limiting_resource,
-        ]
-        for each in figures
-    ]
-    screen.print_table(heads, cells, right=heads[:-1])
-    named = ", ".join(f"{number} of {seconds}" for seconds, number in saturation.items())
-    screen.print_line(f"At that cost the driver is busy all the time with {named} at once.")
-    if not measured:
-        screen.print_next_steps(
-            ("culmen bench scale --real", "measure this machine's backends, too")
-        )
-        return
-    screen.print_line()
-    screen.print_line("Backends of this machine, with programs that take no time:")
-    heads = [
-        "backend",
-        "at once",
-        "evaluations",
-        "a second",
-        "round trip ms",
-        "driver ms",
-        "start s",
-        "not ok",
-    ]
-    cells = [
-        [
-            each.backend,
-            f"{each.workers}",
-            f"{each.evaluations}",
-            f"{each.per_second:.1f}",
-            f"{each.round_trip_ms:.1f}",
-            f"{each.driver_ms:.2f}",
-            f"{each.seconds:.1f}",
-            f"{each.lost}",
-        ]
-        for each in measured
-    ]
-    screen.print_table(heads, cells, right=heads[1:])
-    if not any(each.backend.startswith("ray") for each in measured):
-        screen.print_line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")

@@ -5,7 +5,6 @@ Their third, bench, is in `bench.cli`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +68,8 @@ def analyze(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write tables (CSV) and plots (PNG) here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write tables (CSV) and plots of replies (PNG) here."),
     ] = None,
     k: Width = None,
 ) -> Answer:
@@ -260,13 +260,6 @@ def compare(
         Path | None,
         typer.Option(metavar="DIR", help="Folder for the new runs.", show_default="runs/compare"),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Draw best so far and profiles into this folder (SVG; extra 'plots').",
-        ),
-    ] = None,
     axis: Annotated[
         str,
         typer.Option(
@@ -311,7 +304,7 @@ def compare(
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
-    _check_asked(bool(run) and any(option is not None for option in making), plot)
+    _check_asked(bool(run) and any(option is not None for option in making))
     limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
@@ -332,20 +325,11 @@ def compare(
         "runs": [str(path) for path in paths],
         "left_out": left_out,
     }
-    data |= msgspec.to_builtins(comparison) | {"files": [], "scored": scored}
-    if plot is not None:
-        from culmen.bench.plots import draw_comparison
-
-        data["files"] = [
-            str(file)
-            for file in draw_comparison(
-                comparison, comparing.finished_contenders(runs_read, names), plot
-            )
-        ]
+    data |= msgspec.to_builtins(comparison) | {"scored": scored}
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
-        _show_comparison(screen, comparison, done, data["files"])
+        _show_comparison(screen, comparison, done)
         if any(part.worth_scoring for part in comparison.tasks):
             screen.print_next_steps(
                 (again, "the returned programs, scored afresh on the same cases")
@@ -371,7 +355,7 @@ def _parse_axis(name: str) -> Axis:
     )
 
 
-def _check_asked(both: bool, plot: Path | None) -> None:
+def _check_asked(both: bool) -> None:
     """Raise `UserError` for impossible requests before any run is made.
 
     `both` is True if runs are given and others are to be made.
@@ -385,8 +369,6 @@ def _check_asked(both: bool, plot: Path | None) -> None:
             fix="give one or the other",
         )
     stats.check_installed()
-    if plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
 
 
 def _find_runs(names: list[str]) -> list[Path]:
@@ -408,7 +390,7 @@ def _comparison_suite(settings: JsonObject) -> Suite:
     if "tasks" not in settings or "strategies" not in settings:
         fix = "culmen compare RUN RUN, or culmen compare --tasks A,B --strategies X,Y"
         raise UserError("there is nothing to compare", where="culmen compare", fix=fix)
-    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET), "plain": 0.0}
+    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET)}
     suite = Suite("compare", **{**defaults, **settings})
     check_suite(suite)
     return suite
@@ -418,9 +400,7 @@ _BEST_OF = (0, 1, 2, 4, 9)  # best of 1, 2, 3, 5, 10
 _HEADS = ["mean", "median", "IQM"]
 
 
-def _show_comparison(
-    screen: Screen, comparison: Comparison, done: bool, files: Sequence[str]
-) -> None:
+def _show_comparison(screen: Screen, comparison: Comparison, done: bool) -> None:
     """Print a comparison: task by task, then over tasks, then in sentences."""
     screen.print_line(
         f"Figures with {comparison.confidence:.0%} bootstrap intervals over runs.", style="dim"
@@ -431,8 +411,6 @@ def _show_comparison(
         _show_pairs(screen, part.pairs)
     if comparison.overall is not None:
         _show_overall(screen, comparison.overall, comparison.thresholds)
-    for file in files:
-        screen.print_line(f"Drew {file}")
     for remark in comparison.remarks:
         screen.print_note(remark)
     if not done:

@@ -58,10 +58,10 @@ def power(
     """
     from culmen.bench.power import LOOKS, compare_equals, needed_evaluations, sample_noise
     from culmen.evaluate.local import LocalBackend
-    from culmen.run import inputs
+    from culmen.run import options
     from culmen.run.assemble import run_blocking, with_evaluator_models
 
-    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     own = LocalBackend(loaded, workers=workers)
     backend = with_evaluator_models(
         loaded, own, ",".join(model) if model else None, models and str(models)

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from culmen.bench import shares
 from culmen.bench.analyses import Rows, mean_of_known, quartile_columns
-from culmen.bench.baselines import Level, baseline_level
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.options import RunOptions
@@ -30,7 +28,6 @@ from culmen.store import views
 from culmen.store.address import has_run
 
 if TYPE_CHECKING:
-    from culmen.bench.picks import Pick
     from culmen.study import Study
 
 
@@ -42,11 +39,8 @@ class Suite(msgspec.Struct, frozen=True):
     candidates that its searches begin with (of a folder `TASK.json` in it), `pool_share` the share
     of the evaluations that these may use at most. `preset=NAME` is one of the strategy's own, or
     the settings of the task's `[presets.NAME]`. `budget` may limit evaluations, dollars or both,
-    and is equal for all strategies. `plain` is the processor time of a task's plain optimiser in
-    seconds; 0 leaves it out. Without `timed` the offline proposer writes no loops at all: if their
-    guard of time ends them, their results depend on the machine. `picks` is the number of
-    evaluations per case of the candidates that other rules would report of each run; 0 leaves them
-    out (`bench.picks`).
+    and is equal for all strategies. Without `timed` the offline proposer writes no loops at all: if
+    their guard of time ends them, their results depend on the machine.
     """
 
     name: str
@@ -57,9 +51,7 @@ class Suite(msgspec.Struct, frozen=True):
     model: str = "offline"
     models_file: str | None = None
     workers: int | None = None
-    plain: float = 60.0
     timed: bool = True
-    picks: int = 0
 
 
 SUITES = {
@@ -115,9 +107,9 @@ class CellResult(msgspec.Struct, frozen=True):
     task's verifier (None: it has none, or did not accept). `requests` counts the strategy's
     requests for candidates and `delivered` the candidates in their replies (None: not in the
     journal); `proposals` counts all new candidates of the run, also those that the offline proposer
-    tried on its way, and `calls` the model calls for them. `solved` and `speed_ups` are those of
-    `bench.shares`. `together` is the score on the whole split, if the results of all runs of the
-    task were scored on it afterwards (None: they were not).
+    tried on its way, and `calls` the model calls for them. `together` is the score on the whole
+    split, if the results of all runs of the task were scored on it afterwards (None: they were
+    not).
     """
 
     task: str
@@ -138,8 +130,6 @@ class CellResult(msgspec.Struct, frozen=True):
     dollars: float
     unpriced: int
     seconds: float
-    solved: bool | None = None
-    speed_ups: tuple[float | None, ...] | None = None
     together: float | None = None
 
 
@@ -176,11 +166,11 @@ def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, s
     cls = catalog.strategy_class(name)
     if "preset" not in settings or hasattr(cls, "presets"):
         return settings
-    preset, presets = settings["preset"], task.defaults.get("presets", {})
+    preset, presets = settings["preset"], task.defaults.presets
     fitting = {
-        key: table
-        for key, table in presets.items()
-        if catalog.strategy_class(table.get("strategy") or name) is cls
+        key: choices
+        for key, choices in presets.items()
+        if catalog.strategy_class(choices.strategy or name) is cls
     }
     if preset not in fitting:
         fix = (
@@ -192,7 +182,7 @@ def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, s
             f"task '{task.name}' has no preset '{preset}' for {name}", where="--strategies", fix=fix
         )
     own_settings = {key: value for key, value in settings.items() if key != "preset"}
-    return catalog.setting_texts(fitting[preset].get("settings", {})) | own_settings
+    return fitting[preset].settings | own_settings
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
@@ -236,14 +226,6 @@ def suite_cells(suite: Suite, out: Path) -> list[Cell]:
         for task in tasks
         for strategy in suite.strategies
     ]
-
-
-def baseline_levels(suite: Suite, out: Path) -> Iterator[Level]:
-    """Levels of the tasks' plain optimisers, from the bench's folder if they are there."""
-    for task in tasks_of(suite).values() if suite.plain else ():
-        level = baseline_level(task, suite.plain, out)
-        if level is not None:
-            yield level
 
 
 def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
@@ -291,8 +273,6 @@ def cell_result(cell: Cell) -> CellResult:
         dollars=usage.dollars,
         unpriced=usage.unpriced,
         seconds=status.elapsed_seconds,
-        solved=shares.is_solved(views.run_meta(cell.path).task.objective, best),
-        speed_ups=shares.speed_ups(cell.path, best),
     )
 
 
@@ -370,7 +350,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
             "model": suite.model,
             "budget": suite.budget,
             "random_seed": cell.seed,
-            "workers": suite.workers or task.defaults.get("workers") or None,
+            "workers": suite.workers or task.defaults.workers or None,
             "models_file": suite.models_file,
             **_study_parts(suite),
         }
@@ -494,56 +474,18 @@ def _best_value(values: Sequence[float], direction: str) -> float | None:
     return (max if direction == "max" else min)(values, default=None)
 
 
-def suite_picks(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
-    """The picks of each rule in the finished runs, if the suite asks for them.
-
-    Existing runs of picks are reused.
-    """
-    from culmen.bench import picks
-
-    if not suite.picks:
-        return
-    keywords = {"model": suite.model, "models_file": suite.models_file, "workers": suite.workers}
-    for outcome in outcomes:
-        if outcome.state == "finished":
-            yield from picks.evaluate_picks(
-                Path(outcome.run), outcome.strategy, outcome.seed, suite.picks, **keywords
-            )
-
-
-def write_results(
-    suite: Suite,
-    outcomes: Sequence[CellResult],
-    levels: Sequence[Level],
-    out: Path,
-    chosen: Rows | None = None,
-) -> list[Path]:
+def write_results(suite: Suite, outcomes: Sequence[CellResult], out: Path) -> list[Path]:
     """Write `cells.csv`, `summary.csv`, `summary.md` and `bench.json` into the bench's folder.
 
-    Further files: `shares.csv` and `shares_by_steps.csv` if tasks have targets or report speed-ups;
-    `picks.csv` of `chosen`. Returns the paths.
+    Returns the paths.
     """
     out.mkdir(parents=True, exist_ok=True)
     rows = summary_rows(outcomes)
     cells: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
-    flat_cells = [row | {"speed_ups": json.dumps(row["speed_ups"])} for row in cells]
-    files = [_write_csv(out / "cells.csv", flat_cells), _write_csv(out / "summary.csv", rows)]
+    files = [_write_csv(out / "cells.csv", cells), _write_csv(out / "summary.csv", rows)]
     document = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": cells}
-    document["plain"] = [msgspec.to_builtins(level) for level in levels]
-    tables, share_table = suite_markdown(rows, levels), shares.share_rows(outcomes)
-    if share_table:
-        document["shares"], tables = share_table, f"{tables}\n{shares.shares_markdown(share_table)}"
-        files += [
-            _write_csv(out / "shares.csv", share_table),
-            _write_csv(out / "shares_by_steps.csv", shares.share_curves(outcomes)),
-        ]
-    if chosen:
-        from culmen.bench import picks
-
-        document["picks"], tables = chosen, f"{tables}\n{picks.picks_markdown(chosen)}"
-        files.append(_write_csv(out / "picks.csv", chosen))
     for name, text in (
-        ("summary.md", tables),
+        ("summary.md", suite_markdown(rows)),
         ("bench.json", json.dumps(document, indent=2) + "\n"),
     ):
         (out / name).write_text(text, encoding="utf-8")
@@ -551,9 +493,8 @@ def write_results(
     return files
 
 
-def suite_markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
+def suite_markdown(rows: Rows) -> str:
     """The table for a page of documentation, with columns for claimed and certified values."""
-    level_by_task = {level.task: level for level in levels}
     heads = [
         "task",
         "strategy",
@@ -581,18 +522,8 @@ def suite_markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
             *(count_digits(row[name]) for name in COUNTS),
             count_digits(row["per_request"]),
         ]
-        level = level_by_task.pop(row["task"], None)  # before the first strategy of its task
-        if level is not None:
-            lines.append(_baseline_row(values[0], level, len(heads)))
         lines.append(f"| {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
-
-
-def _baseline_row(task: str, level: Level, width: int) -> str:
-    """The row of a plain optimiser, which has a certified value and nothing else."""
-    name = f"plain optimiser, two processes of {level.seconds:g} s"
-    cells = [task, name, *"----", f"{score_digits(level.value)} (best of 2)"]
-    return f"| {' | '.join([*cells, *'-' * (width - len(cells))])} |"
 
 
 def score_digits(value: float | None) -> str:

@@ -144,7 +144,7 @@ def _trial(name: str) -> Callable[..., Answer]:
     found = extensions.find_part("trials", name)
     if found is None:
         fix = "pip install --force-reinstall culmen"
-        raise UserError(f"no installed package adds this trial: {name}", "culmen doctor", fix)
+        raise UserError(f"no installed package adds this: {name}", where="culmen doctor", fix=fix)
     return found
 
 

@@ -69,11 +69,12 @@ def ui(
     Serves on 127.0.0.1 until Ctrl-C. The printed address contains the token needed to stop a
     run or to send it messages.
     """
+    from culmen.run.explain import explain_for_dashboard
     from culmen.strategies.catalog import names_by_path
     from culmen.web.server import Dashboard, bind_port, serve_dashboard
 
     shown = _runs_to_show(place)
-    dashboard = Dashboard(shown, names=names_by_path())
+    dashboard = Dashboard(shown, names=names_by_path(), explain=explain_for_dashboard)
     listening = bind_port(port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     document = {

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, keep, look, mcp, search, start
+from culmen.cli import about, attend, explain, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core import errors
@@ -40,7 +40,16 @@ TABLES = (
     VerbTable("Search", (search.run, search.resume, search.fork)),
     VerbTable(
         "Look at a run",
-        (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
+        (
+            look.status,
+            look.best,
+            look.show,
+            look.diff,
+            look.lineage,
+            explain.explain,
+            look.log,
+            look.report,
+        ),
     ),
     VerbTable("Attend to a run", (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp)),
     VerbTable("Compare runs"),

@@ -77,7 +77,7 @@ def mcp(
     """Serve coding agents over the Model Context Protocol, on standard input and output.
 
     An agent's settings name this command. Tools: new, check, audit, run, resume, status, best,
-    diff, tell, stop.
+    diff, explain, tell, stop.
     """
     for folder in folders or ():
         if not folder.is_dir():
@@ -129,6 +129,7 @@ def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
         "status",
         "best",
         "diff",
+        "explain",
         "tell",
         "stop",
     ):
@@ -288,6 +289,14 @@ class Tools:
         return await self._verb_document(
             "diff", str(self._folders.resolve_run(run)), _checked_id(first), _checked_id(second)
         )
+
+    async def explain(self, run: str, evaluation: str = "") -> JsonObject:
+        """Reason for an evaluation: actions considered, with gains and costs, and its result.
+
+        `evaluation` is a number from 1, or the id of a candidate; "" is the latest one.
+        """
+        chosen = [_checked_id(evaluation)] if evaluation else []
+        return await self._verb_document("explain", str(self._folders.resolve_run(run)), *chosen)
 
     async def tell(self, run: str, hint: str = "", candidate: str = "") -> JsonObject:
         """Send a running search a hint for the models that propose, or a candidate.

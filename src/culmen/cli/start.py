@@ -171,10 +171,10 @@ def check(
     from culmen.evaluate.check import check_task
     from culmen.evaluate.jail.probes import known_level
     from culmen.evaluate.local import LocalBackend
-    from culmen.run import inputs
+    from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
 
-    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
     own = LocalBackend(
         loaded, workers=1, require=require, level=isolation and known_level(isolation)
@@ -441,7 +441,7 @@ def _outcome_text(task: Task, start: float | None, best: RunResult) -> str:
 
 
 def without_helpers(lines: Sequence[str]) -> list[str]:
-    """A diff with one line for each helper that the offline proposer inserted whole.
+    """A diff with one line for the helper that the offline proposer inserted whole.
 
     The calls of a helper are kept: they are the news.
     """
@@ -456,6 +456,6 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
             continue
         if inside:
             kept[-1] += f" ...  # a general-purpose loop of {inside} lines, left out here"
-        inside = int(any(text.startswith(f"+def {name}(") for name in INSERTED))
+        inside = int(text.startswith(f"+def {INSERTED}("))
         kept.append(f"{text.partition('(')[0]}()" if inside else text)
     return kept[:-1]

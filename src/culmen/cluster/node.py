@@ -202,7 +202,7 @@ class NodeEvaluator:
 
     def cancel(self, number: str) -> None:
         """Cancel an evaluation; its processes end at once."""
-        if number in self._running:
+        if number in self._running and not self._running[number].cancelling():
             self._running[number].cancel()
 
     async def close(self) -> None:

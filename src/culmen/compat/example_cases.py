@@ -1,7 +1,7 @@
-"""Searches written for other Python packages (GEPA, DSPy, Trace), one file each.
+"""Functions and examples of another package as an evaluator and cases of culmen.
 
-Each supplies its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task
-folders and evaluators of other ecosystems are in `culmen.compat`.
+`gepa`, `dspy` and `trace` supply their candidates' parts and a function as `Asked`;
+`culmen.optimize` does the rest.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import msgspec
 
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
-
-# A user's function of another package as an evaluator of culmen, and its examples as cases.
 
 # characters of a text that a model reads of one evaluation: more costs tokens and adds little
 SHOWN = 8_000

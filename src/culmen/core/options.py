@@ -1,9 +1,19 @@
-"""The options of a run that a person chooses, in the form that the run's journal keeps."""
+"""The options of a run that a person chooses, in the form that the run's journal keeps.
+
+`TaskDefaults` are those that a task chooses where the person does not.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import cast
+
 import msgspec
 
+from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 
 DEFAULT_STRATEGY = "pedigree"
@@ -21,6 +31,56 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu: float = 0.0
     memory: int = 0
     custom: dict[str, float] = {}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, object]) -> Needs:
+        """The needs that a table `[resources]` states; UserError names the key."""
+        named = cast("Mapping[str, object]", table.get("custom", {}))
+        amounts = {
+            name: parse_amount(name, str(value), name)
+            for name, value in table.items()
+            if name != "custom"
+        }
+        custom = {
+            name: parse_amount(f"custom.{name}", str(value), f"custom.{name}")
+            for name, value in named.items()
+        }
+        return msgspec.structs.replace(cls(), **amounts, custom=custom)
+
+
+_UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+
+
+def parse_amount(name: str, text: str, where: str) -> float:
+    """An amount of a resource, a number from 0 upwards; bytes of `memory`, which takes units.
+
+    Raises `UserError` for anything else.
+    """
+    unit, digits = 1, text
+    if name == "memory":
+        match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", text)
+        unit = _UNITS.get(match[2].lower(), 0) if match else 0
+        digits = match[1] if match else text
+    if not unit:
+        raise UserError(f"memory = '{text}' is not a size", where=where, fix="write memory=2GB")
+    try:
+        number = float(digits)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UserError(
+            f"{name} = '{text}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
+        )
+    return int(number * unit) if name == "memory" else number
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,3 +157,54 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.model, dict):
             return self.model.get("default") == "offline"
         return self.model is None or "offline" in [piece.strip() for piece in self.model.split(",")]
+
+
+class TaskDefaults(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Choices that a task's folder makes for its runs; those of a request take precedence.
+
+    strategy  a strategy's name, "" for culmen's default
+    model     a model's name or names by role, "" for none
+    budget    None for culmen's default
+    workers   0 for the default of the backend
+    settings  settings of `strategy`, as the command line writes them
+    backend   the backend with the resources of one evaluation, None for this machine
+    presets   further defaults by name, each complete
+    foreign   settings of another program, of which culmen has no use
+    """
+
+    strategy: str = ""
+    model: str = ""
+    budget: Budget | None = None
+    seed: int = 0
+    workers: int = 0
+    settings: dict[str, str] = {}
+    backend: BackendChoice | None = None
+    presets: dict[str, TaskDefaults] = {}
+    foreign: JsonObject = {}
+
+    def with_choices(self, other: TaskDefaults) -> TaskDefaults:
+        """The defaults with the choices that the other ones make."""
+        plain = TaskDefaults()
+        chosen = {
+            field: value
+            for field in self.__struct_fields__
+            if (value := getattr(other, field)) != getattr(plain, field)
+        }
+        return msgspec.structs.replace(self, **chosen)
+
+
+def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings of a task.toml as the command line would write them."""
+
+    def text(value: object) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return (
+            ",".join(map(str, cast(Iterable[object], value)))
+            if isinstance(value, list | tuple)
+            else str(value)
+        )
+
+    return {name: text(value) for name, value in settings.items()}

@@ -14,6 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation
 from culmen.core.json import JsonObject
+from culmen.core.options import TaskDefaults
 
 # Several objectives of a task: metrics with directions, and constraints on metrics.
 
@@ -365,7 +366,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
     deterministic: bool | None = None
     system: str = ""
-    defaults: JsonObject = {}
+    defaults: TaskDefaults = TaskDefaults()
     notes: tuple[str, ...] = ()
     root: str = ""
     digest: str = ""

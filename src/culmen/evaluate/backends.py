@@ -6,18 +6,14 @@ Kinds are loaded on first use.
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
-import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.extensions import find_part, part_addresses
-from culmen.core.json import JsonObject
-from culmen.core.options import BackendChoice, Needs
+from culmen.core.options import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,50 +103,9 @@ def backend_names() -> tuple[str, ...]:
     return (LOCAL, *part_addresses("backends"))
 
 
-# The backend and the resources of an evaluation: read from the command line, kept with the run.
+# The choice of a backend.
 
 LOCAL = "local"
-_UNITS = {
-    "": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-}
-_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
-_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
-
-
-def parse_backend_choice(
-    name: str | None,
-    address: str | None,
-    settings: str | None,
-    defaults: Mapping[str, object],
-    old: BackendChoice | None = None,
-) -> BackendChoice | None:
-    """The command line's choice, else the run's, else the task's [resources], else None.
-
-    Raises `UserError` for invalid values.
-    """
-    if name is None and address is None and settings is None and old is None and not defaults:
-        return None
-    pairs = _parse_pairs(settings)
-    first = old or _with_settings(
-        BackendChoice(), _flatten_resources(defaults), "task.toml [resources]"
-    )
-    choice = (
-        first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
-    )
-    if name is None and address is not None and choice.name == "local":
-        choice = msgspec.structs.replace(choice, name="ray")
-    if address is not None:
-        choice = msgspec.structs.replace(choice, address=address)
-    choice = _with_settings(choice, pairs, "--backend-set")
-    _validate_choice(choice)
-    return None if choice == BackendChoice() and old is None else choice
 
 
 def as_choice(value: object) -> BackendChoice:
@@ -196,71 +151,3 @@ def _validate_choice(choice: BackendChoice) -> None:
             where="--ray-address",
             fix="add --backend ray, or leave it out",
         )
-
-
-def _parse_pairs(settings: str | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for piece in filter(None, (settings or "").split(",")):
-        name, equals, value = piece.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
-            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _flatten_resources(table: Mapping[str, object]) -> dict[str, str]:
-    """A [resources] table in the notation of the command line."""
-    flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
-    custom = table.get("custom")
-    items = custom.items() if isinstance(custom, Mapping) else ()
-    return flat | {f"custom.{name}": str(value) for name, value in items}
-
-
-def _with_settings(choice: BackendChoice, pairs: Mapping[str, str], where: str) -> BackendChoice:
-    needs, fields, texts = (
-        msgspec.structs.asdict(choice.needs),
-        JsonObject(),
-        dict(choice.texts),
-    )
-    needs["custom"] = dict(needs["custom"])
-    for name, value in pairs.items():
-        if name in ("cpu", "gpu"):
-            needs[name] = _parse_setting_number(name, value, where)
-        elif name == "memory":
-            needs[name] = _parse_bytes(value, where)
-        elif name.startswith("custom."):
-            needs["custom"][name.removeprefix("custom.")] = _parse_setting_number(
-                name, value, where
-            )
-        elif name in _NUMBERS:
-            number = _parse_setting_number(name, value, where)
-            fields[name] = number if name in ("wait", "rest") else int(number)
-        elif name in _TEXTS:
-            texts[name] = value
-        else:
-            known = ", ".join(("cpu", "gpu", "memory", "custom.NAME", *_NUMBERS, *_TEXTS))
-            raise UserError(
-                f"there is no backend setting '{name}'", where=where, fix=f"use {known}"
-            )
-    return msgspec.structs.replace(choice, needs=Needs(**needs), texts=texts, **fields)
-
-
-def _parse_setting_number(name: str, value: str, where: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise UserError(
-            f"{name} = '{value}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
-        )
-    return number
-
-
-def _parse_bytes(value: str, where: str) -> int:
-    match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", value)
-    unit = match[2].lower() if match else "?"
-    if match is None or unit not in _UNITS:
-        raise UserError(f"memory = '{value}' is not a size", where=where, fix="write memory=2GB")
-    return int(_parse_setting_number("memory", match[1], where) * _UNITS[unit])

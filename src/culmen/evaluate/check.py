@@ -469,8 +469,6 @@ def _failure_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             if any(o.ok and o.candidate == observation.candidate for o in evidence.observations)
             else "error"
         )
-        if evidence.task.evaluator.options.get("made") and evidence.scores:
-            level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
             level,
             f"initial program {observation.candidate} ends with "

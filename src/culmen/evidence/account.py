@@ -175,107 +175,22 @@ class PooledNoise(NamedTuple):
     failing: float = 0.0
 
 
-class Account:
-    """Statistics of all candidates of a run.
+class CandidateTable:
+    """Statistics of all candidates: a packed row for each, in the order of first evaluations."""
 
-    A packed row for each, and 20 bytes for each of the first `MODELLED` search evaluations, for the
-    value model.
-    """
-
-    def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
-        self.task, self.prior = task, prior
-        self.evaluations = 0  # of the search, excused failures excluded
-        self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
-        self.made = 0  # evaluations of the whole run
+    def __init__(self, judge: CulpritJudge) -> None:
+        self.judge = judge
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self.degrees, self.squares = 0, 0.0  # of rewards within candidates, pooled
         self.top: float | None = None  # highest reward of a single evaluation
         self.bars = 0  # candidates barred after their first evaluation
-        self.is_flaky = False  # a candidate failed and scored on the same case
-        self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
-        self.fresh: dict[str, list[Fact]] = {}  # made after the choice
-        self.judge = CulpritJudge(key_of(each.id) for each in task.initial_candidates())
         self.numbers: dict[int, int] = {}
         self._rows = np.zeros(_ROOM, _ROW)
-        self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
-        self._repeats, self._squares = 0, 0.0
-        self._values: dict[float, int] = {}
-        self._equal_repeats = 0  # number of equal repeats of a value that no other candidate has,
-        self._equal_candidates: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
-        self._parents, self._who, self._where = array("q"), array("l"), array("l")
-        self._rewards = array("d")  # nan: failed
-        self._cases: dict[str, int] = {}
-        self._model: ValueModel | None = None
-        self._fed = 0
+        self._parents = array("q")
         self.measure: Sizes | None = None  # for facts without sizes
-        self._is_live = False  # True if a strategy decides by the model: it is kept up to date
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    # -- feeding
-
-    def observe(self, fact: Fact) -> None:
-        """Count one finished evaluation."""
-        self.made += 1
-        if fact.reward is None and fact.culprit:
-            self.failed[fact.culprit] = self.failed.get(fact.culprit, 0) + 1
-        if fact.barred:
-            self.bar_candidate(fact.candidate)
-        if fact.purpose != SEARCH:
-            if not fact.is_excused:
-                kept = self.fresh if fact.purpose == FINAL else self.looks
-                kept.setdefault(fact.candidate, []).append(fact)
-            return
-        if fact.is_excused:
-            return
-        number = self._enter_candidate(fact)
-        self.evaluations += 1
-        self._store_evaluation(number, fact)
-        row = self._rows[number]
-        row["barred"] |= fact.barred
-        if fact.asked and fact.reward is not None:
-            self._update_certified(number, fact)
-        if fact.reward is None:
-            row["failures"] += 1
-        else:
-            self._add_score(number, fact)
-        self._watch_repeat(number, fact)
-        kind = fact.kind if fact.reward is None else ""
-        self.judge.observe(number, key_of(fact.candidate), kind, fact.culprit, self.rows)
-        if self._is_live and self._model is not None:
-            self._feed_model(self._model)
-
-    def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
-        """Take the sums of a search too long for the value model, in place of its evaluations."""
-        size = len(tallies)
-        rows = self._rows = np.zeros(max(size, _ROOM), _ROW)
-        names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
-            zip(*tallies) if tallies else ((),) * 10
-        )
-        keys = [key_of(name) for name in names]
-        self.numbers = {key: number for number, key in enumerate(keys)}
-        for name, column in (
-            ("key", keys),
-            ("count", counts),
-            ("failures", failed),
-            ("mean", means),
-            ("squares", squares),
-        ):
-            rows[name][:size] = column
-        rows["certified"][:size] = [math.nan if value is None else value for value in certified]
-        rows["refused"][:size], rows["barred"][:size] = refused, barred
-        rows["repaired"][:size] = repaired
-        rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
-        self._parents = array("q", [-1] * size)
-        scored = self.rows["count"] > 0
-        self.evaluations = int(self.rows["count"].sum() + self.rows["failures"].sum())
-        self.degrees = int(self.rows["count"].sum() - scored.sum())
-        self.squares = float(self.rows["squares"].sum())
-        self.made = self.evaluations
-        if not self.task.cases:
-            self._repeats, self._squares = self.degrees, self.squares
-            self.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
 
     def bar_candidate(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
@@ -335,42 +250,6 @@ class Account:
                 weakest_trust((fact.trust, known) if known else (fact.trust,))
             )
 
-    def _watch_repeat(self, number: int, fact: Fact) -> None:
-        """Note a repeat of one candidate on one case.
-
-        Pairs beyond the first `_PAIRS` are not watched.
-        """
-        pair = number, fact.case
-        seen = self._pairs.get(pair)
-        if seen is None and len(self._pairs) >= _PAIRS:
-            return
-        count, failures, mean = seen or (0, 0, 0.0)
-        if fact.reward is None:
-            failures += not fact.barred
-        else:
-            reward = fact.reward
-            if count:
-                self._repeats += 1
-                self._squares += (reward - mean) ** 2 * count / (count + 1)
-                if reward == mean and self._values.get(reward) == 1:
-                    self._equal_repeats += 1
-                    if len(self._equal_candidates) < EXACT_CANDIDATES:
-                        self._equal_candidates.add(number)
-            elif len(self._values) < _VALUES or reward in self._values:
-                self._values[reward] = self._values.get(reward, 0) + 1
-            count, mean = count + 1, mean + (reward - mean) / (count + 1)
-        self.is_flaky = self.is_flaky or bool(count and failures)
-        self._pairs[pair] = count, failures, mean
-
-    def _store_evaluation(self, number: int, fact: Fact) -> None:
-        """Keep one evaluation for the value model."""
-        if self._is_live or len(self._who) <= MODELLED:
-            self._who.append(number)
-            self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
-            self._rewards.append(math.nan if fact.reward is None else fact.reward)
-
-    # -- reading
-
     @property
     def rows(self) -> NDArray[np.void]:
         """A packed row for each candidate, in the order of their first evaluation."""
@@ -404,19 +283,6 @@ class Account:
         """Statistics of each candidate, in the order of their first evaluation."""
         return map(self.tally_at, range(len(self)))
 
-    def outcome_summary(self, candidate: str) -> tuple[int, int, float] | None:
-        """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
-        tally = self.tally(candidate)
-        return None if tally is None else (tally.count, tally.failures, tally.mean)
-
-    def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
-        """These evaluations without failures of a kind attributed to the evaluator."""
-        return [
-            fact
-            for fact in facts
-            if fact.reward is not None or not self.judge.is_external(fact.kind)
-        ]
-
     def counted_failures(self) -> NDArray[np.int64]:
         """Failures of each candidate that count against it.
 
@@ -430,30 +296,208 @@ class Account:
         failures[rows["barred"] & (rows["count"] > 0)] = 0
         return failures
 
+    def id_at(self, number: int) -> str:
+        """Id of the candidate with the `number`-th first evaluation, from 0."""
+        return f"{int(self._rows[number]['key']):012x}"
+
+    def outcome_summary(self, candidate: str) -> tuple[int, int, float] | None:
+        """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
+        tally = self.tally(candidate)
+        return None if tally is None else (tally.count, tally.failures, tally.mean)
+
+    def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
+        """These evaluations without failures of a kind attributed to the evaluator."""
+        return [
+            fact
+            for fact in facts
+            if fact.reward is not None or not self.judge.is_external(fact.kind)
+        ]
+
+    def _load_rows(self, tallies: Sequence[LoadedTally]) -> None:
+        self._rows, keys = _rows_of(tallies)
+        self.numbers = {key: number for number, key in enumerate(keys)}
+        self._parents = array("q", [-1] * len(tallies))
+
+    def parent_of(self, number: int) -> int:
+        """Number of a candidate's first known parent, -1 for none."""
+        return self._parents[number]
+
+
+class RepeatWatch:
+    """Repeats of one candidate on one case: noise apart from cases, and signs of exactness."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
+        self.repeats, self.squares = 0, 0.0
+        self.values: dict[float, int] = {}
+        self._equal_repeats = 0  # number of equal repeats of a value that no other candidate has,
+        self._equal_candidates: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
+        self.is_flaky = False  # a candidate failed and scored on the same case
+
+    def watch_repeat(self, number: int, fact: Fact) -> None:
+        """Note a repeat of one candidate on one case.
+
+        Pairs beyond the first `_PAIRS` are not watched.
+        """
+        pair = number, fact.case
+        seen = self._pairs.get(pair)
+        if seen is None and len(self._pairs) >= _PAIRS:
+            return
+        count, failures, mean = seen or (0, 0, 0.0)
+        if fact.reward is None:
+            failures += not fact.barred
+        else:
+            reward = fact.reward
+            if count:
+                self.repeats += 1
+                self.squares += (reward - mean) ** 2 * count / (count + 1)
+                if reward == mean and self.values.get(reward) == 1:
+                    self._equal_repeats += 1
+                    if len(self._equal_candidates) < EXACT_CANDIDATES:
+                        self._equal_candidates.add(number)
+            elif len(self.values) < _VALUES or reward in self.values:
+                self.values[reward] = self.values.get(reward, 0) + 1
+            count, mean = count + 1, mean + (reward - mean) / (count + 1)
+        self.is_flaky = self.is_flaky or bool(count and failures)
+        self._pairs[pair] = count, failures, mean
+
     @property
-    def is_exact(self) -> bool | None:
-        """True if repeats are known or shown to give equal scores, False if some differed.
+    def are_exact(self) -> bool | None:
+        """True if repeats are shown to give equal scores, False if some differed.
 
         None if the repeats so far could not show a difference. An equal repeat is evidence if no
         other candidate had that value. Equal repeats are expected by chance if scores often agree:
         they are evidence once all of them together were unlikely. Repeats of a score with few
         values, as pass or fail, never prove exactness.
         """
-        if self.task.deterministic is not None:
-            return self.task.deterministic
-        if self._squares or self.is_flaky:
+        if self.squares or self.is_flaky:
             return False
         is_unlikely = (
-            self._equal_repeats >= EXACT_REPEATS and self.agreement**self._repeats < UNLIKELY
+            self._equal_repeats >= EXACT_REPEATS and self.agreement**self.repeats < UNLIKELY
         )
         is_unlikely = is_unlikely and len(self._equal_candidates) >= EXACT_CANDIDATES
-        return True if is_unlikely and len(self._values) > FEW_VALUES else None
+        return True if is_unlikely and len(self.values) > FEW_VALUES else None
 
     @property
     def agreement(self) -> float:
         """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        total = sum(self._values.values())
-        return sum(many**2 for many in self._values.values()) / total**2 if total else 1.0
+        total = sum(self.values.values())
+        return sum(many**2 for many in self.values.values()) / total**2 if total else 1.0
+
+
+class ModelFeed:
+    """Evaluations kept for the value model: 20 bytes for each of the first `MODELLED`."""
+
+    def __init__(self) -> None:
+        self._who, self._where = array("l"), array("l")
+        self._rewards = array("d")  # nan: failed
+        self._cases: dict[str, int] = {}
+        self.model: ValueModel | None = None
+        self._fed = 0
+        self.is_live = False  # True if a strategy decides by the model: it is kept up to date
+
+    def store_evaluation(self, number: int, fact: Fact) -> None:
+        """Keep one evaluation for the value model."""
+        if self.is_live or len(self._who) <= MODELLED:
+            self._who.append(number)
+            self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
+            self._rewards.append(math.nan if fact.reward is None else fact.reward)
+
+    def set_model(self, model: ValueModel | None) -> None:
+        """Replace the model; a new one has seen nothing yet."""
+        self.model, self._fed = model, 0
+
+    def feed_model(self, table: CandidateTable) -> None:
+        """Enter the evaluations that the model has not seen."""
+        assert self.model is not None, "a model to feed"
+        cases = list(self._cases)
+        for at in range(self._fed, len(self._who)):
+            number = self._who[at]
+            name, reward = table.id_at(number), self._rewards[at]
+            above = table.parent_of(number)
+            self.model.add_candidate(name, () if above < 0 else (table.id_at(above),))
+            self.model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
+        self._fed = len(self._who)
+
+
+class Account(CandidateTable):
+    """All that a run has observed: candidates, repeats, the final choice and the value model."""
+
+    def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
+        super().__init__(CulpritJudge(key_of(each.id) for each in task.initial_candidates()))
+        self.task, self.prior = task, prior
+        self.evaluations = 0  # of the search, excused failures excluded
+        self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
+        self.made = 0  # evaluations of the whole run
+        self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
+        self.fresh: dict[str, list[Fact]] = {}  # made after the choice
+        self._repeated, self._feed = RepeatWatch(), ModelFeed()
+
+    # -- feeding
+
+    def observe(self, fact: Fact) -> None:
+        """Count one finished evaluation."""
+        self.made += 1
+        if fact.reward is None and fact.culprit:
+            self.failed[fact.culprit] = self.failed.get(fact.culprit, 0) + 1
+        if fact.barred:
+            self.bar_candidate(fact.candidate)
+        if fact.purpose != SEARCH:
+            if not fact.is_excused:
+                kept = self.fresh if fact.purpose == FINAL else self.looks
+                kept.setdefault(fact.candidate, []).append(fact)
+            return
+        if fact.is_excused:
+            return
+        number = self._enter_candidate(fact)
+        self.evaluations += 1
+        self._feed.store_evaluation(number, fact)
+        row = self._rows[number]
+        row["barred"] |= fact.barred
+        if fact.asked and fact.reward is not None:
+            self._update_certified(number, fact)
+        if fact.reward is None:
+            row["failures"] += 1
+        else:
+            self._add_score(number, fact)
+        self._repeated.watch_repeat(number, fact)
+        kind = fact.kind if fact.reward is None else ""
+        self.judge.observe(number, key_of(fact.candidate), kind, fact.culprit, self.rows)
+        if self._feed.is_live and self._feed.model is not None:
+            self._feed.feed_model(self)
+
+    def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
+        """Take the sums of a search too long for the value model, in place of its evaluations."""
+        self._load_rows(tallies)
+        scored = self.rows["count"] > 0
+        self.evaluations = int(self.rows["count"].sum() + self.rows["failures"].sum())
+        self.degrees = int(self.rows["count"].sum() - scored.sum())
+        self.squares = float(self.rows["squares"].sum())
+        self.made = self.evaluations
+        if not self.task.cases:
+            self._repeated.repeats, self._repeated.squares = self.degrees, self.squares
+            self._repeated.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
+
+    # -- reading
+
+    @property
+    def is_flaky(self) -> bool:
+        """True if a candidate failed and scored on the same case."""
+        return self._repeated.is_flaky
+
+    @property
+    def is_exact(self) -> bool | None:
+        """True if repeats are declared or shown to give equal scores, False if some differed.
+
+        None if the repeats so far could not show a difference (`RepeatWatch.are_exact`).
+        """
+        declared = self.task.deterministic
+        return self._repeated.are_exact if declared is None else declared
+
+    @property
+    def agreement(self) -> float:
+        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
+        return self._repeated.agreement
 
     @property
     def score_span(self) -> float:
@@ -470,43 +514,25 @@ class Account:
             for seen in kept.values()
             for fact in seen
         )
-        values = {*self._values, *(reward for reward in later if reward is not None)}
+        values = {*self._repeated.values, *(reward for reward in later if reward is not None)}
         return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
     @property
     def repeats(self) -> int:
         """Evaluations of a candidate on a case on which it had scored before."""
-        return self._repeats
+        return self._repeated.repeats
 
     @property
     def repeated_squares(self) -> float:
         """Sum of squared deviations of repeated evaluations on one case."""
-        return self._squares
+        return self._repeated.squares
 
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
-        rows, failures = self.rows, self.counted_failures()
-        scored = rows["count"] > 0
-        counts, means = rows["count"][scored].astype(float), rows["mean"][scored]
-        degrees, squares = float((counts - 1).sum()), float(rows["squares"][scored].sum())
-        within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
-        if not len(counts):
-            return PooledNoise(within)
-        centre = float(means.mean())
-        spread = float(((means - centre) ** 2).sum()) / max(1, len(means) - 1)
-        sampling = (within or 0.0) * float((1 / counts).mean())
-        lost = float(failures[scored].sum())
-        share = lost / (lost + degrees + 2)
-        return PooledNoise(
-            within,
-            centre,
-            max(spread - sampling, spread * 0.05),
-            self._repeats,
-            self._squares,
-            self.agreement,
-            share,
-            share * (1 - share) * (centre - self.floor) ** 2 if lost else 0.0,
-        )
+        scored = self.rows["count"] > 0
+        seen = self.rows[scored]
+        lost, exact = float(self.counted_failures()[scored].sum()), bool(self.task.deterministic)
+        return _pool_noise(seen, lost, exact, self._repeated, self.floor if lost else 0.0)
 
     @property
     def floor(self) -> float:
@@ -521,15 +547,8 @@ class Account:
         model = self.value_model()
         if model is not None:
             return model.floor
-        rows = self.rows
-        means = np.sort(rows["mean"][rows["count"] > 0])
-        if not len(means):
-            return 0.0
-        low = float(means[int(0.05 * len(means))])
-        initial = [
-            t.mean for c in self.task.initial_candidates() if (t := self.tally(c.id)) and t.count
-        ]
-        return min(low, *initial) if initial else low
+        initial = [self.tally(each.id) for each in self.task.initial_candidates()]
+        return _low_mean(self.rows, [each.mean for each in initial if each and each.count])
 
     # -- the value model
 
@@ -538,30 +557,71 @@ class Account:
 
         With `longest` None it is kept up to date from now on, however long the search becomes.
         """
-        self._is_live = self._is_live or longest is None
+        self._feed.is_live = self._feed.is_live or longest is None
         if longest is not None and self.evaluations > longest:
-            self._model = self._model if self._is_live else None  # it holds much memory
+            if not self._feed.is_live:
+                self._feed.set_model(None)  # it holds much memory
             return None
-        if self._model is None:
+        if self._feed.model is None:
             task, failing = self.task, FailureRates(self.judge, lambda: self.rows)
-            self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
-            self._fed = 0
-        self._feed_model(self._model)
-        return self._model
+            floor, exact = task.objective.floor, task.deterministic
+            self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
+        self._feed.feed_model(self)
+        return self._feed.model
 
-    def _feed_model(self, model: ValueModel) -> None:
-        cases = list(self._cases)
-        for at in range(self._fed, len(self._who)):
-            number = self._who[at]
-            name, reward = self.id_at(number), self._rewards[at]
-            above = self._parents[number]
-            model.add_candidate(name, () if above < 0 else (self.id_at(above),))
-            model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
-        self._fed = len(self._who)
 
-    def id_at(self, number: int) -> str:
-        """Id of the candidate with the `number`-th first evaluation, from 0."""
-        return f"{int(self._rows[number]['key']):012x}"
+def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:
+    """The lower of these means of initial programs and the 5 % quantile of all; 0 without any."""
+    means = np.sort(rows["mean"][rows["count"] > 0])
+    return min([float(means[int(0.05 * len(means))]), *initial]) if len(means) else 0.0
+
+
+def _rows_of(tallies: Sequence[LoadedTally]) -> tuple[NDArray[np.void], Sequence[int]]:
+    """Packed rows with these statistics, and the keys of their candidates."""
+    size = len(tallies)
+    rows = np.zeros(max(size, _ROOM), _ROW)
+    names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
+        zip(*tallies) if tallies else ((),) * 10
+    )
+    keys = [key_of(name) for name in names]
+    for name, column in (
+        ("key", keys),
+        ("count", counts),
+        ("failures", failed),
+        ("mean", means),
+        ("squares", squares),
+    ):
+        rows[name][:size] = column
+    rows["certified"][:size] = [math.nan if value is None else value for value in certified]
+    rows["refused"][:size], rows["barred"][:size] = refused, barred
+    rows["repaired"][:size] = repaired
+    rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
+    return rows, keys
+
+
+def _pool_noise(
+    seen: NDArray[np.void], lost: float, exact: bool, repeated: RepeatWatch, floor: float
+) -> PooledNoise:
+    """Spread of rewards by the rows of scored candidates and their `lost` evaluations."""
+    counts, means = seen["count"].astype(float), seen["mean"]
+    degrees, squares = float((counts - 1).sum()), float(seen["squares"].sum())
+    within = squares / degrees if degrees else (0.0 if exact else None)
+    if not len(counts):
+        return PooledNoise(within)
+    centre = float(means.mean())
+    spread = float(((means - centre) ** 2).sum()) / max(1, len(means) - 1)
+    sampling = (within or 0.0) * float((1 / counts).mean())
+    share = lost / (lost + degrees + 2)
+    return PooledNoise(
+        within,
+        centre,
+        max(spread - sampling, spread * 0.05),
+        repeated.repeats,
+        repeated.squares,
+        repeated.agreement,
+        share,
+        share * (1 - share) * (centre - floor) ** 2 if lost else 0.0,
+    )
 
 
 EXACT_REPEATS = 3

@@ -41,16 +41,14 @@ class GainEstimate(NamedTuple):
     probability: float
 
 
-class Verdict:
-    """The best candidate of a run by its account."""
+class FreshComparison:
+    """Evaluations made after the choice: means, and gains of one candidate over another."""
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking, self.account = ranking, ranking.account
         self.task = self.account.task
         self.split = reported_split(self.task)
         self.of = len(self.task.split(self.split)) if self.split else 0
-
-    # -- fresh evaluations
 
     def fresh_facts(self, name: str) -> list[Fact]:
         """Evaluations of a candidate made after the choice, its own failures included."""
@@ -113,7 +111,27 @@ class Verdict:
             variance += 2.0 * self.account.pooled_noise().between
         return standing.worth - other_standing.worth, math.sqrt(variance)
 
-    # -- the reported candidate
+    def score_of(self, name: str) -> Score | None:
+        """A candidate's score: fresh if it was measured, otherwise the search's estimate."""
+        fresh = self.fresh_mean(name)
+        if fresh is not None:
+            value = self.task.objective.score(fresh.mean)
+            return Score(
+                name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True
+            )
+        tally, belief = self.account.tally(name), self.ranking.belief_of(name)
+        if tally is None or belief is None:
+            return None
+        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
+
+    def is_barred(self, name: str) -> bool:
+        """True if the candidate was rejected for its integrity."""
+        tally = self.account.tally(name)
+        return tally is not None and tally.barred
+
+
+class Verdict(FreshComparison):
+    """The best candidate of a run by its account."""
 
     def chosen_candidate(self) -> str | None:
         """The best candidate by all evidence, the initial program apart."""
@@ -134,11 +152,6 @@ class Verdict:
             return next(iter(Race(self.ranking, others).standings()), None)
         best = self.ranking.best_ids(2)
         return next((name for name in best if name != initial), best[0] if best else None)
-
-    def is_barred(self, name: str) -> bool:
-        """True if the candidate was rejected for its integrity."""
-        tally = self.account.tally(name)
-        return tally is not None and tally.barred
 
     def certified_standing(self, name: str) -> tuple[int, float]:
         """Sort key of a confirmed candidate if there is a verifier; lower is better.
@@ -203,19 +216,6 @@ class Verdict:
             return {}
         case = max(changes, key=lambda each: changes[each])
         return {"deciding_case": case, "deciding_share": changes[case] / total}
-
-    def score_of(self, name: str) -> Score | None:
-        """A candidate's score: fresh if it was measured, otherwise the search's estimate."""
-        fresh = self.fresh_mean(name)
-        if fresh is not None:
-            value = self.task.objective.score(fresh.mean)
-            return Score(
-                name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True
-            )
-        tally, belief = self.account.tally(name), self.ranking.belief_of(name)
-        if tally is None or belief is None:
-            return None
-        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
         """The initial program's score of the same kind as the reported one: fresh beside fresh."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from culmen.core.event import Entry
 from culmen.core.result import NoiseReport, RunResult, Score
 from culmen.core.task import Objective
 from culmen.observe.figures import (
@@ -181,6 +182,14 @@ def noise_sentence(report: NoiseReport) -> str:
         else f": up to {report.differing_rate:.0%} of repeats may differ"
     )
     return f"Noise is not known: {many} agreed, too few to tell{bound}."
+
+
+def noise_note(entry: Entry) -> str:
+    """A sentence from a note on the evaluator's noise; "" for any other entry."""
+    if entry.kind != "note" or entry.body.get("note") != "noise":
+        return ""
+    exact, sd, repeats = (entry.body.get(name) for name in ("exact", "sd", "repeats"))
+    return noise_sentence(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
 _ENDS = {

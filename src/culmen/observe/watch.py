@@ -20,7 +20,7 @@ from culmen.core.event import Event
 from culmen.core.ports import Observer
 from culmen.core.result import RunResult
 from culmen.observe.displays import SilentDisplay
-from culmen.observe.words import noise_note
+from culmen.observe.statements import noise_note
 from culmen.store import views
 from culmen.store.sidecar import sampling_time
 from culmen.store.views import RunStatus

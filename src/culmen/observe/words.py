@@ -9,7 +9,6 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
 from culmen.core.json import JsonObject
-from culmen.core.result import NoiseReport
 from culmen.observe import statements
 from culmen.observe.figures import (
     count_text,
@@ -111,7 +110,7 @@ def _describe_note(entry: Entry) -> str:
         return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
-    if sentence := noise_note(entry):
+    if sentence := statements.noise_note(entry):
         return sentence
     fields = join_nonempty(f"{name} {_shorten_value(value)}" for name, value in body.items())
     candidates = [
@@ -125,14 +124,6 @@ def _describe_note(entry: Entry) -> str:
         ],
         "  ",
     )
-
-
-def noise_note(entry: Entry) -> str:
-    """A sentence from a note on the evaluator's noise; "" for any other entry."""
-    if entry.kind != "note" or entry.body.get("note") != "noise":
-        return ""
-    exact, sd, repeats = (entry.body.get(name) for name in ("exact", "sd", "repeats"))
-    return statements.noise_sentence(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
 def _describe_candidate(candidate: Candidate) -> str:

@@ -16,8 +16,8 @@ from functools import cache
 from culmen.evaluate.integrity import inserted
 from culmen.offline.source import INSERTED, EditableText, EditContext, Span
 
-_REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
 _HANDED = 0.6  # probability of choosing a value that one function passes to another
+
 _LEAVES = (
     ast.Return
     | ast.Break
@@ -49,7 +49,6 @@ def insert_loop(source: EditableText, edit: EditContext) -> str | None:
     spots = _refinable_spots(source)
     if not spots or total_loop_calls(source) + edit.calls > edit.most:
         return None
-    (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
     handed = _passed_values(source, spots)
     if handed and edit.rng.random() < _HANDED:
         spot, taker = edit.rng.choice(handed)
@@ -66,38 +65,8 @@ def insert_loop(source: EditableText, edit: EditContext) -> str | None:
     if criterion is None:
         return None
     before, call = criterion
-    settings = _loop_arguments(loop, edit, _limit_arguments(edit.calls, edit.pace))
-    wrapped = f"{loop}({call}, {source.node_text(spot.value)}, {_goal_arguments(edit)}, {settings})"
-    return _text_with_loop(
-        source, spot.statement, loop, before, (source.node_span(spot.value), wrapped)
-    )
-
-
-def change_loop_method(source: EditableText, edit: EditContext) -> str | None:
-    """Replace one loop of the program by the other kind, or change its settings."""
-    calls: list[tuple[ast.Call, Spot]] = []
-    for spot in _refinable_spots(source):
-        for node in ast.walk(spot.value):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in _REFINERS
-            ):
-                calls.append((node, spot))
-    if not calls:
-        return None
-    call, spot = edit.rng.choice(calls)
-    kept = [
-        source.node_text(part)
-        for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))
-    ]
-    allowed = [source.node_text(k) for k in call.keywords if k.arg in ("calls", "seconds")]
-    (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    settings = _loop_arguments(
-        loop, edit, ", ".join(allowed) or _limit_arguments(edit.calls, edit.pace)
-    )
-    wrapped = f"{loop}({', '.join(kept)}, {settings})"
-    return _text_with_loop(source, spot.statement, loop, "", (source.node_span(call), wrapped))
+    wrapped = f"{INSERTED}({call}, {source.node_text(spot.value)}, {_loop_arguments(edit)})"
+    return _text_with_loop(source, spot.statement, before, (source.node_span(spot.value), wrapped))
 
 
 def raise_loop_calls(source: EditableText, edit: EditContext) -> str | None:
@@ -128,9 +97,9 @@ def _with_scaled_limits(source: EditableText, factor: float) -> str | None:
 
 
 @cache
-def inserted_source(loop: str) -> str:
-    """The source text of an inserted function."""
-    return inspect.getsource(getattr(inserted, loop))
+def inserted_source() -> str:
+    """The source text of the inserted function."""
+    return inspect.getsource(inserted.refine_by_gradient)
 
 
 def _refinable_spots(source: EditableText) -> list[Spot]:
@@ -178,25 +147,14 @@ def _scaled_limit(keyword: ast.keyword, factor: float) -> str:
     return str(max(1, round(value))) if keyword.arg == "calls" else f"{value:.3g}"
 
 
-def _limit_arguments(calls: int, pace: float) -> str:
-    return f"calls={calls}, seconds={calls * pace:.3g}"
-
-
-def _goal_arguments(edit: EditContext) -> str:
-    reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
-    sign = edit.rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
-    return f'reduce="{reduce}", sign={sign}'
-
-
-def _loop_arguments(loop: str, edit: EditContext, allowed: str) -> str:
-    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.5):.2g}"
-    text = f"{allowed}, seed={rng.randrange(1000)}"
-    if loop == "refine_by_gradient":
-        return f"{text}, step={step}, pairs={rng.choice((4, 8))}"
-    return (
-        f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, "
-        f"heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
-    )
+def _loop_arguments(edit: EditContext) -> str:
+    rng = edit.rng
+    reduce = rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
+    sign = rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
+    limits = f"calls={edit.calls}, seconds={edit.calls * edit.pace:.3g}"
+    step, pairs = f"{10 ** rng.uniform(-2.0, -0.5):.2g}", rng.choice((4, 8))
+    draws = f"seed={rng.randrange(1000)}, step={step}, pairs={pairs}"
+    return f'reduce="{reduce}", sign={sign}, {limits}, {draws}'
 
 
 def _consumer_criterion(
@@ -209,7 +167,7 @@ def _consumer_criterion(
     here = _enclosing_function(source, inside)
     choices: list[str] = []
     for node in source.tree.body if source.tree else ():
-        if not isinstance(node, ast.FunctionDef) or node.name in INSERTED or node is here:
+        if not isinstance(node, ast.FunctionDef) or node.name == INSERTED or node is here:
             continue
         if here is not None and _can_call(source, node.name, here.name):
             continue
@@ -318,14 +276,14 @@ def _following_criterion(
 
 
 def _text_with_loop(
-    source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]
+    source: EditableText, statement: ast.stmt, before: str, change: tuple[Span, str]
 ) -> str | None:
     """The text with this change in the statement and lines before it.
 
     The loop's function is added if it is missing.
     """
     anchor, changes = _helper_site(source, statement), [change]
-    helper = _helper_text(source, loop, source.statement_indent(anchor))
+    helper = _helper_text(source, source.statement_indent(anchor))
     if anchor is statement:
         before = helper + before
     elif helper:
@@ -354,16 +312,11 @@ def _helper_site(source: EditableText, statement: ast.stmt) -> ast.stmt:
     return top if top is not None and source.line_span(top) else statement
 
 
-def _helper_text(source: EditableText, loop: str, indent: str) -> str:
-    """The helper's text for this place, without the first line's indent.
-
-    It is "" if the program already has the helper.
-    """
-    if f"def {loop}(" in source.text:
+def _helper_text(source: EditableText, indent: str) -> str:
+    """The loop's function for this place, without the first line's indent; "" if it is there."""
+    if f"def {INSERTED}(" in source.text:
         return ""
-    return textwrap.indent(inserted_source(loop), indent).lstrip() + (
-        "\n\n" if not indent else "\n"
-    )
+    return textwrap.indent(inserted_source(), indent).lstrip() + ("\n\n" if not indent else "\n")
 
 
 def _top_level_statement(source: EditableText, inside: ast.stmt) -> ast.stmt | None:

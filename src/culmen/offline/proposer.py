@@ -28,11 +28,10 @@ OPERATORS = {  # prior number of successes in eight trials, by operator
     "operators": 0.5,
     "bounds": 3.0,
     "refine": 4.0,
-    "method": 1.5,
     "effort": 4.0,
     "cma": 0.75,
 }
-_TIMED = ("refine", "method", "effort")
+_TIMED = ("refine", "effort")
 UNTIMED = {
     name: prior for name, prior in OPERATORS.items() if name not in _TIMED
 }  # operators without a time limit

@@ -17,9 +17,7 @@ from random import Random
 
 Span = tuple[int, int]
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
-INSERTED = frozenset(
-    {"refine_by_gradient", "refine_by_climbing"}
-)  # of `evaluate.integrity.inserted`
+INSERTED = "refine_by_gradient"  # of `evaluate.integrity.inserted`
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 
@@ -93,7 +91,7 @@ class EditableText:
     def editable_nodes(self) -> Iterator[ast.AST]:
         """All editable nodes with a position, in text order.
 
-        Those inside formatted strings and inserted functions are left out.
+        Those inside formatted strings and the inserted function are left out.
         """
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
@@ -111,7 +109,7 @@ class EditableText:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
-                and node.func.id in INSERTED
+                and node.func.id == INSERTED
             ):
                 for keyword in node.keywords:
                     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
@@ -119,7 +117,7 @@ class EditableText:
                         yield keyword
 
     def statement_lists(self) -> list[list[ast.stmt]]:
-        """The statement lists of the program, module first, without those of inserted functions."""
+        """The statement lists of the program, module first, without the inserted function's."""
         lists: list[list[ast.stmt]] = []
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
@@ -198,7 +196,7 @@ def parse_python(text: str) -> ast.Module | None:
 
 
 def _is_inserted(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name in INSERTED
+    return isinstance(node, ast.FunctionDef) and node.name == INSERTED
 
 
 def part_suffix(name: str) -> str:

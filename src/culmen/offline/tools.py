@@ -49,7 +49,6 @@ PYTHON: dict[str, Operator] = {
     "operators": changes.exchange_operator,
     "bounds": changes.bound_value,
     "refine": loops.insert_loop,
-    "method": loops.change_loop_method,
     "effort": loops.raise_loop_calls,
 }
 OPERATORS = ANY_TEXT | PYTHON

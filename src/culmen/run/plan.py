@@ -61,11 +61,11 @@ def plan_run(
     Raises `UserError` for a run that could never start or never end.
     """
     objects = objects or RunObjects()
+    stop_at = parse_stop_score(task, options.stop_at)
     named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
-    made, stop_at = catalog.ending_at(
-        catalog.strategy_object(named), parse_stop_score(task, options.stop_at)
-    )
-    plan = RunPlan(task, made, replace_options(options, stop_at=stop_at), objects)
+    made = catalog.strategy_object(named)
+    made, stop_at = catalog.ending_at(made, stop_at)
+    plan = RunPlan(task, made, msgspec.structs.replace(options, stop_at=stop_at), objects)
     check_runnable(plan)
     return plan
 

@@ -14,18 +14,26 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
+from culmen.core.options import (
+    DEFAULT_BUDGET,
+    DEFAULT_STRATEGY,
+    BackendChoice,
+    RunOptions,
+    TaskDefaults,
+    parse_amount,
+)
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import backends as cluster
-from culmen.run import inputs, pools
-from culmen.run.options import replace_options
+from culmen.run import pools
+from culmen.run.options import folder_task, replace_options
 from culmen.run.plan import RunPlan, plan_fork, plan_run
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
     from culmen.store.database import RunMeta
+    from culmen.strategies.pedigree import Prior
 
 OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 
@@ -77,20 +85,19 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 def requested_run(path: Path, request: RunRequest) -> RunPlan:
     """The plan of a new run of the task at `path`; UserError for values that are illegal."""
     _check_names(request, request.models and str(request.models))
-    task = inputs.folder_task(
+    task = folder_task(
         path,
         request.seed_program,
         request.goal or "",
         request.direction or "",
         request.proxy or "",
     )
-    defaults = _chosen_defaults(task, request.preset)
-    options = _run_options(task, defaults, request)
+    defaults = _chosen_defaults(task.defaults, request.preset)
+    options = _run_options(defaults, request)
     strategy = _chosen_strategy(task, defaults, options, request)
     if request.pool is not None:
         most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
         task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
-        options = replace_options(options, pool=pools.pool_label(request.pool))
     return plan_run(task, strategy, options)
 
 
@@ -108,7 +115,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
     given |= {
         name: value for name in ("seed", "workers") if (value := getattr(request, name)) is not None
     }
-    given["backend"] = _chosen_backend(request, {}, meta.backend)
+    given["backend"] = _chosen_backend(request, meta.backend)
     options = replace_options(
         meta.options, budget=budget or meta.budget, **given, **_given_options(request)
     )
@@ -118,7 +125,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
 
 def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
     """Keywords of `Study.resume` for a session in another place than the run's."""
-    backend = _chosen_backend(request, {}, meta.backend)
+    backend = _chosen_backend(request, meta.backend)
     if backend is not None and backend != meta.backend:
         cluster.require_backend_extra(backend)
     level = {} if request.isolation is None else {"isolation": request.isolation}
@@ -127,56 +134,48 @@ def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
     )
 
 
-def _chosen_defaults(task: Task, preset: str | None) -> JsonObject:
-    """The task's defaults, a preset's table over them; UserError for an unknown name."""
-    presets = task.defaults.get("presets", {})
+def _chosen_defaults(defaults: TaskDefaults, preset: str | None) -> TaskDefaults:
+    """The task's defaults, a preset's choices over them; UserError for an unknown name."""
     if preset is None:
-        return task.defaults
-    if preset not in presets:
+        return defaults
+    if preset not in defaults.presets:
         fix = (
-            f"one of {', '.join(presets)}"
-            if presets
+            f"one of {', '.join(defaults.presets)}"
+            if defaults.presets
             else f"write [presets.{preset}] into task.toml: culmen docs tasks"
         )
         raise UserError(f"the task has no preset '{preset}'", where="--preset", fix=fix)
-    return task.defaults | presets[preset]
+    return defaults.presets[preset]
 
 
-def _run_options(task: Task, defaults: JsonObject, request: RunRequest) -> RunOptions:
+def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
     """The options of a new run, not checked yet."""
     start = RunOptions(
         model=",".join(request.model or ())
-        or _own_defaults(defaults).get("model")
+        or defaults.model
         or _models_in_file(request)
         or OFFLINE,
-        budget=_chosen_budget(request.budget, defaults) or DEFAULT_BUDGET,
-        seed=request.seed if request.seed is not None else int(defaults.get("seed", 0)),
-        workers=request.workers or int(defaults.get("workers", 0)),
-        backend=_chosen_backend(request, defaults.get("resources", {}), None),
+        budget=_given_budget(request) or defaults.budget or DEFAULT_BUDGET,
+        seed=request.seed if request.seed is not None else defaults.seed,
+        workers=request.workers or defaults.workers,
+        backend=_chosen_backend(request, defaults.backend),
     )
     return replace_options(start, **_given_options(request))
 
 
-def _own_defaults(defaults: JsonObject) -> JsonObject:
-    """Defaults for a strategy of culmen; those of an OpenEvolve folder are for another program."""
-    return defaults if "strategy" in defaults else {}
-
-
 def _chosen_strategy(
-    task: Task, defaults: JsonObject, options: RunOptions, request: RunRequest
+    task: Task, defaults: TaskDefaults, options: RunOptions, request: RunRequest
 ) -> MinimalStrategy:
     """The strategy of a new run with its settings, agent and prior."""
-    own, model = _own_defaults(defaults), str(options.model)
-    name = (
-        request.strategy
-        or (catalog.WITH_AGENTS if request.agent else own.get("strategy"))
-        or DEFAULT_STRATEGY
-    )
+    usual, model = defaults.strategy or DEFAULT_STRATEGY, str(options.model)
+    name = request.strategy or (catalog.WITH_AGENTS if request.agent else usual)
     settings = _parse_settings(request.settings)
-    if name == own.get("strategy"):
-        settings = {**catalog.setting_texts(own.get("settings", {})), **settings}
-    strategy = catalog.make_strategy(name, _with_agent(name, request.agent, settings, model))
-    return strategy if request.prior is None else _with_prior(strategy, request.prior, task, model)
+    if name == usual:
+        settings = defaults.settings | settings
+    settings = _with_agent(name, request.agent, settings, model)
+    prior = None if request.prior is None else _learnt_prior(name, request.prior, task, model)
+    strategy: Any = catalog.make_strategy(name, settings)
+    return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
 
 
 def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:
@@ -188,22 +187,6 @@ def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | No
     return _altered_strategy(meta, settings) if settings else None
 
 
-def _chosen_backend(
-    request: RunRequest, defaults: Mapping[str, Any], old: BackendChoice | None
-) -> BackendChoice | None:
-    """The backend of the command line, else of the old run, else of the task's [resources]."""
-    if (
-        old is not None
-        and request.backend is None
-        and request.ray_address is None
-        and request.backend_set is None
-    ):
-        return old
-    return cluster.parse_backend_choice(
-        request.backend, request.ray_address, request.backend_set, defaults, old
-    )
-
-
 def _given_options(request: RunRequest) -> JsonObject:
     """Options of a run that were given, by their names in `RunOptions`."""
     named = {
@@ -213,6 +196,7 @@ def _given_options(request: RunRequest) -> JsonObject:
         "embedder": request.embedder,
         "integrity": request.integrity,
         "templates": None if request.templates is None else _read_templates(request.templates),
+        "pool": None if request.pool is None else pools.pool_label(request.pool),
     }
     given: JsonObject = {name: value for name, value in named.items() if value is not None}
     given |= {"allow_failing": True} if request.allow_failing else {}
@@ -298,13 +282,13 @@ def _with_agent(
     return {**settings, field: kind}
 
 
-def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStrategy:
-    """The strategy with the noise and steps learnt by a run as its prior."""
+def _learnt_prior(name: str, run: Path, task: Task, model: str) -> Prior:
+    """The noise and steps learnt by a run, as a prior for the strategy."""
     from culmen.store import views
     from culmen.strategies.pedigree import PedigreeSearch, Prior
 
     where = f"--prior {run}"
-    if not isinstance(strategy, PedigreeSearch):
+    if not issubclass(catalog.strategy_class(name), PedigreeSearch):
         raise UserError(
             "only the strategy pedigree takes a prior",
             where=where,
@@ -323,7 +307,7 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
             where=where,
             fix="name a run that scored something",
         )
-    return dataclasses.replace(strategy, prior=Prior(*law))
+    return Prior(*law)
 
 
 def _altered_strategy(meta: RunMeta, given: Mapping[str, str]) -> Any:
@@ -348,17 +332,70 @@ def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _chosen_budget(text: str | None, defaults: JsonObject) -> Budget | None:
-    """The given budget, the task's, or that of an OpenEvolve folder.
+def _given_budget(request: RunRequest) -> Budget | None:
+    """The budget of the command line for a new run."""
+    text = request.budget
+    if text is None:
+        return None
+    if "=+" in text:
+        fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
+        raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
+    return Budget.parse(text)
 
-    The last has one evaluation per iteration, and one for the initial program.
+
+# The backend of the evaluations.
+
+_BACKEND_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_BACKEND_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
+
+
+def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> BackendChoice | None:
+    """The usual backend, the old run's or the task's, with the changes of the command line.
+
+    None for this machine without a word of it. Raises `UserError` for illegal values.
     """
-    if text is not None:
-        if "=+" in text:
-            fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
-            raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
-        return Budget.parse(text)
-    if defaults.get("budget"):
-        return Budget.parse(defaults["budget"])
-    iterations = defaults.get("iterations")
-    return Budget(evaluations=int(iterations) + 1) if iterations else None
+    name, address, settings = request.backend, request.ray_address, request.backend_set
+    if name is None and address is None and settings is None:
+        return usual
+    choice = usual or BackendChoice()
+    if name is not None or (address is not None and choice.name == "local"):
+        choice = msgspec.structs.replace(choice, name=name or "ray")
+    if address is not None:
+        choice = msgspec.structs.replace(choice, address=address)
+    choice = _with_backend_settings(choice, _parse_backend_pairs(settings))
+    return None if choice == BackendChoice() and usual is None else choice
+
+
+def _parse_backend_pairs(settings: str | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for piece in filter(None, (settings or "").split(",")):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
+            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _with_backend_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> BackendChoice:
+    amounts, custom, fields = JsonObject(), dict(choice.needs.custom), JsonObject()
+    texts, where = dict(choice.texts), "--backend-set"
+    for name, value in pairs.items():
+        if name in ("cpu", "gpu", "memory"):
+            amounts[name] = parse_amount(name, value, where)
+        elif name.startswith("custom."):
+            custom[name.removeprefix("custom.")] = parse_amount(name, value, where)
+        elif name in _BACKEND_NUMBERS:
+            number = parse_amount(name, value, where)
+            fields[name] = number if name in ("wait", "rest") else int(number)
+        elif name in _BACKEND_TEXTS:
+            texts[name] = value
+        else:
+            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS, *_BACKEND_TEXTS)
+            raise UserError(
+                f"there is no backend setting '{name}'",
+                where=where,
+                fix=f"use {', '.join(known)}",
+            )
+    needs = msgspec.structs.replace(choice.needs, custom=custom, **amounts)
+    return msgspec.structs.replace(choice, needs=needs, texts=texts, **fields)

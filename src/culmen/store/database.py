@@ -21,7 +21,7 @@ import msgspec
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.json import JsonObject
-from culmen.core.options import RunOptions
+from culmen.core.options import RunOptions, TaskDefaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.store.address import FILE, Address, has_run, local_folder, read_pointer
@@ -477,4 +477,17 @@ def unpack_meta(raw: bytes) -> RunMeta:
     if isinstance(plain, dict):
         extra = plain.pop("extra", {})
         plain |= {name: extra[name] for name in _APART if extra.get(name) is not None}
+        if isinstance(task := plain.get("task"), dict) and "defaults" in task:
+            task["defaults"] = _read_defaults(task["defaults"])
     return msgspec.convert(plain, RunMeta)
+
+
+def _read_defaults(stored: JsonObject) -> TaskDefaults:
+    """A task's defaults; those that an earlier version stored are `foreign`.
+
+    No session of a run depends on them: its options have what was chosen.
+    """
+    try:
+        return msgspec.convert(stored, TaskDefaults)
+    except msgspec.ValidationError:
+        return TaskDefaults(foreign=stored)

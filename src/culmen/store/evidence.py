@@ -27,7 +27,7 @@ from culmen.core.result import RunResult, Score, read_result
 from culmen.core.task import Task
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
-from culmen.store.database import RunMeta, read_meta
+from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.reader import lookup_in, translate_decode_errors
 
 if TYPE_CHECKING:
@@ -320,6 +320,15 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
         while len(_before) > _KEPT:
             _before.popitem(last=False)
         return _before[name]
+
+
+@contextmanager
+def evidence_before(folder: Path, seq: int) -> Iterator[Evidence]:
+    """The evidence of a run before event `seq`, read anew; valid while the context is open."""
+    with open_snapshot(folder) as connection:
+        run = RunEvidence(read_meta(connection), folder)
+        run.read(connection, seq - 1)
+        yield run.evidence
 
 
 def last_state(connection: Connection) -> JsonObject:

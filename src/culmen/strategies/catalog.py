@@ -197,21 +197,6 @@ def split_top_level(text: str) -> list[str]:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Settings of a task.toml as the command line would write them."""
-
-    def text(value: object) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return (
-            ",".join(map(str, cast(Iterable[object], value)))
-            if isinstance(value, list | tuple)
-            else str(value)
-        )
-
-    return {name: text(value) for name, value in settings.items()}
-
-
 def _expand_preset(cls: type, settings: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
     if not presets or "preset" not in settings:

@@ -34,13 +34,13 @@ class Costs:
         )
         self._dollars += usage.dollars
 
-    def evaluation_share(self) -> float:
-        """Share of one evaluation: of the evaluations left, or of the seconds."""
+    def evaluation_amounts(self) -> dict[str, float]:
+        """Cost of one evaluation, by budget."""
         seconds = self._seconds / max(self._evaluations, 1) / self._lab.workers
-        return max(self._budget_share("evaluations", 1.0), self._budget_share("seconds", seconds))
+        return {"evaluations": 1.0, "seconds": seconds}
 
-    def request_share(self, k: int) -> float:
-        """Share of one call that asks for `k` candidates, their first evaluations included."""
+    def request_amounts(self, k: int) -> dict[str, float]:
+        """Cost of one call that asks for `k` candidates, by budget, their first evaluations too."""
         calls, each = max(self._calls, 1), max(self._candidates, 1)
         fixed, growing = self._input / calls, self._output / each
         tokens = fixed + growing * k
@@ -49,14 +49,30 @@ class Costs:
         seconds = (
             self._waited / calls + k * self._seconds / max(self._evaluations, 1)
         ) / self._lab.workers
-        wanted = {
+        return {
             "calls": 1.0,
             "tokens": tokens,
             "dollars": dollars,
             "evaluations": float(k),
             "seconds": seconds,
         }
-        return max(self._budget_share(name, amount) for name, amount in wanted.items()) or 1.0
+
+    def evaluation_share(self) -> float:
+        """Share of one evaluation: of the evaluations left, or of the seconds."""
+        return self._largest_share(self.evaluation_amounts())
+
+    def request_share(self, k: int) -> float:
+        """Share of one call that asks for `k` candidates, their first evaluations included."""
+        return self._largest_share(self.request_amounts(k)) or 1.0
+
+    def tightest_budget(self, amounts: dict[str, float]) -> str:
+        """The budget of which these amounts take the largest share; "" without a limit."""
+        shares = {name: self._budget_share(name, amount) for name, amount in amounts.items()}
+        name = max(shares, key=lambda each: shares[each])
+        return name if shares[name] else ""
+
+    def _largest_share(self, amounts: dict[str, float]) -> float:
+        return max(self._budget_share(name, amount) for name, amount in amounts.items())
 
     def _budget_share(self, budget: str, amount: float) -> float:
         return amount / max(self._lab.left(budget), 1e-9)  # a share of infinity is 0

@@ -7,11 +7,24 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from culmen.evidence.front import Floats, FrontModel, column_spans
 from culmen.memory.gain import largest_indices
 from culmen.strategies.costs import Costs
-from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
+from culmen.strategies.knowledge_gradient import (
+    CROWD,
+    GAIN,
+    MEASURE,
+    NO_SCORE,
+    KnowledgeGradient,
+    Move,
+    Repeats,
+    Requests,
+    WeighedMove,
+)
+
+Ints = NDArray[np.int64]
 
 # per decision; the draws can be divided among any number of children up to four
 _DIRECTIONS, _DRAWS = 24, 24
@@ -33,58 +46,30 @@ class _Sight(NamedTuple):
     reached: Floats  # rows × directions
 
 
-class FrontGradient(KnowledgeGradient):
-    """Choice of actions like `KnowledgeGradient`, with hypervolume in place of the best value.
+class FrontSampler:
+    """Draws from the value models of the metrics, and their reach in random directions.
 
-    Hypervolume is a mean over directions of the reach of the best candidate, which is the least of
-    its rewards in units of the direction (random hypervolume scalarisations: Deng and Zhang, 2019;
-    Golovin and Zhang, 2020). Its expected gain is estimated with draws from the value models of the
-    metrics, so noise is judged metric by metric. A candidate that violates a constraint reaches
-    below all that do not, the less the larger the violation. Directions and draws come from `rng`,
-    the lab's.
+    Reach is the least reward of a candidate in units of the direction (random hypervolume
+    scalarisations: Deng and Zhang, 2019; Golovin and Zhang, 2020). A candidate that violates a
+    constraint reaches below all that do not, the less the larger the violation.
     """
 
-    def __init__(self, front: FrontModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
-        self.front = front
-        super().__init__(self.front.models[0], costs, cases, most, rng)
+    def __init__(self, front: FrontModel, rng: Random) -> None:
+        self._front, self._rng = front, rng
 
-    def leader_ids(self, most: int) -> list[str]:
-        """Candidates worth showing: the front, in random order."""
-        ids = [self.front.ids[row] for row in self.front.front_rows()]
-        self.rng.shuffle(ids)
-        return ids[:most]
-
-    def choose_move(self) -> Move:
-        """The action with the largest expected gain of hypervolume per share of budget."""
-        models = self.front.models
-        self.model = next((model for model in models if not model.is_exact), models[0])
-        ids, front = self.front.ids, self.front.front_rows()
-        if not front:
-            return Move(parent=ids[0] if ids else "")
-        for row in front:
-            if self._needs_repeat(row):
-                return Move(again=ids[row])
-        sight = self._draw_samples(front)
-        rate, parent, k, toward = self._best_front_request(sight)
-        if not all(model.is_noiseless for model in models):
-            more, node = self._best_front_repeat(sight)
-            if more > rate:
-                return Move(again=ids[node], gain=more)
-        return Move("", ids[parent], k, rate, focus=self._focus_text(toward, front))
-
-    def _draw_samples(self, front: list[int]) -> _Sight:
+    def draw_samples(self, front: list[int]) -> _Sight:
         """The models now, with fresh directions and draws."""
-        models, many = self.front.models, len(self.front.objectives)
+        models, many = self._front.models, len(self._front.objectives)
         means = np.column_stack([model.scaled_worths() for model in models])
         known = np.flatnonzero(np.isfinite(means).all(axis=1))
         edge = means[front][:, :many]
         span = column_spans(edge)
         origin = edge.min(axis=0) - 0.1 * span
-        half = [[self.rng.gauss(0, 1) for _ in models] for _ in range(_DRAWS // 2)]
+        half = [[self._rng.gauss(0, 1) for _ in models] for _ in range(_DRAWS // 2)]
         draws = np.array([[sign * z for z in row] for row in half for sign in (1.0, -1.0)])
         draws = draws @ self._correlation_factor(means).T
-        units = _draw_directions(many, self.rng) * span
-        reached = self._direction_reach(means[known], origin, units)
+        units = _draw_directions(many, self._rng) * span
+        reached = self.direction_reach(means[known], origin, units)
         best = [int(known[place]) for place in largest_indices(reached.mean(axis=1), _AMONG)]
         rows = list(dict.fromkeys([*front, *best]))
         places = np.searchsorted(known, rows)
@@ -97,7 +82,7 @@ class FrontGradient(KnowledgeGradient):
         Correlations are shrunk towards none. They matter because a gain in one metric often is a
         loss in another.
         """
-        parents = self.model.parents
+        parents = self._front.models[0].parents
         both = (parents >= 0) & np.isfinite(means).all(axis=1)
         both &= np.isfinite(means[parents]).all(axis=1)
         steps = means[both] - means[parents[both]]
@@ -107,68 +92,106 @@ class FrontGradient(KnowledgeGradient):
         shrunk = share * correlations + (1 - share + 1e-9) * np.eye(len(correlations))
         return np.linalg.cholesky(shrunk).astype(np.float64)
 
-    def _direction_reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
+    def direction_reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
         """Reach of values (..., metrics) in each direction (..., directions), in `units`.
 
         Values that violate constraints reach `_LEAST` less their excess, below all that hold them.
         """
         many = len(origin)
         reached = ((values[..., None, :many] - origin) / units).min(axis=-1)
-        if not self.front.constraints:
+        if not self._front.constraints:
             return reached
-        excess = self.front.constraint_excess(values)[..., None]
+        excess = self._front.constraint_excess(values)[..., None]
         return np.where(excess > 0, _LEAST - excess, np.maximum(reached, _LEAST))
 
-    def _best_front_request(self, sight: _Sight) -> tuple[float, int, int, Floats]:
-        """(gain per share, row of the parent, k, direction) of the best request for children."""
+
+class FrontGradient(KnowledgeGradient):
+    """Choice of actions like `KnowledgeGradient`, with hypervolume in place of the best value.
+
+    Hypervolume is a mean over directions of the reach of the best candidate (`FrontSampler`). Its
+    expected gain is estimated with draws from the value models of the metrics, so noise is judged
+    metric by metric. Directions and draws come from `rng`, the lab's.
+    """
+
+    def __init__(self, front: FrontModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
+        self.front = front
+        super().__init__(self.front.models[0], costs, cases, most, rng)
+        self.sampler = FrontSampler(front, rng)
+
+    def leader_ids(self, most: int) -> list[str]:
+        """Candidates worth showing: the front, in random order."""
+        ids = [self.front.ids[row] for row in self.front.front_rows()]
+        self.rng.shuffle(ids)
+        return ids[:most]
+
+    def decide(self) -> WeighedMove:
+        """The action with the largest expected gain of hypervolume per share of budget."""
+        models = self.front.models
+        self.model = next((model for model in models if not model.is_exact), models[0])
+        ids, front = self.front.ids, self.front.front_rows()
+        if not front:
+            return WeighedMove(Move(parent=ids[0] if ids else ""), NO_SCORE)
+        for row in front:
+            if self._needs_repeat(row):
+                return WeighedMove(Move(again=ids[row]), MEASURE, row)
+        sight = self.sampler.draw_samples(front)
+        requests, directions = self._weigh_front_requests(sight)
+        repeats, (rate, place, k) = None, requests.best_option()
+        if not all(model.is_noiseless for model in models):
+            repeats = self._weigh_front_repeats(sight)
+            more, node = repeats.best_option()
+            if more > rate:
+                move = Move(again=ids[node], gain=more)
+                return WeighedMove(move, GAIN, front[0], repeats, requests)
+        focus = self._focus_text(sight.units[directions[k - 1][place]], front)
+        move = Move("", ids[requests.rows[place]], k, rate, focus=focus)
+        return WeighedMove(move, GAIN, front[0], repeats, requests)
+
+    def _weigh_front_requests(self, sight: _Sight) -> tuple[Requests, list[Ints]]:
+        """Expected gains of requests for children; for each k and parent, the best direction."""
         laws = np.array([model.noise_step_variances for model in self.front.models])
         drift = np.column_stack([model.drift for model in self.front.models])[sight.rows]
         wide = sight.variances + laws[:, 1]
         deviations = wide / np.sqrt(wide + laws[:, 0])
         drawn = (sight.means + drift)[:, None, :] + deviations[:, None, :] * sight.normals
-        reached = self._direction_reach(
+        reached = self.sampler.direction_reach(
             drawn, sight.origin, sight.units
         )  # rows × draws × directions
         best, weights = sight.reached.max(axis=0), self.model.child_success_chances()[sight.rows]
         for index, node in enumerate(sight.rows):
-            weights[index] /= 1.0 + CROWD * self.expected.get(node, 0)
-        best_request = (-1.0, sight.rows[0], 1, sight.units[0])
+            weights[index] /= 1.0 + CROWD * self.flying.children.get(node, 0)
+        requests, directions = Requests(sight.rows, [], []), list[Ints]()
         for k in range(1, min(self.most, 4) + 1):
             groups = reached.reshape(len(reached), _DRAWS // k, k, -1).max(axis=2)
             gains = np.maximum(groups - best, 0.0).mean(axis=1)  # rows × directions
-            rates = gains.mean(axis=1) * weights
-            index = int(rates.argmax())
-            toward = sight.units[int(gains[index].argmax())]
-            request = (
-                float(rates[index]) / self.costs.request_share(k),
-                sight.rows[index],
-                k,
-                toward,
-            )
-            best_request = max(best_request, request, key=lambda rates: rates[0])
-        return best_request
+            requests.gains.append(gains.mean(axis=1) * weights)
+            requests.shares.append(self.costs.request_share(k))
+            directions.append(gains.argmax(axis=1))
+        return requests, directions
 
-    def _best_front_repeat(self, sight: _Sight) -> tuple[float, int]:
-        """(gain per share of another evaluation, row of the candidate) with the largest gain."""
+    def _weigh_front_repeats(self, sight: _Sight) -> Repeats:
+        """Expected gains of another evaluation, the largest first."""
         noise = np.array([model.noise_step_variances[0] for model in self.front.models])
         variances = sight.variances.copy()
         for index, node in enumerate(sight.rows):
             variances[index] = 1.0 / (
-                1.0 / variances[index] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300)
+                1.0 / variances[index]
+                + self.flying.repeats.get(node, 0) / np.maximum(noise, 1e-300)
             )
         deviations = variances / np.sqrt(variances + noise)
         drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
-        reached = self._direction_reach(drawn, sight.origin, sight.units)
+        reached = self.sampler.direction_reach(drawn, sight.origin, sight.units)
         order: Floats = np.sort(sight.reached, axis=0)
         first, second = order[-1], order[-2:][0]
         others = np.asarray(np.where(sight.reached == first, second, first), dtype=np.float64)
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
-        for index in largest_indices(gains, len(gains)):
-            if self._can_inform(sight.rows[index]):
-                return AGAIN * float(gains[index]) / (
-                    self.costs.evaluation_share() or 1.0
-                ), sight.rows[index]
-        return 0.0, sight.rows[0]
+        places = [
+            place
+            for place in largest_indices(gains, len(gains))
+            if self._can_inform(sight.rows[place])
+        ]
+        rows = [sight.rows[place] for place in places]
+        return Repeats(rows, gains[places].tolist(), self.costs.evaluation_share() or 1.0)
 
     def _focus_text(self, toward: Floats, front: list[int]) -> str:
         """Text for a request for children: direction of the expected gain, and the known front."""

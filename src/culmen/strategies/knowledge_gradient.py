@@ -5,6 +5,7 @@ The choice is between another evaluation of a candidate and a request for childr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
@@ -52,6 +53,129 @@ class Move(NamedTuple):
     focus: str = ""
 
 
+class Repeats(NamedTuple):
+    """Expected gains of another evaluation, by candidate.
+
+    `rows` are the candidates that it could inform of, the largest gain first; `gains` is on the
+    model's scale, not weighed by `AGAIN`; `share` is the cost of any of them.
+    """
+
+    rows: list[int]
+    gains: list[float]
+    share: float
+
+    def best_option(self) -> tuple[float, int]:
+        """(weighed gain per share, candidate) of the best; (0, -1) without any."""
+        return (AGAIN * self.gains[0] / self.share, self.rows[0]) if self.rows else (0.0, -1)
+
+
+class Requests(NamedTuple):
+    """Expected gains of requests for children.
+
+    For each parent in `rows`, and for k = 1, 2, ...: `gains`, on the model's scale, and `shares`,
+    their costs.
+    """
+
+    rows: list[int]
+    gains: list[Floats]
+    shares: list[float]
+
+    def best_option(self) -> tuple[float, int, int]:
+        """(gain per share, place in `rows`, k) of the best."""
+        best = (-1.0, 0, 1)
+        for k, (gains, share) in enumerate(zip(self.gains, self.shares), 1):
+            place = int(gains.argmax())
+            best = max(best, (float(gains[place]) / share, place, k), key=lambda one: one[0])
+        return best
+
+
+# reasons of a decision
+NO_SCORE = "no_score"  # there is nothing to compare yet
+MEASURE = "measure"  # the leader is evaluated again to measure the noise
+LINEAGE = "lineage"  # a record is overdue: the largest gain within another lineage
+GAIN = "gain"  # the largest gain per share
+
+
+@dataclass
+class WeighedMove:
+    """One decision: its move, the reason, and the gains that were compared.
+
+    `best` is the leader's number, -1 without one. `made` are the candidates that the move brought,
+    entered once they are known.
+    """
+
+    move: Move
+    reason: str
+    best: int = -1
+    repeats: Repeats | None = None
+    requests: Requests | None = None
+    made: tuple[str, ...] = ()
+
+
+class InFlight:
+    """Evaluations and children under way, by number of the candidate or of the parent."""
+
+    def __init__(self, model: ValueModel) -> None:
+        self._model = model
+        # evaluations of candidates that were evaluated before
+        self.repeats: dict[int, int] = {}
+        self.children: dict[int, int] = {}
+
+    def count_move(self, move: Move, change: int) -> None:
+        """Count a move as begun (`change` 1) or as ended (-1)."""
+        flying = self.repeats if move.again else self.children
+        node = self._model.index.get(move.again or move.parent)
+        if node is not None:
+            flying[node] = flying.get(node, 0) + change * (1 if move.again else move.k)
+            if not flying[node]:
+                del flying[node]
+
+
+class StallRule:
+    """Decides if a search has waited too long for a record, and which lineage it tries then."""
+
+    def __init__(self, model: ValueModel, flying: InFlight, rng: Random) -> None:
+        self._model, self._flying, self._rng = model, flying, rng
+        self.records, self.lineages = Records(), Lineages()
+        self._turns = 0
+
+    def decide_turn(self, worth: Floats, best: int) -> tuple[bool, bool]:
+        """(True if the next child is of another lineage, True if that lineage begins now)."""
+        model, now = self._model, self._model.evaluations
+        margin = (_EQUAL if model.is_noiseless else _MARGIN) * model.noise_step_variances[1] ** 0.5
+        self.records.record_best(float(worth[best]), now, margin)
+        chance = self.records.wait_chance(now)
+        if chance >= _STALL or now - self.records.at < _PATIENCE:
+            return False, False
+        lineages, begins = self.lineages, False
+        if lineages.members:
+            lineages.record_best(max(float(worth[node]) for node in lineages.members), margin)
+        if not lineages.members or lineages.should_give_up(self.records, _GIVE_UP):
+            untried = self._untried_nodes()
+            if not untried:
+                return False, False
+            lineages.begin_lineage(untried, [float(worth[node]) for node in untried], self._rng)
+            begins = True
+        self._turns += 1
+        return begins or chance < _LOST or self._turns % 2 == 0, begins
+
+    def _untried_nodes(self) -> list[int]:
+        """Scored candidates that were never tried as a parent."""
+        model = self._model
+        childless = model.scored_counts > 0
+        childless[model.parents[model.parents >= 0]] = False
+        return [
+            node for node in childless.nonzero()[0].tolist() if node not in self._flying.children
+        ]
+
+    def grow_lineage(self, parent: str, children: list[str]) -> None:
+        """Count children of the present lineage."""
+        if parent and self._model.index[parent] in self.lineages.members:
+            for child in children:
+                if child in self._model.index:  # the others lost their evaluations
+                    self.lineages.add_child(self._model.index[child])
+
+
 class KnowledgeGradient:
     """Choice of actions for any number of lanes at once; actions in flight count as pending.
 
@@ -61,28 +185,33 @@ class KnowledgeGradient:
 
     def __init__(self, model: ValueModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
         self.model, self.costs, self.cases, self.most, self.rng = model, costs, cases, most, rng
-        # evaluations in flight of candidates that were evaluated before
-        self.repeating: dict[int, int] = {}
-        self.expected: dict[int, int] = {}  # children in flight, by parent
-        self.records, self.lineages = Records(), Lineages()
-        self._turns = 0
+        self.flying = InFlight(model)
+        self.stall = StallRule(model, self.flying, rng)
 
     def choose_move(self) -> Move:
         """The action with the largest expected gain per share of budget."""
+        return self.decide().move
+
+    def decide(self) -> WeighedMove:
+        """The same with what was compared."""
         model = self.model
         worth = model.scaled_worths()
         if not len(worth) or not (model.scored_counts > 0).any():
-            return Move(parent=model.ids[0] if len(worth) else "")
+            return WeighedMove(Move(parent=model.ids[0] if len(worth) else ""), NO_SCORE)
         best = self._leading_node(worth)
         if self._needs_repeat(best):
-            return Move(again=model.ids[best])
-        side, stalled = self._stall_decision(worth, best)
-        rate, parent, k = self._best_request(worth, best, side)
+            return WeighedMove(Move(again=model.ids[best]), MEASURE, best)
+        side, stalled = self.stall.decide_turn(worth, best)
+        requests, repeats = self._weigh_requests(worth, best, side), None
+        rate, place, k = requests.best_option()
         if not side and (not model.is_noiseless or model.failing_chances.mean.any()):
-            again, node = self._best_repeat(worth, best)
+            repeats = self._weigh_repeats(worth, best)
+            again, node = repeats.best_option()
             if again > rate:
-                return Move(again=model.ids[node], gain=again)
-        return Move("", model.ids[parent], k, rate, stalled)
+                move = Move(again=model.ids[node], gain=again)
+                return WeighedMove(move, GAIN, best, repeats, requests)
+        move = Move("", model.ids[requests.rows[place]], k, rate, stalled)
+        return WeighedMove(move, LINEAGE if side else GAIN, best, repeats, requests)
 
     def _leading_node(self, worth: Floats) -> int:
         """The leader; of equal exact scores, the first."""
@@ -93,12 +222,12 @@ class KnowledgeGradient:
 
     def begin_move(self, move: Move) -> None:
         """Count a move as in flight; `end` it when its results are in the model."""
-        self._count_in_flight(move, 1)
+        self.flying.count_move(move, 1)
 
     def end_move(self, move: Move, children: list[str]) -> None:
         """Count a move as finished; `children` are its new candidates."""
-        self._count_in_flight(move, -1)
-        self.grow_lineage(move, children)
+        self.flying.count_move(move, -1)
+        self.stall.grow_lineage(move.parent, children)
 
     def count_barren_request(self, id: str) -> None:
         """Count a request for children of this candidate without any new one."""
@@ -108,21 +237,6 @@ class KnowledgeGradient:
         """The best candidates, best first."""
         return [self.model.ids[node] for node in largest_indices(self.model.scaled_worths(), most)]
 
-    def grow_lineage(self, move: Move, children: list[str]) -> None:
-        """Count children of the present lineage."""
-        if move.parent and self.model.index[move.parent] in self.lineages.members:
-            for child in children:
-                if child in self.model.index:  # the others lost their evaluations
-                    self.lineages.add_child(self.model.index[child])
-
-    def _count_in_flight(self, move: Move, change: int) -> None:
-        flying = self.repeating if move.again else self.expected
-        node = self.model.index.get(move.again or move.parent)
-        if node is not None:
-            flying[node] = flying.get(node, 0) + change * (1 if move.again else move.k)
-            if not flying[node]:
-                del flying[node]
-
     def _needs_repeat(self, best: int) -> bool:
         """True if the leader is to be evaluated again to measure the noise.
 
@@ -131,14 +245,16 @@ class KnowledgeGradient:
         model = self.model
         if not self._can_inform(best):
             return False
-        looks = model.scored_counts[best] + model.failed_counts[best] + self.repeating.get(best, 0)
+        looks = (
+            model.scored_counts[best] + model.failed_counts[best] + self.flying.repeats.get(best, 0)
+        )
         if model.is_exact:
             enough = max(_CONFIRMED, _CHECKED * model.evaluations)
             unproven = not model.declared_exact and looks < 2 and model.confirmed_repeats < enough
             if unproven or self.cases == 1:
                 return unproven
         few, many = (_LOOKS, _REPEATS) if self.cases == 1 else _ON_CASES
-        return looks < few and model.noise_degrees() + sum(self.repeating.values()) < many
+        return looks < few and model.noise_degrees() + sum(self.flying.repeats.values()) < many
 
     def _can_inform(self, node: int) -> bool:
         """True if another evaluation of this candidate could add information."""
@@ -147,30 +263,27 @@ class KnowledgeGradient:
         known = (
             self.model.scored_counts[node]
             + self.model.failed_counts[node]
-            + self.repeating.get(node, 0)
+            + self.flying.repeats.get(node, 0)
         )
         return bool(known < self.cases + (self.model.declared_exact is None))
 
-    def _best_repeat(self, worth: Floats, best: int) -> tuple[float, int]:
-        """(gain per share of another evaluation, node of the candidate) with the largest gain.
+    def _weigh_repeats(self, worth: Floats, best: int) -> Repeats:
+        """Expected gains of another evaluation of the candidates for which they are largest.
 
         Deviations are those expected after the evaluations in flight.
         """
         model, (noise, _) = self.model, self.model.noise_step_variances
         variance = model.variance.copy()
-        for node, flying in self.repeating.items():
+        for node, flying in self.flying.repeats.items():
             variance[node] = 1.0 / (1.0 / variance[node] + flying / noise)
         gaps = np.where(model.scored_counts > 0, worth[best] - worth, np.inf)
         gaps[best] = np.delete(gaps, best).min(initial=np.inf)
         gains = expected_gain(
             gaps, np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth))
         )
-        for node in np.argsort(-gains, kind="stable")[:_AMONG]:
-            if self._can_inform(int(node)):
-                return AGAIN * float(gains[node]) / (self.costs.evaluation_share() or 1.0), int(
-                    node
-                )
-        return 0.0, best
+        top = np.argsort(-gains, kind="stable")[:_AMONG].tolist()
+        rows = [node for node in top if self._can_inform(node)]
+        return Repeats(rows, gains[rows].tolist(), self.costs.evaluation_share() or 1.0)
 
     def _failing_step(self, worth: Floats) -> Floats:
         """Deviation of each worth after one more evaluation, by its news of the chance to fail."""
@@ -180,55 +293,27 @@ class KnowledgeGradient:
         )
         return np.where(self.model.scored_counts > 0, failing.step * fall, 0.0)
 
-    def _best_request(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
-        """(gain per share of a request for children, node of the parent, k) with the largest gain.
+    def _weigh_requests(self, worth: Floats, best: int, side: bool) -> Requests:
+        """Expected gains of requests for children of the parents for which they are largest.
 
         With `side`, parents are in the present lineage only.
         """
         model, (noise, step) = self.model, self.model.noise_step_variances
-        lead = max(worth[node] for node in self.lineages.members) if side else worth[best]
+        members = self.stall.lineages.members
+        lead = max(worth[node] for node in members) if side else worth[best]
         gaps = np.where(model.scored_counts > 0, lead - worth - model.drift, np.inf)
         if side:
             inside = np.zeros(len(worth), bool)
-            inside[self.lineages.members] = True
+            inside[members] = True
             gaps[~inside] = np.inf
         spread = model.variance + step
         deviations, weights = spread / np.sqrt(spread + noise), model.child_success_chances()
-        for node, flying in self.expected.items():
+        for node, flying in self.flying.children.items():
             weights[node] /= 1.0 + CROWD * flying
-        first = expected_gain(gaps, deviations) * weights
-        top = largest_indices(first, _AMONG)
-        best_request = (-1.0, top[0], 1)
-        for k in range(1, self.most + 1):
-            gains = expected_gain_of_best(gaps[top], deviations[top], k) * weights[top]
-            index = int(gains.argmax())
-            best_request = max(
-                best_request,
-                (float(gains[index]) / self.costs.request_share(k), int(top[index]), k),
-                key=lambda one: one[0],
-            )
-        return best_request
-
-    def _stall_decision(self, worth: Floats, best: int) -> tuple[bool, bool]:
-        """(True if the next child is of another lineage, True if that lineage begins now)."""
-        model, now = self.model, self.model.evaluations
-        margin = (_EQUAL if model.is_noiseless else _MARGIN) * model.noise_step_variances[1] ** 0.5
-        self.records.record_best(float(worth[best]), now, margin)
-        chance = self.records.wait_chance(now)
-        if chance >= _STALL or now - self.records.at < _PATIENCE:
-            return False, False
-        lineages, begins = self.lineages, False
-        if lineages.members:
-            lineages.record_best(max(float(worth[node]) for node in lineages.members), margin)
-        if not lineages.members or lineages.should_give_up(self.records, _GIVE_UP):
-            childless = model.scored_counts > 0
-            childless[model.parents[model.parents >= 0]] = False
-            untried = [
-                node for node in childless.nonzero()[0].tolist() if node not in self.expected
-            ]
-            if not untried:
-                return False, False
-            lineages.begin_lineage(untried, [float(worth[node]) for node in untried], self.rng)
-            begins = True
-        self._turns += 1
-        return begins or chance < _LOST or self._turns % 2 == 0, begins
+        top = largest_indices(expected_gain(gaps, deviations) * weights, _AMONG)
+        counts = range(1, self.most + 1)
+        return Requests(
+            top,
+            [expected_gain_of_best(gaps[top], deviations[top], k) * weights[top] for k in counts],
+            [self.costs.request_share(k) for k in counts],
+        )

@@ -5,6 +5,7 @@ Its actions are chosen by gain per share of budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,9 @@ from culmen.strategies.summarizer import Summarizer
 
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import ValueModel
-    from culmen.strategies.knowledge_gradient import Move
+    from culmen.strategies.knowledge_gradient import KnowledgeGradient, Move, WeighedMove
+
+    Watch = Callable[[KnowledgeGradient, WeighedMove], None]
 
 _KEPT = 6  # newest observations of a candidate that a prompt may show
 
@@ -85,21 +88,29 @@ class PedigreeSearch:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
+        await self.search_watched(lab, None)
+
+    async def search_watched(self, lab: Lab, watch: Watch | None) -> None:
+        """The same search; `watch` is called with each decision, before it is acted upon."""
         run = _Run(self, lab)
         # no other lane has work yet
         twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
         await lab.gather(*(run.evaluate_next_case(seed) for seed in (*lab.seeds, *twice)))
-        await lab.gather(*(self.run_lane(lab, run) for _ in range(self.lanes or lab.workers)))
+        await lab.gather(*(self.run_lane(run, watch) for _ in range(self.lanes or lab.workers)))
 
-    async def run_lane(self, lab: Lab, run: _Run) -> None:
+    async def run_lane(self, run: _Run, watch: Watch | None) -> None:
         """One decision after another; every turn awaits an evaluation or a proposal."""
         while True:
-            move = run.choice.choose_move()
+            decision = run.choice.decide()
+            if watch is not None:
+                watch(run.choice, decision)
+            move = decision.move
             run.choice.begin_move(move)
-            children = (
-                await run.evaluate_again(move) if move.again else await run.request_children(move)
-            )
-            run.choice.end_move(move, children)
+            if move.again:
+                await run.evaluate_again(move)
+            else:
+                await run.request_children(decision)
+            run.choice.end_move(move, list(decision.made))
             run.note_move(move)
 
 
@@ -159,13 +170,13 @@ class _Run:
             [case for case, count in zip(self.cases, counts) if count == least]
         )
 
-    async def evaluate_again(self, move: Move) -> list[str]:
+    async def evaluate_again(self, move: Move) -> None:
         """Evaluate a candidate again."""
         await self.evaluate_next_case(self.candidates.get(move.again) or self.lab.find(move.again))
-        return []
 
-    async def request_children(self, move: Move) -> list[str]:
-        """Ask for children and evaluate the new ones; their ids."""
+    async def request_children(self, decision: WeighedMove) -> None:
+        """Ask for children and evaluate the new ones, which are entered in the decision."""
+        move = decision.move
         if move.stalled and self.settings.summarizer is not None:
             self.context = await self.settings.summarizer.summarize(self.lab, self.queue, None)
         asked = self.lab.elapsed
@@ -175,8 +186,8 @@ class _Run:
         fresh = [candidate for candidate in offered.values() if candidate.id not in self.candidates]
         if not fresh and move.parent:
             self.choice.count_barren_request(move.parent)
+        decision.made = tuple(candidate.id for candidate in fresh)
         await self.lab.gather(*(self.evaluate_next_case(candidate) for candidate in fresh))
-        return [candidate.id for candidate in fresh]
 
     def children_brief(self, move: Move) -> Brief:
         """The request for children of a parent.

@@ -1,8 +1,8 @@
 """A run as one HTML file without a server or network: the dashboard's pages and documents.
 
-It reads nothing from elsewhere, and its policy forbids that: the one script and the one style sheet
-are named by their hashes, documents are JSON that no parser takes for markup, and trusted types
-refuse texts as markup at run time.
+It reads nothing from elsewhere, and its policy forbids that: scripts carry a nonce made of the
+whole content, the one style sheet is named by its hash, documents are JSON that no parser takes for
+markup, and trusted types refuse texts as markup at run time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _PAGE = Template("""<!doctype html>
 <noscript><p class="empty">$plain</p></noscript>
 <div id="app"></div>
 <script type="$form" id="culmen-documents">$documents</script>
-<script>$script</script>
+<script type="importmap" nonce="$nonce">$imports</script>
+<script type="module" nonce="$nonce">import "culmen/main.js";</script>
 </body>
 </html>
 """)
@@ -59,15 +60,17 @@ _PAGE = Template("""<!doctype html>
 
 def report_page(gathered: Gathered) -> str:
     """The text of the report."""
-    script, style = (
-        bundle_modules(STATIC / "main.js"),
-        (STATIC / "style.css").read_text(encoding="utf-8"),
-    )
-    if "</script" in script.lower() or "<!--" in script or "</style" in style.lower():
-        raise ValueError("the front end's own sources hold markup that would end their element")
+    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    if "</style" in style.lower():
+        raise ValueError("the style sheet holds markup that would end its element")
     icon = base64.b64encode((STATIC / "icon.svg").read_bytes()).decode()
+    imports = embed_json({"imports": module_addresses(STATIC)})
+    documents = (
+        _pack_document(gathered.documents) if gathered.packed else embed_json(gathered.documents)
+    )
+    nonce = hashlib.sha256(f"{imports}{documents}".encode("utf-8", "replace")).hexdigest()
     policy = (
-        f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src '{_csp_hash(style)}'; "
         "img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
         "trusted-types 'none'"
@@ -80,10 +83,9 @@ def report_page(gathered: Gathered) -> str:
         style=style,
         plain=html.escape(_noscript_text(gathered)),
         form=_PACKED if gathered.packed else "application/json",
-        documents=_pack_document(gathered.documents)
-        if gathered.packed
-        else embed_json(gathered.documents),
-        script=script,
+        documents=documents,
+        imports=imports,
+        nonce=nonce,
     )
 
 
@@ -136,64 +138,31 @@ def write_report(gathered: Gathered, path: Path) -> int:
     return len(text)
 
 
-# One plain script from the front end's modules, for pages opened from disk, where browsers refuse
-# to load modules.
+# The front end's modules as addresses that hold their texts, for an import map: browsers refuse to
+# load modules from disk.
 
-_IMPORT = re.compile(
-    r'^import (?:(?:\{ (?P<names>[^}]*?) \}|\* as (?P<whole>\w+)) from )?"(?P<path>\.[^"]*\.js)";$'
-)
-_EXPORT = re.compile(r"^export (?P<rest>(?:async )?(?:function\*?|class|const) (?P<name>\w+).*)$")
+_RELATIVE = re.compile(r'^(import (?:[^"]* from )?)"(\.[^"]*)";$', re.M)
 
 
-def bundle_modules(entry: Path) -> str:
-    """The module `entry` and all its imports as one script.
+def module_addresses(folder: Path) -> dict[str, str]:
+    """The `data:` address of every module in a folder, by its name in the import map.
 
-    Each module becomes a function that is called once, in the order of imports. Equal sources give
-    equal scripts. Raises `ValueError` for an unknown form of import or export, and for import
-    circles.
+    Relative imports become such names: a `data:` address has no folder.
     """
-    modules: dict[Path, str] = {}
-    _add_module(entry.resolve(), entry.resolve().parent, modules, ())
-    return '"use strict";\n' + "".join(modules.values())
+    addresses: dict[str, str] = {}
+    for path in sorted(folder.resolve().rglob("*.js")):
+
+        def with_name(match: re.Match[str], near: Path = path.parent) -> str:
+            return f'{match[1]}"{_module_name((near / match[2]).resolve(), folder.resolve())}";'
+
+        text = _RELATIVE.sub(with_name, path.read_text(encoding="utf-8"))
+        held = base64.b64encode(text.encode()).decode()
+        addresses[_module_name(path, folder.resolve())] = f"data:text/javascript;base64,{held}"
+    return addresses
 
 
-def _add_module(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ...]) -> None:
-    if path in modules:
-        return
-    if path in above:
-        raise ValueError(f"{path.name} imports itself by way of {above[-1].name}")
-    exports: list[str] = []
-    body: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if match := _IMPORT.match(line):
-            other = (path.parent / match["path"]).resolve()
-            _add_module(other, root, modules, (*above, path))
-            body.append(_import_binding(match, _module_name(other, root)))
-        elif match := _EXPORT.match(line):
-            exports.append(match["name"])
-            body.append(match["rest"])
-        elif re.match(r"(import|export)\b(?!\()", line):
-            raise ValueError(f"{path.name}:{number}: not a form that can be bundled: {line}")
-        else:
-            body.append(line)
-    text = "\n".join(body)
-    modules[path] = (
-        f"const {_module_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ "
-        f"{', '.join(exports)} }});\n}})();\n"
-    )
-
-
-def _import_binding(match: re.Match[str], module: str) -> str:
-    if match["whole"]:
-        return f"const {match['whole']} = {module};"
-    if match["names"]:
-        return f"const {{ {match['names'].replace(' as ', ': ')} }} = {module};"
-    return ""
-
-
-def _module_name(path: Path, root: Path) -> str:
-    """Name of a module in the script: `pages/calls.js` -> `$pages_calls`."""
-    return "$" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
+def _module_name(path: Path, folder: Path) -> str:
+    return f"culmen/{path.relative_to(folder).as_posix()}"
 
 
 # A report on paper: the system's own Chromium prints all pages of the file to a PDF, without a

@@ -23,7 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from culmen.core import extensions
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.explanation import Explanation
 from culmen.core.json import JsonObject
+from culmen.observe import reasons
 from culmen.observe.statements import state_label
 from culmen.store import inbox, sidecar, views
 from culmen.store.archive import archive_run, delete_run
@@ -39,6 +41,7 @@ _TYPES = {
 }
 _COMPARED = 40  # runs in one picture
 _DRAWN = 200  # newest runs of a list, which have a curve
+_EXPLAINED = 64  # explanations kept
 _BODY = 2_000_000  # bytes of a message
 _FLOOD = 8 * _BODY  # bytes after which reading a request is given up
 
@@ -47,12 +50,19 @@ class Dashboard:
     """The application over a run or a folder of runs.
 
     `token` authorises writing; `names` maps the path of a strategy's class to its display name.
+    `explain` returns the explanation of an evaluation, by run and number or candidate.
     """
 
     def __init__(
-        self, path: Path, token: str | None = None, names: Mapping[str, str] | None = None
+        self,
+        path: Path,
+        token: str | None = None,
+        names: Mapping[str, str] | None = None,
+        explain: Callable[[Path, str], Explanation] | None = None,
     ) -> None:
         self.runs, self.token = RunCatalog(path, names), token or secrets.token_urlsafe(24)
+        self._explain = explain
+        self._explanations: dict[tuple[str, str, str, float], JsonObject] = {}
         self._streams: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._serve_file),
@@ -93,11 +103,38 @@ class Dashboard:
 
     async def _serve_page(self, request: Request) -> Response:
         name, page = request.path_params["run"], request.path_params["page"]
+        if page == "explain" and self._explain is not None:
+            wanted = request.query_params.get("evaluation", "")
+            return await self._answer_json(
+                lambda: self._explanation(self.runs.find_path(name), wanted)
+            )
         make = page_makers().get(page)
         if make is None:
             return _json_response({"error": {"what": f"there is no page '{page}'"}}, 404)
         params = dict(request.query_params)
         return await self._answer_json(lambda: make(self.runs.digest(name), params))
+
+    def _explanation(self, run: Path, wanted: str) -> JsonObject:
+        """The explanation of an evaluation, cached while the state of the run is the same.
+
+        A decision is derived from a replay, so it takes a second or more.
+        """
+        assert self._explain is not None, "asked for with a function to explain only"
+        key = str(run), wanted, views.run_status(run).state, views.run_meta(run).created
+        if key not in self._explanations or not wanted:
+            explained = self._explain(run, wanted)
+            rows = [reasons.action_row(each) for each in getattr(explained.decision, "options", ())]
+            finalists = [
+                {"id": each.id, "believed": reasons.believed_text(each)}
+                for each in explained.finalists
+            ]
+            note = "" if explained.decision is None else reasons.options_note(explained.decision)
+            document = msgspec.to_builtins(explained)
+            more = {"rows": rows, "note": note, "believed": finalists}
+            self._explanations[key] = document | more
+            while len(self._explanations) > _EXPLAINED:
+                del self._explanations[next(iter(self._explanations))]
+        return self._explanations[key]
 
     async def _serve_comparison(self, request: Request) -> Response:
         names = request.query_params.getlist("run")

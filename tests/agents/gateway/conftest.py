@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -11,8 +12,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 
 from culmen.agents.gateway.metering import Metering
 from culmen.core.usage import Budget
@@ -46,9 +45,22 @@ class Agent:
 
     def __init__(self, gateway: Metering, token: str, url: str = "") -> None:
         self.gateway, self.token, self.url = gateway, token, url or gateway.url
-        self.openai = AsyncOpenAI(api_key=token, base_url=f"{self.url}/v1", max_retries=0)
-        self.anthropic = AsyncAnthropic(api_key=token, base_url=self.url, max_retries=0)
         self.http = httpx2.AsyncClient(timeout=60)
+        self._sdks: list[Any] = []
+
+    @functools.cached_property
+    def openai(self) -> Any:
+        """A client of OpenAI's SDK."""
+        return self._sdk(pytest.importorskip("openai").AsyncOpenAI, f"{self.url}/v1")
+
+    @functools.cached_property
+    def anthropic(self) -> Any:
+        """A client of Anthropic's SDK."""
+        return self._sdk(pytest.importorskip("anthropic").AsyncAnthropic, self.url)
+
+    def _sdk(self, client: Callable[..., Any], url: str) -> Any:
+        self._sdks.append(client(api_key=self.token, base_url=url, max_retries=0))
+        return self._sdks[-1]
 
     async def ask(self, form: str, text: str = "hi", stream: bool = False) -> tuple[str, list[dict[str, Any]]]:
         """The reply's text and the arguments of its tool calls."""
@@ -107,7 +119,7 @@ class Agent:
         return await self.http.post(self.url + path, json={**body, **fields}, headers=headers)
 
     async def close(self) -> None:
-        for client in (self.openai, self.anthropic):
+        for client in self._sdks:
             await client.close()
         await self.http.aclose()
 

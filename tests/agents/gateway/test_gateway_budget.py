@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import httpx2
-import openai
 import pytest
 
 from culmen.agents.gateway.account import GatewayLimits
@@ -59,6 +58,8 @@ def test_twenty_at_once_never_exceed_a_budget(budget: Budget, tmp_path: Path) ->
 
 
 def test_a_refusal_that_is_final_says_so_to_every_client(tmp_path: Path) -> None:
+    openai = pytest.importorskip("openai")
+
     async def main() -> None:
         with ModelServer([TURN]) as server:
             async with running({"*": model(server)}, tmp_path, Budget(calls=1)) as agent:

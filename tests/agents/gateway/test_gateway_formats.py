@@ -7,9 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
 from culmen.core.usage import Usage
@@ -103,6 +101,8 @@ def test_errors_of_the_provider_pass_unchanged_and_cost_nothing(form: str, fault
 
 
 def test_sdks_understand_refusals(tmp_path: Path) -> None:
+    anthropic, openai = pytest.importorskip("anthropic"), pytest.importorskip("openai")
+
     async def main() -> None:
         with ModelServer([Turn("hello")]) as server:
             async with running({"named": model(server)}, tmp_path) as agent:

@@ -28,6 +28,7 @@ EVALUATOR = '''"""Four numbers that are to be as near as possible to 1, 2, 3 and
 from fractions import Fraction
 
 N = 4
+SEED = "def run():\\n    return [0.5, 0.5, 0.5, 0.5]\\n"
 
 
 def score(output):

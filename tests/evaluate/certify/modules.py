@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 
 from culmen.evaluate.taskfiles import example_path
@@ -18,16 +19,19 @@ NAMES = (
     "heilbronn_triangle",
     "min_max_distance_ratio",
 )
-_FILES = ("evaluator", "verify", "baseline")
+_FILES = ("evaluator", "verify")
+_BASELINES = Path(__file__).parents[3] / "bench" / "baselines"
 
 
 @cache
 def modules(task: str) -> dict[str, ModuleType]:
-    """The task's evaluator, verify and baseline."""
-    sys.path.insert(0, str(example_path(task)))
+    """The task's evaluator and verify, and the baseline that `bench/` has for it."""
+    before = sys.path[:]
+    sys.path[:0] = [str(_BASELINES), str(example_path(task))]
     try:
-        return {name: importlib.import_module(name) for name in _FILES}
+        found = {name: importlib.import_module(name) for name in _FILES}
+        return found | {"baseline": importlib.import_module(task)}
     finally:
-        sys.path.pop(0)
-        for name in _FILES:
+        sys.path[:] = before
+        for name in (*_FILES, task):
             sys.modules.pop(name, None)

@@ -24,7 +24,7 @@ def found(text: str) -> set[str]:
 
 
 def test_loops_that_the_offline_proposer_inserts_are_no_signs() -> None:
-    weights = {"refine": 3.0, "method": 1.0, "statements": 1.0, "bounds": 1.0}
+    weights = {"refine": 3.0, "statements": 1.0, "bounds": 1.0}
     seed, rng = Candidate.of(TASK.seeds[0]), Random(1)
     made = [vary_candidate((seed,), {"weights": weights, "count": 1, "again": 0.6}, rng).parts for _ in range(60)]
     texts = [parts[0]["pack.py"] for parts in made if parts]

@@ -45,9 +45,9 @@ def value(parts: dict[str, str]) -> float:
 
 def made(folder: Path, *texts: str, policy: str | None = None, budget: int = 20, **options: Any) -> Path:
     """A finished run over these programs with a Python function as evaluator."""
-    from culmen.run import inputs
+    from culmen.run.options import function_task
 
-    task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
+    task = function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
     task = msgspec.structs.replace(task, **options)
     study = Study.create(
         task,
@@ -380,9 +380,9 @@ class Admitting:
 
 
 def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> None:
-    from culmen.run import inputs
+    from culmen.run.options import function_task
 
-    task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
+    task = function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
     budget = Budget(evaluations=20)
     study = Study.create(task, Admitting(), budget=budget, run_dir=tmp_path / "run", workers=1, evaluator=value)
     assert study.run() == "finished"
@@ -407,9 +407,9 @@ class Owning:
 @pytest.mark.parametrize(("policy", "best"), [("warn", LATER), ("reject", BETTER), ("stop", HONEST)])
 def test_what_an_agent_admits_bars_its_candidates_where_findings_do(tmp_path: Path, policy: str, best: str) -> None:
     """And a replay comes to the same end."""
-    from culmen.run import inputs
+    from culmen.run.options import function_task
 
-    task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
+    task = function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
     options: dict[str, Any] = {"budget": Budget(evaluations=20), "workers": 1, "evaluator": value, "integrity": policy}
     study = Study.create(task, Owning(), run_dir=tmp_path / "run", **options)
     assert study.run() == "finished"

@@ -22,7 +22,9 @@ import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
+from culmen.core.options import TaskDefaults
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
+from culmen.core.usage import Budget
 from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles.reading import (
     LANGUAGES,
@@ -232,24 +234,28 @@ def _model_settings(settings: OpenEvolveConfig) -> tuple[JsonObject, str]:
     return llm, note if dropped else ""
 
 
-def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
-    """Run settings by culmen's names; only those in the file."""
-    defaults: JsonObject = {
-        "iterations": settings.get("", "max_iterations"),
-        "seed": settings.get("", "random_seed"),
-        "workers": settings.get("evaluator", "parallel_evaluations"),
+def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> TaskDefaults:
+    """Run settings by culmen's names, and OpenEvolve's own; only those in the file.
+
+    The budget has one evaluation per iteration, and one for the initial program.
+    """
+    iterations = settings.get("", "max_iterations")
+    foreign: JsonObject = {
         "format": {True: "diff", False: "rewrite", None: None}[
             settings.get("", "diff_based_evolution")
         ],
-        "model": llm["models"][0]["name"] if llm.get("models") else None,
-        "llm": llm or None,
+        "llm": llm,
         "prompt": settings.section_settings(
             "prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")
-        )
-        or None,
-        "settings": _search_settings(settings) or None,
+        ),
+        "settings": _search_settings(settings),
     }
-    return {key: value for key, value in defaults.items() if value is not None}
+    return TaskDefaults(
+        budget=Budget(evaluations=iterations + 1) if iterations else None,
+        seed=settings.get("", "random_seed") or 0,
+        workers=settings.get("evaluator", "parallel_evaluations") or 0,
+        foreign={name: value for name, value in foreign.items() if value},
+    )
 
 
 def _search_settings(settings: OpenEvolveConfig) -> JsonObject:

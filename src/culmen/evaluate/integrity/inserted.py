@@ -1,6 +1,6 @@
-"""The loops that the offline proposer writes into programs: functions that stand alone, inserted by their source text.
+"""The loop that the offline proposer writes into programs: a function that stands alone, inserted by its source text.
 
-They lie beside the signs because a candidate that holds one as it is shows none by it.
+It lies beside the signs because a candidate that holds it as it is shows none by it.
 """
 
 
@@ -46,47 +46,5 @@ def refine_by_gradient(score, start, reduce="sum", sign=1, calls=1000, seconds=0
                     best, top = point, value
         speed, square = 0.8 * speed + 0.2 * slope, 0.97 * square + 0.03 * slope**2
         x = x + width * (speed / (1 - 0.8**turns)) / (np.sqrt(square / (1 - 0.97**turns)) + 1e-12)
-    used[score.__code__] = done + looks, took + time.process_time() - begin
-    return rebuild(best)
-
-
-def refine_by_climbing(
-    score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, moved=2, heat=0.0, seed=0
-):
-    """A few numbers in `start` changed at a time, kept when sign * reduce(score(.)) rises, or by chance while hot."""
-    import time
-
-    import numpy as np
-
-    rng, shape = np.random.default_rng(seed), np.shape(start)
-    x = np.array(start, dtype=float).ravel()
-
-    def rebuild(vector):
-        value = vector.reshape(shape)
-        return value.copy() if isinstance(start, np.ndarray) else type(start)(value.tolist())
-
-    def gain(vector):
-        try:
-            value = sign * float(getattr(np, reduce)(score(rebuild(vector))))
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return -1e30
-        return value if np.isfinite(value) else -1e30
-
-    now = top = gain(x)
-    best, scale = x.copy(), np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0
-    warmth, width = heat * abs(top), step
-    begin, used = time.process_time(), vars(refine_by_climbing).setdefault("used", {})
-    looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
-    room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
-    while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
-        trial, places = x.copy(), rng.integers(max(x.size, 1), size=max(1, int(moved)))
-        trial[places] += width * scale * rng.standard_normal(places.size)
-        value, looks = gain(trial), looks + 1
-        width *= 1.3 if value > now else 0.98
-        width = step if width < 1e-7 * step else width
-        if value > now or rng.random() < np.exp(min(0.0, (value - now) / (warmth * (1 - spent) ** 2 + 1e-12))):
-            x, now = trial, value
-        if now > top:
-            best, top = x.copy(), now
     used[score.__code__] = done + looks, took + time.process_time() - begin
     return rebuild(best)

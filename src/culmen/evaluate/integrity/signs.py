@@ -123,21 +123,18 @@ def _scan_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> l
 def without_inserted(text: str) -> str:
     """The text with `pass` for each loop that the offline proposer inserted.
 
-    Such a loop is a function that equals one of `inserted` byte for byte, at any indentation. Its
-    lines become empty ones; comments and names do not count as evidence.
+    Such a loop is a function that equals the one of `inserted` byte for byte, at any indentation.
+    Its lines become empty ones; comments and names do not count as evidence.
     """
-    if not any(f"def {name}(" in text for name in _inserted_sources()):
+    name = inserted.refine_by_gradient.__name__
+    if f"def {name}(" not in text:
         return text
     tree, lines = _parse_or_none(text), text.split("\n")
     for node in ast.walk(tree) if tree and not _ODD_LINES.search(text) else ():
-        if (
-            isinstance(node, ast.FunctionDef)
-            and node.name in _inserted_sources()
-            and not node.decorator_list
-        ):
+        if isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list:
             low, high = node.lineno - 1, node.end_lineno or 0
             own = lines[low:high]
-            if textwrap.dedent("\n".join(own)) == _inserted_sources()[node.name]:
+            if textwrap.dedent("\n".join(own)) == _inserted_source():
                 indent = own[0][: len(own[0]) - len(own[0].lstrip())]
                 lines[low:high] = [f"{indent}pass", *[""] * (high - low - 1)]
     plain = "\n".join(lines)
@@ -148,10 +145,9 @@ _ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differentl
 
 
 @cache
-def _inserted_sources() -> dict[str, str]:
-    """Source by name of each loop that the offline proposer inserts, without last newline."""
-    functions = (inserted.refine_by_gradient, inserted.refine_by_climbing)
-    return {function.__name__: inspect.getsource(function).rstrip("\n") for function in functions}
+def _inserted_source() -> str:
+    """Source of the loop that the offline proposer inserts, without last newline."""
+    return inspect.getsource(inserted.refine_by_gradient).rstrip("\n")
 
 
 def _literal_signs(part: str, text: str, context: ScanContext) -> list[Sign]:

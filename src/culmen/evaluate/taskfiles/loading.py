@@ -284,14 +284,14 @@ ENTRY = "run"
 def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     """The task of an evaluator file.
 
-    The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else
-    programs of the shapes that it requires; `seeded`: the caller provides some. `verify.py` beside
-    it, or a function `certify` in it, is its verifier. Raises `TaskError`.
+    The first program is an `initial_program.*` beside it, else the evaluator's text SEED; without
+    either a model writes it. `seeded`: the caller provides some. `verify.py` beside it, or a
+    function `certify` in it, is its verifier. Raises `TaskError`.
     """
     text = read_text(path)
     module = reading.parse_module(text, str(path))
     form = task_toml.guess_form(module, path)
-    first = interface.first_programs(text, form, ENTRY)
+    asked = interface.read_interface(text, form, ENTRY)
     program = _initial_program_beside(path)
     if form == "legacy":
         task = require_form(form, str(path)).task_from_files(
@@ -300,19 +300,21 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     else:
         task_toml.check_scorer(form, module, path)
         task = _task_of_scorer(path, form, goal, program)
-    options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
+    options = {"uses": list(asked.uses), **({"stub": asked.stub} if asked.stub else {})}
     files, _ = reading.evaluator_files(path, _unrelated_files(path, program))
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
     task = reading.with_digest(
         replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options}))
     )
-    if not (task.seeds or seeded or first.programs or goal.strip()):
+    if not (task.seeds or seeded or asked.program or goal.strip()):
         raise TaskError(
             "an evaluator without a first program needs a goal",
             where=str(path),
-            fix=_first_program_remedy(first),
+            fix=_first_program_remedy(asked),
         )
-    return task if task.seeds or seeded else _with_first_programs(task, first)
+    if task.seeds or seeded or not asked.program:
+        return task
+    return _with_embedded_program(task, asked.program)
 
 
 def with_entry(task: Task, part: str, text: str) -> Task:
@@ -353,22 +355,17 @@ def _task_of_scorer(path: Path, form: task_toml.Form, goal: str, program: Path |
     return reading.with_digest(task)
 
 
-def _with_first_programs(task: Task, first: interface.FirstPrograms) -> Task:
-    """The task with the programs that could be generated for it, if any."""
-    if not first.programs:
-        return reading.with_digest(task)
+def _with_embedded_program(task: Task, program: str) -> Task:
+    """The task with the program that its evaluator contains."""
     module = interface.PART if task.evaluator.form in ("call", "serve") else ""
-    seeds = tuple({interface.PART: program} for program in first.programs)
-    origin = (
-        "the one in the evaluator is used"
-        if first.embedded
-        else f"{len(seeds)} were generated from the evaluator's requirements"
-    )
-    note = f"there is no first program beside the evaluator: {origin}"
-    options = {**task.evaluator.options, "made": not first.embedded}
-    evaluator = replace(task.evaluator, module=module, options=options)
+    note = "there is no first program beside the evaluator: the one in the evaluator is used"
     return reading.with_digest(
-        replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note))
+        replace(
+            task,
+            seeds=({interface.PART: program},),
+            evaluator=replace(task.evaluator, module=module),
+            notes=(*task.notes, note),
+        )
     )
 
 
@@ -442,8 +439,8 @@ def _entry_name(text: str, program: Path) -> str:
     ).name
 
 
-def _first_program_remedy(first: interface.FirstPrograms) -> str:
-    uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
+def _first_program_remedy(asked: interface.ProgramInterface) -> str:
+    uses = f" that defines {', '.join(asked.uses)}" if asked.uses else ""
     return (
         f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent "
         "writes it"

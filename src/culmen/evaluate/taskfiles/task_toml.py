@@ -14,6 +14,7 @@ import msgspec
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
+from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
 from culmen.core.task import (
     Evaluator,
     Form,
@@ -37,6 +38,7 @@ from culmen.evaluate.taskfiles.reading import (
     text_for_agents,
 )
 from culmen.evaluate.taskfiles.schema import (
+    DefaultsTable,
     EvaluatorTable,
     ObjectiveTable,
     Seeds,
@@ -436,20 +438,38 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
         )
 
 
-def _run_defaults(source: TaskToml) -> dict[str, object]:
-    tables = {f"presets.{name}": table for name, table in source.table.presets.items()}
-    for section, table in {"defaults": source.table.defaults, **tables}.items():
-        try:
-            if table.budget:
-                Budget.parse(table.budget)
-        except UserError as error:
-            raise source.error_at_key(
-                error.what, section, "budget", error.fix or 'write "evaluations=200"'
-            ) from None
-    others = {"resources": source.table.resources, "presets": source.table.presets}
-    return msgspec.to_builtins(source.table.defaults) | {
-        key: values for key, table in others.items() if (values := msgspec.to_builtins(table))
+def _run_defaults(source: TaskToml) -> TaskDefaults:
+    """The choices of [defaults], [presets.NAME] and [resources]."""
+    try:
+        needs = Needs.from_table(msgspec.to_builtins(source.table.resources))
+    except UserError as error:
+        raise source.error_at_key(error.what, "resources", error.where, error.fix) from None
+    own = msgspec.structs.replace(
+        _read_defaults(source, source.table.defaults, "defaults"),
+        backend=None if needs == Needs() else BackendChoice(needs=needs),
+    )
+    presets = {
+        name: own.with_choices(_read_defaults(source, table, f"presets.{name}"))
+        for name, table in source.table.presets.items()
     }
+    return msgspec.structs.replace(own, presets=presets)
+
+
+def _read_defaults(source: TaskToml, table: DefaultsTable, section: str) -> TaskDefaults:
+    try:
+        budget = Budget.parse(table.budget) if table.budget else None
+    except UserError as error:
+        raise source.error_at_key(
+            error.what, section, "budget", error.fix or 'write "evaluations=200"'
+        ) from None
+    return TaskDefaults(
+        strategy=table.strategy,
+        model=table.model,
+        budget=budget,
+        seed=table.seed,
+        workers=table.workers,
+        settings=setting_texts(table.settings),
+    )
 
 
 def _task_notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:

@@ -44,12 +44,10 @@ class Noise(NamedTuple):
     repeats: int
 
 
-class ValueModel:
-    """The model of one run. Rewards are higher-is-better; `floor` is that of a failure.
+class ScaledModel:
+    """Observations of one run, and the posterior of all candidates on the model's scale.
 
-    `exact` is the user's declaration that repeating an evaluation gives the same score; None: to be
-    found out. Candidates are numbered as they are added; all arrays are by number. `prior` is the
-    law learnt by an earlier run of the same task, `failing` the model of failures.
+    Candidates are numbered as they are added; all arrays are by number.
     """
 
     def __init__(
@@ -62,8 +60,6 @@ class ValueModel:
         self._floor = floor
         self._observations = Observations(exact)
         self._inference = Inference(self._observations, Learner(prior), failing or FailureShare())
-        self._rewards: tuple[ValueBeliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
-        self._barren: dict[int, int] = {}  # requests for children that brought nothing new
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -93,10 +89,6 @@ class ValueModel:
     def observe(self, id: str, reward: float | None, case: str = "") -> None:
         """Enter one evaluation of a candidate on a case; None: it failed."""
         self._inference.append_observation(id, reward, case)
-
-    def count_barren_request(self, id: str) -> None:
-        """Count a request for children of this candidate that gave no new one."""
-        self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
 
     @property
     def declared_exact(self) -> bool | None:
@@ -157,13 +149,6 @@ class ValueModel:
         """Ids of the candidates with this parent, oldest first."""
         return [self.ids[child] for child in np.flatnonzero(self.parents == self.index[id])]
 
-    def value_of(self, id: str) -> Value:
-        """Value of a candidate in units of the reward; KeyError for an unknown one."""
-        number, beliefs = self.index[id], self._inference.value_beliefs()
-        count, failures = int(beliefs.scored[number]), int(beliefs.failed[number])
-        mean, sd = self._in_rewards()
-        return Value(float(mean[number]), float(sd[number]), count, failures)
-
     def scaled_worths(self) -> Floats:
         """Posterior mean of each candidate on the model's scale, failures at the floor.
 
@@ -175,6 +160,70 @@ class ValueModel:
         floor = np.minimum(known.scale.to_model_scale(np.array([self.floor]))[0], beliefs.mean)
         worth = beliefs.mean - beliefs.failing * (beliefs.mean - floor)
         return np.where(beliefs.scored > 0, worth, -np.inf)
+
+    @property
+    def failing_chances(self) -> FailureChances:
+        """Chance of each candidate to fail once more."""
+        beliefs = self._inference.value_beliefs()
+        return FailureChances(beliefs.failing, beliefs.failing_sd, beliefs.failing_step)
+
+    @property
+    def floor(self) -> float:
+        """Reward of a failure: the declared one, else `ScaledScores.low_reward`."""
+        return self._inference.low_reward() if self._floor is None else self._floor
+
+    @property
+    def noise_step_variances(self) -> tuple[float, float]:
+        """Variance of one evaluation (s²) and of a step (t²) on the model's scale, or nan."""
+        known = self._inference.learnt_parameters()
+        return (math.nan, math.nan) if known is None else (known.noise, known.step)
+
+    def noise_degrees(self) -> float:
+        """Degrees of freedom for the noise from repeats."""
+        found = self._inference.marginals()
+        return 0.0 if found is None else found.scores.degrees
+
+
+class ValueModel(ScaledModel):
+    """The model of one run, in units of its rewards. Rewards are higher-is-better.
+
+    `floor` is the reward of a failure. `exact` is the user's declaration that repeating an
+    evaluation gives the same score; None: to be found out. `prior` is the law learnt by an earlier
+    run of the same task, `failing` the model of failures.
+    """
+
+    def __init__(
+        self,
+        floor: float | None = None,
+        exact: bool | None = None,
+        prior: StepLaw | None = None,
+        failing: FailureModel | None = None,
+    ) -> None:
+        super().__init__(floor, exact, prior, failing)
+        self._rewards: tuple[ValueBeliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
+        self._barren: dict[int, int] = {}  # requests for children that brought nothing new
+
+    def count_barren_request(self, id: str) -> None:
+        """Count a request for children of this candidate that gave no new one."""
+        self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
+
+    def child_success_chances(self) -> Floats:
+        """Chance that a child of each candidate is scored and not ruined, shrunk to that of all."""
+        beliefs, size = self._inference.value_beliefs(), len(self)
+        tried = (self.parents >= 0) & (beliefs.scored + beliefs.failed > 0)
+        good = tried & (beliefs.scored > 0) & ~beliefs.ruined
+        share = (good.sum() + 1.0) / (tried.sum() + 1.0)
+        asked = sum_by_row(self.parents, tried, size) + 2.0
+        for number, times in self._barren.items():
+            asked[number] += times
+        return (sum_by_row(self.parents, good, size) + 2.0 * share) / asked
+
+    def value_of(self, id: str) -> Value:
+        """Value of a candidate in units of the reward; KeyError for an unknown one."""
+        number, beliefs = self.index[id], self._inference.value_beliefs()
+        count, failures = int(beliefs.scored[number]), int(beliefs.failed[number])
+        mean, sd = self._in_rewards()
+        return Value(float(mean[number]), float(sd[number]), count, failures)
 
     def expected_rewards(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each `value`; nan for candidates without a score."""
@@ -189,11 +238,13 @@ class ValueModel:
             return np.full(len(beliefs.mean), np.nan), np.full(len(beliefs.mean), np.inf)
         return known.scale.to_rewards(beliefs.mean, np.sqrt(beliefs.variance))
 
-    @property
-    def failing_chances(self) -> FailureChances:
-        """Chance of each candidate to fail once more."""
-        beliefs = self._inference.value_beliefs()
-        return FailureChances(beliefs.failing, beliefs.failing_sd, beliefs.failing_step)
+    def reward_of_scaled(self, mean: float, sd: float) -> tuple[float, float]:
+        """A mean and a standard deviation on the model's scale, in units of the reward."""
+        known = self._inference.learnt_parameters()
+        if known is None:
+            return mean, sd
+        means, sds = known.scale.to_rewards(np.array([mean]), np.array([sd]))
+        return float(means[0]), float(sds[0])
 
     def _in_rewards(self) -> tuple[Floats, Floats]:
         """Means and standard deviations of the values of all candidates."""
@@ -208,22 +259,11 @@ class ValueModel:
         return self._rewards[1]
 
     @property
-    def floor(self) -> float:
-        """Reward of a failure: the declared one, else `ScaledScores.low_reward`."""
-        return self._inference.low_reward() if self._floor is None else self._floor
-
-    @property
     def noise(self) -> Noise:
         """Estimated noise of the evaluator."""
         variance = self.noise_step_variances[0]
         sd = 0.0 if self.is_noiseless or not variance >= 0 else math.sqrt(variance)
         return Noise(self.is_exact, sd, self._observations.repeats)
-
-    @property
-    def noise_step_variances(self) -> tuple[float, float]:
-        """Variance of one evaluation (s²) and of a step (t²) on the model's scale, or nan."""
-        known = self._inference.learnt_parameters()
-        return (math.nan, math.nan) if known is None else (known.noise, known.step)
 
     @property
     def step_law(self) -> StepLaw | None:
@@ -233,19 +273,3 @@ class ValueModel:
             return None
         noise, step = math.sqrt(known.noise), math.sqrt(known.step)
         return StepLaw(noise, step, known.drift, known.scale.sign)
-
-    def child_success_chances(self) -> Floats:
-        """Chance that a child of each candidate is scored and not ruined, shrunk to that of all."""
-        beliefs, size = self._inference.value_beliefs(), len(self)
-        tried = (self.parents >= 0) & (beliefs.scored + beliefs.failed > 0)
-        good = tried & (beliefs.scored > 0) & ~beliefs.ruined
-        share = (good.sum() + 1.0) / (tried.sum() + 1.0)
-        asked = sum_by_row(self.parents, tried, size) + 2.0
-        for number, times in self._barren.items():
-            asked[number] += times
-        return (sum_by_row(self.parents, good, size) + 2.0 * share) / asked
-
-    def noise_degrees(self) -> float:
-        """Degrees of freedom for the noise from repeats."""
-        found = self._inference.marginals()
-        return 0.0 if found is None else found.scores.degrees

@@ -394,6 +394,61 @@ def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[i
         return list(connection.execute(query).scalars())
 
 
+class EvaluationMark(NamedTuple):
+    """One finished evaluation: its number from 1, its events, and what it evaluated.
+
+    `seq` is the event of its result and `started` that of its start (0 if the result was taken over
+    from another run), `key` the number of its effect; it was the `nth` of the candidate. `phase` is
+    "" in the search.
+    """
+
+    number: int
+    seq: int
+    started: int
+    key: int
+    candidate: str
+    nth: int
+    case: str
+    phase: str
+
+
+def evaluation_mark(
+    run: Path | str, number: int | None = None, candidate: str = ""
+) -> EvaluationMark | None:
+    """The finished evaluation with this number.
+
+    Without a number the first one of a candidate, without both the last one; None if there is none.
+    """
+    o, e = sql.observation.c, sql.event.c
+    query = sql.select(o.seq, o.candidate, o.case, o.phase).limit(1)
+    if number is not None:
+        query = query.order_by(o.seq).offset(number - 1)
+    elif candidate:
+        query = query.where(o.candidate == escape_text(candidate)).order_by(o.seq)
+    else:
+        query = query.order_by(o.seq.desc())
+    with open_snapshot(Path(run)) as connection:
+        row = connection.execute(query).first()
+        if row is None:
+            return None
+        counts = sql.select(sql.func.count(o.seq)).where(o.seq <= row.seq)
+        nth = counts.where(o.candidate == row.candidate)
+        key = connection.execute(sql.select(e.key).where(e.seq == row.seq)).scalar_one()
+        starts = sql.select(sql.func.max(e.seq)).where(
+            e.kind == "started", e.key == key, e.seq < row.seq
+        )
+        return EvaluationMark(
+            connection.execute(counts).scalar_one(),
+            row.seq,
+            connection.execute(starts).scalar() or 0,
+            key,
+            unescape_text(row.candidate),
+            connection.execute(nth).scalar_one(),
+            unescape_text(row.case),
+            unescape_text(row.phase),
+        )
+
+
 def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[StrategyNote]:
     """Notes of the strategy after event `after`, up to `last`, oldest first.
 

@@ -29,7 +29,6 @@ MENU = {  # the offline proposer's operators, by name
     "operators": "exchange arithmetic operators and comparisons",
     "bounds": "move the limits of loops and ranges",
     "refine": "improve a computed value by a loop of small random changes",
-    "method": "replace a computation by another method for the same end",
     "effort": "spend more iterations on what is already there",
     "cma": "tune all numbers together by an evolution strategy",
 }

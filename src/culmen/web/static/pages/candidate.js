@@ -12,6 +12,7 @@ export async function load(ctx) {
   const doc = await ctx.get("candidate", { id: ctx.params.id || "best" });
   const against = other(doc, ctx);
   if (against) doc.other = await ctx.get("candidate", { id: against });
+  if (ctx.params.why && ctx.data.live) doc.why = await ctx.get("explain", { evaluation: ctx.params.why }).catch((error) => ({ error: error.message, next: error.next || "" }));
   return doc;
 }
 
@@ -24,7 +25,7 @@ function other(doc, ctx) {
 }
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, about(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), feedback(doc), asked(doc), family(doc, ctx)));
+  return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), feedback(doc), asked(doc), family(doc, ctx)));
 }
 
 function about(doc, ctx) {
@@ -46,6 +47,39 @@ function about(doc, ctx) {
       ["children", doc.children.length ? [doc.children.slice(0, 6).map((id) => [idLink(ctx, id), " "]), doc.children.length > 6 ? `and ${doc.children.length - 6} more` : null] : "none"],
       doc.note ? ["remark", doc.note] : null,
     ]));
+}
+
+/** Why it was evaluated: the decision in words and numbers, derived again from the journal when asked for. */
+function why(doc, ctx) {
+  if (!doc.observations.length) return null;
+  const found = doc.why;
+  const go = (name) => () => ctx.go({ why: name }, true);
+  const button = (text, name, able = true) => h("button", { type: "button", class: "button", disabled: !able, onclick: go(name) }, text);
+  const title = "Why it was evaluated";
+  if (!ctx.data.live) return section(title, { wide: true, key: "why" }, h("p", { class: "note" }, `culmen explain RUN ${doc.id.slice(0, 8)} tells what was considered, with gains and costs.`));
+  if (!found) return section(title, { wide: true, key: "why", aside: h("div", { class: "actions" }, button("Explain", doc.id)), note: "What was considered then, what each action would gain and cost, and why this one." });
+  if (found.error) return section(title, { wide: true, key: "why", aside: h("div", { class: "actions" }, button("Close", "")) }, empty(found.error, found.next ? h("p", { class: "note" }, found.next) : null));
+  const aside = h("div", { class: "actions" }, button("Previous evaluation", String(found.evaluation - 1), found.evaluation > 1), button("Next evaluation", String(found.evaluation + 1), found.evaluation < found.of), button("Close", ""));
+  return section(title, { wide: true, key: "why", aside },
+    found.candidate === doc.id ? null : h("p", { class: "note" }, "This evaluation was of another candidate: ", idLink(ctx, found.candidate)),
+    h("div", { "data-role": "explanation" }, found.lines.slice(0, found.table_at).map((line) => h("p", {}, line)),
+      found.rows.length ? [actions(found), h("p", { class: "note" }, found.note)] : null,
+      found.finalists.length ? finalists(found, ctx) : null,
+      found.lines.slice(found.table_at).map((line) => h("p", {}, line))));
+}
+
+/** The actions that a decision compared, the largest gain for its share of the budget first. */
+function actions(found) {
+  const head = [th("action"), th("expected score", { class: "num" }), th("gain", { class: "num" }), th("per 1 %", { class: "num" }), th("share", { class: "num" }), th("costs")];
+  return table("Actions that were considered", head, found.rows.map((row) => h("tr", { class: row.chosen ? "chosen" : null },
+    h("td", {}, row.action, row.chosen ? [" ", pill("chosen")] : null), cell(row.expected), cell(row.gain), cell(row.rate), cell(row.share), h("td", {}, row.cost))));
+}
+
+/** The finalists before an evaluation of the final choice. */
+function finalists(found, ctx) {
+  const head = [th("finalist"), th("believed score", { class: "num" }), th("looks", { class: "num" }), th("failed", { class: "num" })];
+  return table("Finalists before it", head, found.finalists.map((each, place) => h("tr", { class: each.id === found.candidate ? "chosen" : null },
+    h("td", {}, idLink(ctx, each.id), each.initial ? " initial program" : null), cell(found.believed[place].believed), cell(count(each.looks)), cell(count(each.failed)))));
 }
 
 function texts(doc, ctx) {

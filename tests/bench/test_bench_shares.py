@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.bench_shares import SuiteRun
 from msgspec.structs import replace
 
-from culmen.bench import shares, suite
+from bench import bench_shares as shares
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
-from culmen.store import views
 from tests.cli.conftest import TOML, Place
 from tests.store.runs import new_run, observed, program, proposed
 
-CELL = suite.CellResult(
-    "t", "a", 0, "", "finished", "max", 1.0, None, None, 9, 2, 7, 8, 0, 0, dollars=0, unpriced=0, seconds=1
-)
 PRESET = '[presets.paper]\nstrategy = "map_elites"\nsettings = { bins = 3, features = ["complexity"] }\n'
 
 
@@ -32,11 +27,11 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def cell(task: str, strategy: str, seed: int, **facts: Any) -> suite.CellResult:
-    return replace(CELL, task=task, strategy=strategy, seed=seed, **facts)
+def cell(task: str, strategy: str, seed: int, **facts: Any) -> SuiteRun:
+    return SuiteRun(task, strategy, **{"run": f"{task}-{strategy}-{seed}", "state": "finished", **facts})
 
 
-def measures(outcomes: list[suite.CellResult]) -> dict[tuple[str, str], float]:
+def measures(outcomes: list[SuiteRun]) -> dict[tuple[str, str], float]:
     return {(row["strategy"], row["measure"]): row["share"] for row in shares.share_rows(outcomes)}
 
 
@@ -96,15 +91,6 @@ def test_tasks_count_alike_and_those_that_say_nothing_are_left_out_and_named():
     assert told[1].endswith("solved: z.") and told[2].endswith("fast_p: z.")
 
 
-def test_without_scipy_the_shares_are_told_without_intervals(monkeypatch: pytest.MonkeyPatch):
-    outcomes = [cell("x", "a", seed, solved=seed > 0) for seed in range(4)]
-    (whole,) = shares.share_rows(outcomes)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    (bare,) = shares.share_rows(outcomes)
-    assert bare["share"] == whole["share"] == 0.75 and bare["low"] is bare["high"] is None is not whole["low"]
-    assert shares.shares_markdown([bare]).endswith("| `a` | 75% |\n")
-
-
 def journal_of(folder: Path, name: str, speeds: list[float | None], scores: list[float]) -> str:
     """A run of several candidates, one after the other, each evaluated once; its last two are of one proposal."""
     programs = [program(n) for n in range(len(scores))]
@@ -122,7 +108,7 @@ def journal_of(folder: Path, name: str, speeds: list[float | None], scores: list
 
 
 def test_a_run_without_a_right_answer_counts_and_so_does_the_other_strategys_task():
-    outcomes = [cell("x", "a", 0, speed_ups=(2.0,)), cell("x", "b", 0, score=None), cell("y", "a", 0, speed_ups=(2.0,))]
+    outcomes = [cell("x", "a", 0, speed_ups=(2.0,)), cell("x", "b", 0), cell("y", "a", 0, speed_ups=(2.0,))]
     found = measures(outcomes)
     assert (found["a", "fast_1"], found["b", "fast_1"]) == (1.0, 0.0)
     assert {row["tasks"] for row in shares.share_rows(outcomes)} == {1}  # y has no run of b
@@ -166,98 +152,25 @@ def test_shares_rise_along_steps_by_the_best_so_far_and_end_as_the_table(tmp_pat
 
 
 @pytest.mark.jail
-def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
+def test_the_shares_of_a_bench(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     suite_of(place)
     words = ("bench", "polca", "--tasks", "kernels", "--strategies", "map_elites(preset=paper),best_of_n")
-    words += ("--seeds", "2", "--budget", "evaluations=4", "--plain", "0", "--workers", "1", "--out", "out")
+    words += ("--seeds", "2", "--budget", "evaluations=4", "--workers", "1", "--out", "out")
     made = place.here(*words, "--json")
     assert made.code == 0, made.err + made.out
-    answer = made.document
-    assert {each["task"] for each in answer["cells"]} == {"one", "two", "three"} and len(answer["cells"]) == 12
-    assert {Path(each["run"]).parts[1] for each in answer["cells"]} == {"one", "two", "three"}
-    configs = [views.run_meta(place.root / each["run"]).strategy["config"] for each in answer["cells"]]
-    bins = {each["strategy"]: config.get("bins") for each, config in zip(answer["cells"], configs)}
-    assert bins == {"map_elites(preset=paper)": 3, "best_of_n": None}
-    for strategy in bins:
-        found = {row["measure"]: row for row in answer["shares"] if row["strategy"] == strategy}
-        told = {measure: (row["share"], row["tasks"], row["runs"]) for measure, row in found.items()}
-        assert told == {
-            "solved": (0.5, 2, 4),
-            "fast_0": (1.0, 2, 4),
-            "fast_0.5": (1.0, 2, 4),
-            "fast_1": (0.5, 2, 4),
-            "fast_1.5": (0.5, 2, 4),
-            "fast_2": (0.0, 2, 4),
-        }
-    assert all("three" in remark for remark in answer["remarks"]) and len(answer["remarks"]) == 2
+    monkeypatch.setattr("sys.argv", ["bench_shares.py", str(place.root / "out")])
+    capsys.readouterr()
+    shares.main()
+    printed = capsys.readouterr().out
+    assert "| solved (of 2) | fast_0 (of 2) |" in printed and "50% [50%, 50%]" in printed
+    assert printed.count(": three.") == 2
     with (place.root / "out/shares.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 12
+        rows = list(csv.DictReader(file))
+    for strategy in ("map_elites(preset=paper)", "best_of_n"):
+        found = {row["measure"]: row for row in rows if row["strategy"] == strategy}
+        told = {measure: (float(row["share"]), row["tasks"], row["runs"]) for measure, row in found.items()}
+        shared = {"solved": 0.5, "fast_0": 1.0, "fast_0.5": 1.0, "fast_1": 0.5, "fast_1.5": 0.5, "fast_2": 0.0}
+        assert told == {measure: (share, "2", "4") for measure, share in shared.items()}
     with (place.root / "out/shares_by_steps.csv").open(newline="") as file:
-        ends = {(row["strategy"], row["measure"]): float(row["share"]) for row in csv.DictReader(file)}
-    assert ends == {(row["strategy"], row["measure"]): row["share"] for row in answer["shares"]}
-    assert json.loads((place.root / "out/bench.json").read_text())["shares"] == answer["shares"]
-    assert "| solved (of 2) | fast_0 (of 2) |" in (place.root / "out/summary.md").read_text()
-    before = [views.run_status(place.root / each["run"]).events for each in answer["cells"]]
-    page = place.here(*words)
-    assert page.code == 0 and "solved (of 2)" in page.out and "50% [50%, 50%]" in page.out
-    assert [views.run_status(place.root / each["run"]).events for each in answer["cells"]] == before
-
-
-@pytest.mark.jail
-def test_a_preset_or_a_pool_that_differs_from_task_to_task_is_one_contender_over_tasks(place: Place):
-    suite_of(place)
-    for name, bins in (("one", 4), ("three", 5)):
-        toml = place.root / f"kernels/{name}/task.toml"
-        toml.write_text(toml.read_text().replace("bins = 3", f"bins = {bins}"))
-    words = ("--seeds", "1", "--budget", "evaluations=4", "--workers", "1", "--json")
-    first = place.here("compare", "--tasks", "kernels", "--strategies", "best_of_n", "--out", "one", *words)
-    (place.root / "pools").mkdir()
-    for run in first.document["runs"]:
-        place.here("pool", "build", run, "--out", f"pools/{Path(run).parts[1]}.json")
-    asked = ["map_elites(preset=paper)", "map_elites(pool=pools, pool_share=0.5)"]
-    made = place.here("compare", "--tasks", "kernels", "--strategies", ",".join(asked), "--out", "two", *words)
-    assert made.code == 0, made.err + made.out
-    metas = [views.run_meta(place.root / each) for each in made.document["runs"]]
-    assert [each.strategy["config"]["bins"] for each in metas[::2]] == [4, 5, 3]
-    assert [each.pool.split()[0] for each in metas[1::2]] == ["one.json", "three.json", "two.json"]
-    overall = made.document["overall"]
-    assert overall["tasks"] == ["one", "three", "two"] and len(overall["pairs"]) == 1
-    assert [row["strategy"] for row in overall["rows"]] == sorted(asked)
-
-
-def test_a_preset_or_a_pool_that_a_task_has_not_is_said_before_any_run(place: Place):
-    suite_of(place)
-    for strategies, what in (
-        ("map_elites(preset=papers)", "has no preset 'papers' for map_elites"),
-        ("best_of_n(preset=paper)", "has no preset 'paper' for best_of_n"),
-        ("map_elites(pool=kernels)", "cannot read the pool"),
-        ("pacevolve_plus_plus(preset=paper)", "there is no preset 'paper'"),
-    ):
-        done = place.here("bench", "polca", "--tasks", "kernels", "--strategies", strategies, "--json")
-        assert done.code == 2 and what in done.document["error"]["what"], strategies
-    assert not (place.root / "runs").exists()
-    (place.root / "one").mkdir()
-    place.task("one/one")
-    twice = place.here("bench", "polca", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json")
-    assert twice.code == 2 and "two tasks are called 'one'" in twice.document["error"]["what"]
-
-
-def test_a_pool_folder_holds_a_pool_for_each_task_and_given_settings_come_first(place: Place):
-    suite_of(place)
-    chosen = suite.Suite("own", (str(place.root / "kernels"),), ())
-    task = suite.tasks_of(chosen)["two"]
-    (place.root / "pools").mkdir()
-    found = suite.Contender.from_text(f"map_elites(preset=paper, bins=5, pool={place.root / 'pools'})", task)
-    assert found.pool == str(place.root / "pools/two.json")
-    assert (found.strategy.bins, found.strategy.features) == (5, ("complexity",))  # pyright: ignore
-
-
-@pytest.mark.jail
-def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
-    place.task("peak", toml=TOML + "\n[defaults]\nworkers = 1\n")
-    words = ("bench", "polca", "--tasks", "peak", "--strategies", "best_of_n", "--seeds", "1", "--plain", "0")
-    for out, more, wanted in (("one", (), 1), ("two", ("--workers", "2"), 2)):
-        made = place.here(*words, "--budget", "evaluations=2", "--out", out, *more, "--json")
-        assert made.code == 0, made.err
-        (cell,) = made.document["cells"]
-        assert views.run_meta(place.root / cell["run"]).workers == wanted
+        ends = {(row["strategy"], row["measure"]): row["share"] for row in csv.DictReader(file)}
+    assert ends == {(row["strategy"], row["measure"]): row["share"] for row in rows}

@@ -1,17 +1,16 @@
 """A plain optimiser: for a fixed number of coefficients the problem is a linear programme and a bisection.
 
 In the variable u = x^2 the functions H_4k(x) exp(-x^2 / 2) are Laguerre functions L_2k^(-1/2)(u) exp(-u / 2) up to a
-factor. For a given r the polynomials that are not negative beyond r form a convex cone; a linear programme finds one that
-stays above a small margin on a grid, and the exact scorer says what it is worth.
+factor. For a given r the polynomials that are not negative beyond r form a convex cone; a linear programme finds one
+that stays above a small margin on a grid, and the exact scorer says what it is worth.
 """
 
 import math
 import time
 
 import numpy as np
-from scipy.optimize import linprog
-
 from evaluator import score
+from scipy.optimize import linprog
 
 SIZES = (3, 5, 7, 9, 11, 15, 19, 23, 25, 27, 29, 31)
 POINTS = 3000

@@ -1,4 +1,7 @@
-"""The candidates of a finished run that other rules would report, evaluated afresh.
+"""The candidates of a bench's finished runs that other rules would report, evaluated afresh.
+
+    culmen bench polca --strategies polca,gepa --seeds 30 --budget evaluations=300 --out runs/picks
+    python bench/bench_picks.py runs/picks [--times 1]        # writes picks.csv there; goes on where it was cut off
 
 POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings,
 whose highest, mean or lowest prediction ranks, for shares of the run's observations. Section D.2:
@@ -8,6 +11,9 @@ cases there. The value model of the default strategy is a further rule.
 
 from __future__ import annotations
 
+import argparse
+import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,9 +98,9 @@ def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any
         if views.run_status(picks_run).state != "finished":
             Study.resume(picks_run, **parts).run(progress=False)
     else:
-        Study.create(
-            task, Afresh(times), run_dir=picks_run, budget=budget, random_seed=seed, **parts
-        ).run(progress=False)
+        Study.create(task, Afresh(times), run_dir=picks_run, budget=budget, random_seed=seed, **parts).run(
+            progress=False
+        )
     rewards: dict[str, list[float]] = {}
     floor, score = task.objective.floor, task.objective.score
     for observation in views.stream_observations(picks_run):
@@ -109,9 +115,7 @@ def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any
     ]
 
 
-def picked_candidates(
-    run: Path, seed: int
-) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
+def picked_candidates(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
     """The candidates of a run by id, and the picked id by rule and share."""
     meta, candidates = views.run_meta(run), _run_candidates(run)
     observations = [
@@ -126,11 +130,7 @@ def picked_candidates(
     chosen: dict[tuple[str, float], str] = {}
     for share in SHARES:
         rng = Random(f"{seed} {share}")
-        sample = (
-            observations
-            if share == 1
-            else rng.sample(observations, max(1, round(share * len(observations))))
-        )
+        sample = observations if share == 1 else rng.sample(observations, max(1, round(share * len(observations))))
         for rule, scores in _scores_by_rule(meta.task, candidates, vectors, sample, rng).items():
             chosen[rule, share] = list(candidates)[max(range(len(scores)), key=scores.__getitem__)]
     for rule, name in frontier_picks(run, Random(seed)).items():
@@ -162,9 +162,7 @@ def _scores_by_rule(
     queue = PriorityQueue(task.objective.floor)
     queue.add(candidates.values())
     queue.update(
-        Rollout(
-            candidates[observation.candidate], (observation,), (task.effective_reward(observation),)
-        )
+        Rollout(candidates[observation.candidate], (observation,), (task.effective_reward(observation),))
         for observation in observations
     )
     row_by_name = {name: row for row, name in enumerate(candidates)}
@@ -173,9 +171,7 @@ def _scores_by_rule(
         for observation in observations
         if not is_excused(observation)
     ]
-    rewards = np.array(
-        [queue.statistics.floor if reward is None else reward for _, reward in observed]
-    )
+    rewards = np.array([queue.statistics.floor if reward is None else reward for _, reward in observed])
     predicted = regression_predictions(vectors, [row for row, _ in observed], rewards, rng)
     return {
         "empirical mean": queue.statistics.mean_rewards(),
@@ -186,9 +182,7 @@ def _scores_by_rule(
     }
 
 
-def regression_predictions(
-    vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random
-) -> Floats:
+def regression_predictions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random) -> Floats:
     """Predictions of five logistic regressors, in 0..1, for every row of `vectors`.
 
     Shape (5, rows). Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of
@@ -243,10 +237,7 @@ def pick_rows(picks: Sequence[Pick]) -> Rows:
         scores = [pick.score for pick in runs.values()]
         row = {"task": task, "strategy": strategy, "share": share, "rule": rule, "runs": len(runs)}
         row |= {"mean": fmean(scores), "se": _standard_error(scores)}
-        rows.append(
-            row
-            | {"difference": fmean(gaps) if gaps else None, "difference_se": _standard_error(gaps)}
-        )
+        rows.append(row | {"difference": fmean(gaps) if gaps else None, "difference_se": _standard_error(gaps)})
     return rows
 
 
@@ -285,3 +276,27 @@ def picks_markdown(rows: Rows) -> str:
 def plus_minus(value: float | None, error: float | None) -> str:
     """A mean with its standard error, to four digits."""
     return "-" if value is None else f"{value:.4g}" + ("" if error is None else f" ± {error:.2g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder of a bench")
+    parser.add_argument("--times", type=int, default=1, help="evaluations of each pick on each case")
+    given = parser.parse_args()
+    document = json.loads((given.folder / "bench.json").read_text(encoding="utf-8"))
+    parts = {name: document["suite"][name] for name in ("model", "models_file", "workers")}
+    picks: list[Pick] = []
+    for cell in document["cells"]:
+        if cell["state"] == "finished":
+            run = given.folder.joinpath(*Path(cell["run"]).parts[-3:])
+            picks += evaluate_picks(run, cell["strategy"], cell["seed"], given.times, **parts)
+    rows = pick_rows(picks)
+    print(picks_markdown(rows))
+    with (given.folder / "picks.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

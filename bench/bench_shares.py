@@ -1,4 +1,7 @@
-"""Shares over a suite of tasks: the share solved, and fast_p.
+"""Shares over the tasks of a bench: the share solved, and fast_p; as tables, and over the course of the runs.
+
+    culmen bench polca --tasks kernels --seeds 3 --out runs/kernels
+    python bench/bench_shares.py runs/kernels          # writes shares.csv and shares_by_steps.csv there
 
 A task is solved by a run whose reported candidate reaches the task's target, with its certified
 value if the task has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of
@@ -9,12 +12,13 @@ the runs of a task.
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
+import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from culmen.bench import stats
 from culmen.bench.analyses import Rows
@@ -30,30 +34,15 @@ LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
 AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")
 
 
-class CandidateOutcome(Protocol):
-    """Result of a candidate: the values of the functions `solved` and `speed_ups`."""
+class SuiteRun(NamedTuple):
+    """A run of a suite: its folder, and the result of its reported candidate (`is_solved`, `speed_ups`)."""
 
-    @property
-    def solved(self) -> bool | None: ...
-
-    @property
-    def speed_ups(self) -> tuple[float | None, ...] | None: ...
-
-
-class SuiteRun(CandidateOutcome, Protocol):
-    """A run of a suite: its folder, and the result of its reported candidate."""
-
-    @property
-    def task(self) -> str: ...
-
-    @property
-    def strategy(self) -> str: ...
-
-    @property
-    def run(self) -> str: ...
-
-    @property
-    def state(self) -> str: ...
+    task: str
+    strategy: str
+    run: str
+    state: str
+    solved: bool | None = None
+    speed_ups: tuple[float | None, ...] | None = None
 
 
 class _BestSoFar(NamedTuple):
@@ -63,10 +52,26 @@ class _BestSoFar(NamedTuple):
     speed_ups: tuple[float | None, ...] | None
 
 
-_VALUES: dict[str, Callable[[CandidateOutcome], float]] = {
+_VALUES: dict[str, Callable[[SuiteRun | _BestSoFar], float]] = {
     "solved": lambda run: float(bool(run.solved)),
     **{f"fast_{p:g}": lambda run, p=p: fast_share(run.speed_ups, p) for p in LEVELS},
 }
+
+
+CandidateOutcome = SuiteRun | _BestSoFar
+
+
+def read_runs(folder: Path) -> list[SuiteRun]:
+    """The runs that `culmen bench` has recorded in its folder, which holds their folders."""
+    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    runs: list[SuiteRun] = []
+    for row in rows:
+        run = folder.joinpath(*Path(row["run"]).parts[-3:])
+        best, objective = views.best_result(run), views.run_meta(run).task.objective
+        reported = is_solved(objective, best), speed_ups(run, best)
+        runs.append(SuiteRun(row["task"], row["strategy"], str(run), row["state"], *reported))
+    return runs
 
 
 def is_solved(objective: Objective, best: RunResult | None) -> bool | None:
@@ -86,8 +91,7 @@ def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | N
     if best is None:
         return None
     return _problem_speed_ups(
-        list(views.stream_observations(run, best.id, "final"))
-        or list(views.stream_observations(run, best.id))
+        list(views.stream_observations(run, best.id, "final")) or list(views.stream_observations(run, best.id))
     )
 
 
@@ -101,10 +105,7 @@ def _problem_speed_ups(observations: Sequence[Observation]) -> tuple[float | Non
 
 
 def _speed_up(observations: Sequence[Observation]) -> float | None:
-    is_right = all(
-        observation.status is Status.OK and METRIC in observation.metrics
-        for observation in observations
-    )
+    is_right = all(observation.status is Status.OK and METRIC in observation.metrics for observation in observations)
     return median(observation.metrics[METRIC] for observation in observations) if is_right else None
 
 
@@ -113,9 +114,7 @@ def fast_share(speed_ups: Sequence[float | None] | None, p: float) -> float:
 
     It is 0 without a report of speed-ups.
     """
-    return (
-        fmean(speed_up is not None and speed_up > p for speed_up in speed_ups) if speed_ups else 0.0
-    )
+    return fmean(speed_up is not None and speed_up > p for speed_up in speed_ups) if speed_ups else 0.0
 
 
 def share_rows(outcomes: Sequence[SuiteRun]) -> Rows:
@@ -128,7 +127,7 @@ def share_rows(outcomes: Sequence[SuiteRun]) -> Rows:
     rows: Rows = []
     for measure, strategy, runs in _counted_runs(outcomes):
         strata = [[_VALUES[measure](run) for run in task_runs] for task_runs in runs]
-        estimate = _mean_estimate(strata)
+        estimate = stats.mean_estimate(strata)
         row = {
             "strategy": strategy,
             "measure": measure,
@@ -143,11 +142,7 @@ def _counted_runs(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list
     """Measure, strategy, and its runs by task."""
     done = [run for run in outcomes if run.state == "finished"]
     strategies = list(dict.fromkeys(run.strategy for run in outcomes))
-    common = [
-        task
-        for task in _task_names(done)
-        if {run.strategy for run in done if run.task == task} == {*strategies}
-    ]
+    common = [task for task in _task_names(done) if {run.strategy for run in done if run.task == task} == {*strategies}]
     with_target = {run.task for run in done if run.solved is not None}
     timed = {run.task for run in done if run.speed_ups is not None}
     for measure in _VALUES:
@@ -156,10 +151,7 @@ def _counted_runs(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list
             yield (
                 measure,
                 strategy,
-                [
-                    [run for run in done if (run.task, run.strategy) == (task, strategy)]
-                    for task in tasks
-                ],
+                [[run for run in done if (run.task, run.strategy) == (task, strategy)] for task in tasks],
             )
 
 
@@ -175,10 +167,7 @@ def share_curves(outcomes: Sequence[SuiteRun]) -> Rows:
         for run in (run for task_runs in runs for run in task_runs if run.run not in course_by_run):
             course_by_run[run.run] = _run_course(run)
         courses = [
-            [
-                [(step, _VALUES[measure](best)) for step, best in course_by_run[run.run]]
-                for run in task_runs
-            ]
+            [[(step, _VALUES[measure](best)) for step, best in course_by_run[run.run]] for run in task_runs]
             for task_runs in runs
         ]
         for axis in AXES:
@@ -218,17 +207,12 @@ def _run_course(run: SuiteRun) -> list[tuple[Moment, CandidateOutcome]]:
     return [*course, (moments[-1], run)] if moments else course
 
 
-def _mean_curve(
-    courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str
-) -> Iterator[tuple[int, float]]:
+def _mean_curve(courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str) -> Iterator[tuple[int, float]]:
     """The mean over tasks of the mean over runs, from 0 on, at each change."""
     tasks = [[_value_changes(course, axis) for course in task] for task in courses]
     last: float | None = None
     for step in sorted({at for task in tasks for course in task for at, _ in course}):
-        share = fmean(
-            fmean([value for at, value in course if at <= step][-1] for course in task)
-            for task in tasks
-        )
+        share = fmean(fmean([value for at, value in course if at <= step][-1] for course in task) for task in tasks)
         if share != last:
             yield step, share
         last = share
@@ -244,16 +228,6 @@ def _value_changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tu
     return [steps[0], *(after for before, after in pairwise(steps) if after[1] != before[1])]
 
 
-def _mean_estimate(strata: Sequence[Sequence[float]]) -> stats.Estimate:
-    """Mean with its interval; without scipy the mean alone.
-
-    A bench that took hours is not lost for want of an interval.
-    """
-    if importlib.util.find_spec("scipy") is None:
-        return stats.Estimate(fmean(map(fmean, strata)))
-    return stats.mean_estimate(strata)
-
-
 def share_remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     """Sentences on the tasks that do not count, with the reasons."""
     if not rows:
@@ -261,9 +235,7 @@ def share_remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     done = [run for run in outcomes if run.state == "finished"]
     strategies = {run.strategy for run in outcomes}
     partial = {
-        task
-        for task in _task_names(outcomes)
-        if {run.strategy for run in done if run.task == task} != strategies
+        task for task in _task_names(outcomes) if {run.strategy for run in done if run.task == task} != strategies
     }
     complete = {task for task in _task_names(done) if task not in partial}
     aimless = {run.task for run in done if run.solved is None}
@@ -295,9 +267,7 @@ def wide_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
         cells.setdefault(row["strategy"], {})[row["measure"]] = _percent_text(row)
     tasks = {row["measure"]: row["tasks"] for row in rows}
     heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
-    return heads, [
-        [strategy, *(texts[measure] for measure in measures)] for strategy, texts in cells.items()
-    ]
+    return heads, [[strategy, *(texts[measure] for measure in measures)] for strategy, texts in cells.items()]
 
 
 def _percent_text(row: dict[str, float]) -> str:
@@ -310,3 +280,30 @@ def shares_markdown(rows: Rows) -> str:
     heads, cells = wide_table(rows)
     lines = [heads, ["---"] * len(heads), *([f"`{name}`", *rest] for name, *rest in cells)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write_csv(path: Path, rows: Rows) -> None:
+    """Write rows under their keys."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder of a bench")
+    folder = parser.parse_args().folder
+    outcomes = read_runs(folder)
+    rows = share_rows(outcomes)
+    if not rows:
+        raise SystemExit(f"no task of {folder} has a target or reports the metric {METRIC}")
+    print(shares_markdown(rows))
+    for remark in share_remarks(outcomes, rows):
+        print(remark)
+    write_csv(folder / "shares.csv", rows)
+    write_csv(folder / "shares_by_steps.csv", share_curves(outcomes))
+
+
+if __name__ == "__main__":
+    main()

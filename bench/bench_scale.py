@@ -1,6 +1,6 @@
-"""Capacity of one driver: real engine and journal, evaluations on a virtual clock.
+"""Capacity of one driver: how many evaluations at once it serves, and with --real what this machine's backends do.
 
-Real backends are measured beside it.
+    python bench/bench_scale.py [--at-once 10,100,1000] [--strategy best_of_n] [--real]
 
 Workers are simulated, the driver is not: every completion is journaled and fed to a real search,
 and the time this takes on this machine passes on the virtual clock, too. So a driver that is too
@@ -9,6 +9,7 @@ slow leaves workers idle, as in a real run.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import heapq
 import importlib.util
@@ -37,6 +38,7 @@ from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
 from culmen.evaluate.backends import BackendChoice, make_backend
 from culmen.evaluate.taskfiles import load
+from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
@@ -46,6 +48,8 @@ STRAGGLERS, SLOWER = 0.01, 10.0
 CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
 FAULTS = Faults(error=0.03, timeout=0.01, lost=0.005)
 _LEAST = 2_000  # evaluations of a level, and at least one per worker
+_REAL = 400  # evaluations of each measurement of a real backend
+_EXAMPLES = (1.0, 10.0, 60.0, 600.0)  # seconds of an evaluation
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -97,13 +101,9 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
     # large enough that the run does not end, and no completion waits for the slowest
     budget = Budget(evaluations=20 * wanted)
     with tempfile.TemporaryDirectory() as folder:
-        journal = SqlJournal.create(
-            Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
-        )
+        journal = SqlJournal.create(Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget))
         try:
-            return _Simulation(
-                Search(strategy, task(), budget, seed, workers), journal, workers
-            ).run(wanted)
+            return _Simulation(Search(strategy, task(), budget, seed, workers), journal, workers).run(wanted)
         finally:
             journal.close()
 
@@ -181,9 +181,7 @@ class _Simulation:
         rng = Random(f"{effect.mark}/{effect.key}")
         _, result = self._world.perform(effect, rng)
         if isinstance(effect.request, EvaluateRequest):
-            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (
-                SLOWER if rng.random() < STRAGGLERS else 1.0
-            )
+            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (SLOWER if rng.random() < STRAGGLERS else 1.0)
             seconds = seconds if effect.key > 1 else 1.0  # the seed: everything waits for it
             self._worker_seconds += seconds
         else:
@@ -201,9 +199,7 @@ class _Simulation:
         self._started.append(Entry("started", effect.key, effect.mark, effect.kind))
 
     def _measured_figure(self, now: float) -> Figure:
-        unfinished = sum(
-            max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate"
-        )
+        unfinished = sum(max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate")
         return Figure(
             workers=self._workers,
             evaluations=self._done,
@@ -220,10 +216,7 @@ class _Simulation:
 
 
 _FILES = {
-    "task.toml": (
-        'name = "scale"\ngoal = "Return a number."\n'
-        '[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n'
-    ),
+    "task.toml": ('name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n'),
     "p.py": "def run():\n    return 1.0\n",
     "evaluator.py": "def score(output):\n    return float(output)\n",
 }
@@ -246,9 +239,7 @@ class BackendFigure(msgspec.Struct, frozen=True):
     lost: int
 
 
-def measure_backend(
-    name: str, choice: BackendChoice, workers: int, evaluations: int
-) -> BackendFigure:
+def measure_backend(name: str, choice: BackendChoice, workers: int, evaluations: int) -> BackendFigure:
     """Evaluate `evaluations` different programs, `workers` at once.
 
     Twice as many evaluations as workers come before, to warm up.
@@ -271,9 +262,7 @@ async def _measure_backend(
     async def evaluate_program(n: int) -> None:
         async with slots:
             sent = time.perf_counter()
-            observation = await backend.evaluate(
-                Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n
-            )
+            observation = await backend.evaluate(Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n)
             times.append(time.perf_counter() - sent)
             statuses.append(observation.status)
 
@@ -300,19 +289,12 @@ async def _measure_backend(
     )
 
 
-def has_ray() -> bool:
-    """True if the extra is installed."""
-    return importlib.util.find_spec("ray") is not None
-
-
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of `count` nodes on this machine's loopback; its address."""
     from culmen.cluster.ray_connection import LOOPBACK, QUIET
 
-    os.environ.update(
-        QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    )
+    os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
@@ -323,3 +305,63 @@ def ray_nodes(count: int, cpus: int) -> Iterator[str]:
         yield str(cluster.address)
     finally:
         cluster.shutdown()
+
+
+def measure_backends() -> Iterator[BackendFigure]:
+    """The backends of this machine: processes on it, and Ray if it is installed."""
+    for workers in (1, 2):
+        yield measure_backend("local", BackendChoice(), workers, _REAL)
+    if importlib.util.find_spec("ray") is None:
+        return
+    with ray_nodes(3, 2) as address:
+        for workers in (1, 6):
+            yield measure_backend("ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL)
+
+
+def print_drivers(levels: Sequence[int], strategy: MinimalStrategy) -> None:
+    """A line for each level, and the numbers at once that keep the driver busy."""
+    print(
+        f"Simulated workers, real driver: evaluations of {MEDIAN:g} s (median; mean {mean_seconds():.0f} s),"
+        " 4.5 % fail, 1 % take ten times as long."
+    )
+    print(
+        "at once  evaluations  a second  driver ms  commit ms  batch  driver busy  workers busy  calls  peak MB  limit"
+    )
+    figures: list[Figure] = []
+    for workers in levels:
+        figures.append(each := measure_driver(strategy, workers))
+        print(
+            f"{each.workers:7}  {each.evaluations:11}  {each.per_second:8.2f}  {each.driver_ms:9.2f}  "
+            f"{each.commit_ms:9.1f}  {each.batch:5.1f}  {each.driver_busy:11.1%}  {each.workers_busy:12.1%}  "
+            f"{each.calls:5}  {each.peak_mb:7.0f}  {each.limiting_resource}",
+            flush=True,
+        )
+    named = (f"{saturating_workers(figures, s):.0f} of {s:g} s" for s in (*_EXAMPLES, mean_seconds()))
+    print(f"At that cost the driver is busy all the time with {', '.join(named)} at once.")
+
+
+def print_backends() -> None:
+    """A line for each backend and number of workers."""
+    print("Backends of this machine, with programs that take no time:")
+    print("backend       at once  evaluations  a second  round trip ms  driver ms  start s  not ok")
+    for each in measure_backends():
+        print(
+            f"{each.backend:12}  {each.workers:7}  {each.evaluations:11}  {each.per_second:8.1f}  "
+            f"{each.round_trip_ms:13.1f}  {each.driver_ms:9.2f}  {each.seconds:7.1f}  {each.lost:6}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--at-once", default=",".join(map(str, LEVELS)), help="numbers of evaluations at once")
+    parser.add_argument("--strategy", default="best_of_n")
+    parser.add_argument("--real", action="store_true", help="measure this machine's backends, too")
+    given = parser.parse_args()
+    print_drivers([int(level) for level in given.at_once.split(",")], catalog.make_strategy(given.strategy, {}))
+    if given.real:
+        print_backends()
+
+
+if __name__ == "__main__":
+    main()

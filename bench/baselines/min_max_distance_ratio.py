@@ -3,11 +3,10 @@
 import time
 
 import numpy as np
-
-from culmen.bench.climb import Problem, climb
+from climb import Problem, climb
 
 N = 16
-I, J = np.triu_indices(N, 1)
+I, J = np.triu_indices(N, 1)  # noqa: E741
 PAIRS = np.arange(len(I))
 
 

@@ -4,8 +4,7 @@ import time
 from itertools import combinations
 
 import numpy as np
-
-from culmen.bench.climb import Problem, climb
+from climb import Problem, climb
 
 N, SWARM, STEPS = 11, 256, 300
 A, B, C = np.array(list(combinations(range(N), 3))).T

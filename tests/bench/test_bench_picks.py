@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from random import Random
 import pytest
 
 import culmen
-from culmen.bench import picks
+from bench import bench_picks as picks
 from culmen.bench.records import find_runs
 from culmen.core.event import Entry
 from culmen.store import views
@@ -118,18 +119,17 @@ def test_the_table_pairs_runs_of_the_same_seed():
 
 
 @pytest.mark.jail
-def test_a_bench_with_picks(tmp_path: Path):
+def test_picks_of_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     place = Place(tmp_path)
     place.task("peak")
-    command = ("bench", "polca", "--tasks", "peak", "--strategies", "polca", "--seeds", "2", "--plain", "0")
-    done = place.here(*command, "--budget", "evaluations=12", "--picks", "1", "--out", "out", "--json")
+    command = ("bench", "polca", "--tasks", "peak", "--strategies", "polca", "--seeds", "2")
+    done = place.here(*command, "--budget", "evaluations=12", "--out", "out", "--json")
     assert done.code == 0, done.err + done.out
-    rows = done.document["picks"]
-    assert {row["share"] for row in rows} == {0.25, 0.5, 1.0} and all(row["runs"] == 2 for row in rows)
-    assert "empirical mean" in (place.root / "out/summary.md").read_text()
+    monkeypatch.setattr("sys.argv", ["bench_picks.py", str(place.root / "out")])
+    capsys.readouterr()
+    picks.main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("| task |") and printed.count("| empirical mean |") == 3
     assert len(find_runs(place.root / "out")) == 2  # the evaluations of picks are no runs to compare
-    assert (place.root / "out/picks.csv").read_text().count("\n") == len(rows) + 1
-    assert (
-        "programs that each rule would report of polca's runs"
-        in place.here(*command, "--picks", "1", "--budget", "evaluations=12", "--out", "out").out
-    )
+    rows = list(csv.DictReader((place.root / "out/picks.csv").open()))
+    assert {float(row["share"]) for row in rows} == {0.25, 0.5, 1.0} and all(row["runs"] == "2" for row in rows)

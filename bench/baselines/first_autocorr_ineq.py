@@ -3,9 +3,8 @@
 import time
 
 import numpy as np
+from climb import Problem, climb, contest
 from scipy.linalg import toeplitz
-
-from culmen.bench.climb import Problem, climb, contest
 
 COARSE, FIELD = 60, 48
 

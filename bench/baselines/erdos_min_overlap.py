@@ -3,8 +3,7 @@
 import time
 
 import numpy as np
-
-from culmen.bench.climb import Problem, climb, contest
+from climb import Problem, climb, contest
 
 COARSE, FIELD = 48, 64
 

@@ -1,0 +1,99 @@
+"""The verb `explain`: one decision of a run in words and numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import RequiredRun, find_run
+
+if TYPE_CHECKING:
+    from culmen.core.explanation import DecisionFacts, Explanation
+
+Evaluation = Annotated[
+    str,
+    typer.Argument(
+        metavar="EVALUATION",
+        help=(
+            "Number of an evaluation, from 1; or a candidate (its id, best or seed): how it came "
+            "to be evaluated."
+        ),
+        show_default="the latest",
+    ),
+]
+
+
+_COLUMNS = {  # headings of the table of actions, and their fields
+    "action": "action",
+    "expected score": "expected",
+    "gain": "gain",
+    "per 1 %": "rate",
+    "share": "share",
+    "costs": "cost",
+}
+
+
+def explain(screen: Screen, run: RequiredRun, evaluation: Evaluation = "") -> Answer:
+    """Explain one decision: what was considered, what it would gain and cost, why this.
+
+    A decision of the default strategy is derived again from the journal, so that it is shown as it
+    was made; of other strategies their own notes are shown.
+    """
+    from culmen.run.explain import explain_evaluation
+
+    path = find_run(run)
+    explained = explain_evaluation(path, evaluation)
+    return Answer(explained, lambda screen: show_explanation(screen, explained))
+
+
+def show_explanation(screen: Screen, explained: Explanation) -> None:
+    """Print an explanation in words."""
+    for number, line in enumerate(explained.lines, 1):
+        screen.print_line(line)
+        if number == explained.table_at and explained.finalists:
+            _show_finalists(screen, explained)
+        elif number == explained.table_at and explained.decision is not None:
+            _show_options(screen, explained.decision)
+    nearby = explained.evaluation - 1 or explained.evaluation + 1
+    screen.print_next_steps(
+        (f"culmen explain {explained.run} {nearby}", "the evaluation beside it"),
+        (f"culmen show {explained.run} {explained.candidate}", "the candidate in full"),
+    )
+
+
+def _show_options(screen: Screen, decision: DecisionFacts) -> None:
+    from culmen.observe import reasons
+
+    if not decision.options:
+        return
+    table = [reasons.action_row(each) for each in decision.options]
+    shown = {name: field for name, field in _COLUMNS.items() if any(row[field] for row in table)}
+    rows = [
+        ["*" if row["chosen"] else "", *(row[each] for each in shown.values())] for row in table
+    ]
+    screen.print_line()
+    screen.print_table(["", *shown], rows, right=["gain", "per 1 %", "share"])
+    screen.print_line(reasons.options_note(decision), style="dim")
+    screen.print_line()
+
+
+def _show_finalists(screen: Screen, explained: Explanation) -> None:
+    from culmen.observe import reasons
+
+    rows = [
+        [
+            "*" if each.id == explained.candidate else "",
+            each.id[:8],
+            reasons.believed_text(each),
+            str(each.looks),
+            str(each.failed),
+            "initial program" if each.initial else "",
+        ]
+        for each in explained.finalists
+    ]
+    screen.print_line()
+    columns = ["", "finalist", "believed score", "looks", "failed", "remark"]
+    screen.print_table(columns, rows, right=["looks", "failed"])
+    screen.print_line()
