@@ -33,13 +33,15 @@ def told(**fields: Any) -> RunResult:
 def test_the_headline_compares_with_the_initial_program():
     line = "initial 0.440 ± 0.09 → best 0.520 ± 0.035: +0.08"
     assert result_headline(told()) == f"{line}, within noise"
-    assert result_headline(told(gain_margin=0.05)) == f"{line}0, beyond noise"
-    assert result_headline(told(gain_margin=None)) == f"{line}, noise not known"
+    assert result_headline(told(gain_margin=0.05)) == f"{line}0 (18 %), beyond noise"
+    assert result_headline(told(gain_margin=None)) == f"{line} (18 %), noise not known"
     worse = result_headline(told(gain_margin=0.05, direction="min"))
     assert worse.startswith("nothing better than the initial program was found: ")
     exact = {"margin": 0.0, "gain": 0.25, "gain_margin": 0.0, "initial": Score("a", 0.27, 1, 0.0, 0.0)}
-    assert result_headline(told(**exact, noise=NoiseReport(True))) == "initial 0.27 → best 0.52: +0.25, exact"
-    assert result_headline(told(**exact, noise=NoiseReport())).endswith("+0.25, noise not known")  # nobody showed it
+    assert result_headline(told(**exact, noise=NoiseReport(True))) == "initial 0.27 → best 0.52: +0.25 (93 %), exact"
+    assert result_headline(told(**exact, noise=NoiseReport())).endswith(
+        "+0.25 (93 %), noise not known"
+    )  # nobody showed it
 
 
 def test_the_headline_says_that_the_initial_program_was_kept_and_how_often_the_best_failed():

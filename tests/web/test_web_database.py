@@ -108,7 +108,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=PATIENCE)
         assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
-        page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
+        page.wait_for_function("() => document.querySelector('.top .state').innerText === 'stopped'")
         assert inbox.waiting_messages(run) == [] and process.returncode == 0
 
 

@@ -64,7 +64,7 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=120)
         assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
-        page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
+        page.wait_for_function("() => document.querySelector('.top .state').innerText === 'stopped'")
         assert page.get_by_role("button", name="Stop").count() == 0  # nothing to stop any more
         assert inbox.waiting_messages(run) == []
 
@@ -107,7 +107,7 @@ def test_runs_are_tagged_found_by_tag_and_put_away(runs: Path, tmp_path: Path, t
     page.locator("select[name=tag]").select_option("paper")
     page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
     page.get_by_role("link", name="polca-2").click()
-    page.wait_for_selector("h1 + .sub .pill")
+    page.wait_for_selector(".top .sub .pill")
     assert "the one of table 2" in page.locator(".top .sub").inner_text()
 
     page = tab.open(served(tmp_path), "/")
@@ -144,5 +144,5 @@ def test_without_the_token_a_page_can_look_but_not_act(tmp_path: Path, tab: Tab)
             " headers: { 'content-type': 'application/json' } })).status"
         )
         assert answer == 401 and inbox.waiting_messages(run) == []
-    tab.page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'interrupted'")  # killed
+    tab.page.wait_for_function("() => document.querySelector('.top .state').innerText === 'interrupted'")  # killed
     tab.complaints[:] = [text for text in tab.complaints if "status of 401" not in text]

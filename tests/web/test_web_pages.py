@@ -83,7 +83,8 @@ def test_the_list_of_runs(site: Site, tab: Tab):
     assert set(found) == {line.path.rpartition("/")[2] for line in views.list_runs(site.folder)}
     best = views.run_status(site.run("polca-1")).best
     assert best is not None and shown(found["polca-1"][2]) == pytest.approx(best.score, abs=tells(best))
-    assert found["polca-1"][1] == "finished" and found["map_elites-1"][8] == "map_elites"
+    assert found["polca-1"][1] == "out of budget" and found["map_elites-1"][8] == "map_elites"
+    assert found["hostile"][1] == "failed"
     now = views.run_status(site.run("polca-1"))
     assert shown(found["polca-1"][4]) == now.evaluations
     assert now.budget.evaluations and shown(found["polca-1"][5]) == round(
@@ -138,8 +139,11 @@ def test_overview(site: Site, tab: Tab):
     now = views.run_status(site.run("polca-1"))
     assert now.best is not None
     told = summarize_run(site.run("polca-1"), name="polca-1")
-    assert page.locator(".summary p").all_inner_texts() == [" ".join(line.split()) for line in told.lines]
-    ails = page.locator(".summary li").all_inner_texts()
+    assert page.locator("[data-role=headline]").inner_text() == told.verdict.headline
+    assert page.locator("[data-role=details]").inner_text() == " · ".join(told.verdict.details)
+    assert page.locator("[data-role=cost]").inner_text() == f"{told.used}; the budget of evaluations is spent"
+    assert page.locator("[data-role=next]").inner_text() == told.command
+    ails = page.locator(".ails li").all_inner_texts()
     assert len(ails) == len(told.other_findings) and all(f.what in each for f, each in zip(told.other_findings, ails))
     tiles = page.locator(".tile .value").all_inner_texts()
     assert shown(tiles[0]) == pytest.approx(now.best.score, abs=tells(now.best))

@@ -7,14 +7,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.event import Custom, Entry
-from culmen.core.task import Objective, Task
+from culmen.core.result import NoiseReport, RunResult, Score
+from culmen.core.task import MetricGoal, Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
+from culmen.store.lease import RunLock
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing import landscape
@@ -170,3 +174,107 @@ def advisors(folder: Path) -> None:
         meta = RunMeta(name, about, catalog.strategy_config(strategy), budget=budget, created=1.0)
         with SqlJournal.create(folder / name, meta) as journal:
             simulate(strategy, about, landscape.Landscape(), budget, seed=1, workers=4, journal=journal)
+
+
+# Runs that end, or stand, in every way: what the first screen says of each is known.
+
+_FAILURE = """Traceback (most recent call last):
+  File "/home/ada/circles/evaluate.py", line 12, in evaluate
+    return radii["sum"]
+KeyError: '<b>sum</b>'
+"""
+_EXACT = NoiseReport(True)
+
+
+def verdicts(folder: Path) -> dict[str, Path]:
+    """One run for each kind of end and result; `running` is held by this process."""
+    noisy = NoiseReport(False, 0.1, 5)
+    made = {
+        "better": _ended(folder / "better", [0.75, 0.9, 1.0], winner={"gain_margin": 0.0, "noise": _EXACT}),
+        "spent": _ended(folder / "spent", [0.75, 0.9], reason="evaluations", known=1.0, winner={"noise": _EXACT}),
+        "within": _ended(folder / "within", [0.5, 0.58], winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy}),
+        "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
+        "minimised": _ended(folder / "minimised", [20.0, 12.0], direction="min", target=10.0, winner={"noise": _EXACT}),
+        "doubted": _ended(folder / "doubted", [20.0, 12.0], direction="min", reports=True, winner={"noise": _EXACT}),
+        "crossing-zero-with-a-name-of-some-length": _ended(
+            folder / "crossing-zero-with-a-name-of-some-length", [-1.0, 3.0], winner={"noise": _EXACT}
+        ),
+        "flaky": _ended(folder / "flaky", [0.5, 0.8], winner={"failures": 2, "count": 12, "noise": _EXACT}),
+        "stopped": _ended(folder / "stopped", [0.5, 0.8], reason="user", winner={"noise": _EXACT}),
+        "failed": _ended(folder / "failed", [], reason="initial_fails"),
+        "broken": _ended(folder / "broken", [0.5, 0.8], state="failed", error="the disk <i>broke</i>"),
+        "paused": _ended(folder / "paused", [0.5, 0.8], state="paused"),
+        "interrupted": _ended(folder / "interrupted", [0.5, 0.8], state=""),
+        "running": _ended(folder / "running", [0.5, 0.8], state=""),
+        "begun": _ended(folder / "begun", None, state=""),
+        "several": _ended(folder / "several", [0.5, 0.8, 0.7], state="paused", metrics=True),
+    }
+    _HELD.extend(RunLock.acquire(made[name]) for name in ("running", "begun"))
+    return made
+
+
+_HELD: list[RunLock] = []  # locks of runs that seem to go on, until the tests end
+
+
+def _ended(
+    path: Path,
+    scores: list[float] | None,
+    *,
+    state: str = "finished",
+    reason: str = "strategy_done",
+    error: str = "",
+    winner: dict[str, Any] | None = None,
+    metrics: bool = False,
+    reports: bool = False,
+    **objective: Any,
+) -> Path:
+    """A run whose first candidate is the initial program; without scores it fails, with None nothing was tried.
+
+    With `metrics` it has two objectives; with `reports` evaluations report the same metrics beside the score.
+    """
+    goals = (MetricGoal("accuracy"), MetricGoal("latency", "min")) if metrics else ()
+    aim = Objective(**objective, metrics=goals)
+    about = Task("circles", goal="Place the circles.", seeds=({"circles.py": "RADIUS = 1\n"},), objective=aim)
+    meta = RunMeta(
+        path.name, about, {"path": "x:Polca", "config": {}}, budget=Budget(evaluations=9), created=1_760_000_000.0
+    )
+    tried = [about.initial_candidates()[0]]
+    for n in range(1, len(scores or ())):
+        origin = Origin("rewrite", "small-model", n)
+        tried.append(Candidate.of({"circles.py": f"RADIUS = {n + 1}\n"}, (tried[0].id,), origin))
+    usage = Usage(calls=1, input_tokens=900, output_tokens=300, dollars=0.0031)
+    with SqlJournal.create(path, meta) as journal:
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=(tried[0],)))])
+        journal.append([Entry("state", body={"state": "running"})])
+        for n, each in enumerate(tried if scores is not None else ()):
+            if n:
+                made = Proposal((each,), "", "", "small-model", usage)
+                journal.append([Entry("done", 2 * n, "m", "propose", {}, made, 10.0 * n)])
+            seen = _measured(each, scores[n] if scores else None, n, metrics or reports)
+            journal.append([Entry("done", 2 * n + 1, "m", "evaluate", result=seen, elapsed=10.0 * n + 5)])
+        if state:
+            body: dict[str, Any] = {"state": state, "reason": reason, "error": error}
+            if winner is not None and scores:
+                body["winner"] = msgspec.to_builtins(_winner(tried, scores, aim, winner))
+            journal.append([Entry("state", body=body, elapsed=10.0 * len(tried))])
+    return path
+
+
+def _measured(candidate: Candidate, score: float | None, n: int, metrics: bool) -> Observation:
+    if score is None:
+        return Observation(candidate.id, Status.ERROR, reason="exception", feedback=_FAILURE, seconds=0.2)
+    told = {"accuracy": score, "latency": 3.0 + n} if metrics else {}
+    return Observation(candidate.id, Status.OK, score, metrics=told, seconds=0.2, trust="verified")
+
+
+def _winner(tried: list[Candidate], scores: list[float], aim: Objective, fields: dict[str, Any]) -> RunResult:
+    """The reported result: the last candidate beside the initial program, on the same evaluations."""
+    kept = bool(fields.get("kept_initial"))
+    last = Score(tried[-1].id, scores[-1], 3, 0.0, fields.get("margin", 0.0))
+    given: dict[str, Any] = {
+        "id": tried[0 if kept else -1].id, "score": scores[0 if kept else -1], "count": 3, "margin": 0.0,
+        "confirmed": True, "verified": True, "trust": "verified", "direction": aim.direction,
+        "initial": Score(tried[0].id, scores[0], 3, 0.0, fields.get("margin", 0.0)), "gain": scores[-1] - scores[0],
+        "gain_margin": 0.0, "challenger": last if kept else None, "evaluations": len(scores),
+    }  # fmt: skip
+    return RunResult(**{**given, **fields})

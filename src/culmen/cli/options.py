@@ -119,7 +119,8 @@ class RunFlags(SearchFlags):
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Use the task's [presets.NAME], such as paper; other options come first.",
+            help="Use the settings under presets.NAME in the task, such as paper; other options "
+            "come first.",
         ),
     ] = None
 

@@ -6,13 +6,14 @@ import msgspec
 
 from culmen.core.event import Entry
 from culmen.core.result import NoiseReport, RunResult, Score
+from culmen.core.task import Objective
 from culmen.observe.figures import (
     count_text,
-    difference_text,
     join_nonempty,
     number_text,
     score_with_margin,
 )
+from culmen.observe.verdict import gain_text, way_text
 
 _FAR = 2.0  # fall of a score, in standard errors, that is reported
 
@@ -34,15 +35,27 @@ def _other_score_text(result: RunResult, other: Score) -> str:
     return score_with_margin(other.score, other.margin, result.bounds)
 
 
-def result_headline(result: RunResult, is_over: bool = True) -> str:
+def result_headline(
+    result: RunResult, is_over: bool = True, objective: Objective | None = None
+) -> str:
     """`initial 0.443 ± 0.090 → best 0.523 ± 0.035: +0.08, within noise`.
 
     Or a statement that the initial program was kept. For a running search, its estimates so far.
+    With the `objective`, the share of the way to its target or best known value follows.
     """
-    failed = ""
+    failed = way = ""
     if result.failures:
         failed = f"; failed {result.failures} of {count_text(result.count, 'evaluation')}"
-    return _result_comparison(result, " yet" * (not is_over)) + failed
+    if objective is not None and _is_gain_shown(result):
+        way = way_text(result, objective)
+    return _result_comparison(result, " yet" * (not is_over)) + (way and f"; {way}") + failed
+
+
+def _is_gain_shown(result: RunResult) -> bool:
+    """True if a confirmed gain is not within noise."""
+    if not result.confirmed or result.kept_initial or result.gain is None:
+        return False
+    return result.score_difference(result.gain, 0.0) > (result.gain_margin or 0.0)
 
 
 def _result_comparison(result: RunResult, yet: str) -> str:
@@ -60,7 +73,7 @@ def _result_comparison(result: RunResult, yet: str) -> str:
         return f"{line}, not confirmed by fresh evaluations{yet}"
     if first is None or result.gain is None:
         return line
-    line = f"{line}: {difference_text(result.gain, result.gain_margin)}{_gain_certainty(result)}"
+    line = f"{line}: {gain_text(result)}{_gain_certainty(result)}"
     is_better = result.score_difference(result.gain, 0.0) > 0
     return line if is_better else f"nothing better than the initial program was found: {line}"
 
@@ -200,6 +213,18 @@ _ENDS = {
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
     "nothing_new": "nothing new came up",
 }
+
+
+_BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds", "budget")
+
+
+def state_label(state: str, reason: str) -> str:
+    """The state for display; of a finished run also `out of budget` or `stopped`."""
+    if state != "finished":
+        return state
+    if reason in _BUDGETS:
+        return "out of budget"
+    return "stopped" if reason in ("user", "integrity") else state
 
 
 def end_reason(state: str, reason: str, error: str = "") -> str:

@@ -5,6 +5,7 @@ Also the error for a search that ended without any score.
 
 from __future__ import annotations
 
+import textwrap
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import msgspec
 from culmen.core import errors
 from culmen.core.errors import NothingScored
 from culmen.core.evaluation import EVALUATOR_LOG, Observation
-from culmen.core.task import Task
+from culmen.core.task import Objective, Task
 from culmen.observe import statements
 from culmen.observe.diagnosis import DiagnosedRun, Finding, diagnose_run, failure_remedy
 from culmen.observe.figures import (
@@ -23,6 +24,7 @@ from culmen.observe.figures import (
     join_nonempty,
     number_text,
 )
+from culmen.observe.verdict import RunVerdict, run_verdict
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
 
@@ -30,8 +32,9 @@ from culmen.store.views import Front, RunStatus
 class RunSummary(msgspec.Struct, frozen=True):
     """A summary of a run; `result`, `used` and `next` are one line each.
 
-    `cause` is the most serious of the `findings` if it explains the result (else ""). `command` is
-    the command in `next`, and `also` are further commands, each with its purpose.
+    `verdict` is the result in one short sentence with details, `cause` the most serious of the
+    `findings` if it explains the result (else ""). `command` is the command in `next` and `purpose`
+    its purpose; `also` are further commands with theirs.
     """
 
     result: str
@@ -41,11 +44,18 @@ class RunSummary(msgspec.Struct, frozen=True):
     cause: str = ""
     command: str = ""
     also: tuple[tuple[str, str], ...] = ()
+    purpose: str = ""
+    verdict: RunVerdict = RunVerdict("", "quiet")
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines at the head of every view of a run, the cause first if there is one."""
         return (*filter(None, [self.cause]), self.result, self.used, self.next)
+
+    @property
+    def cause_detail(self) -> str:
+        """The cause without the words that the verdict's headline already contains."""
+        return self.cause.removeprefix(self.verdict.headline.removeprefix("Failed: ") + ": ")
 
     @property
     def other_findings(self) -> tuple[Finding, ...]:
@@ -68,21 +78,30 @@ def summarize_run(run: Path, now: RunStatus | None = None, name: str = "") -> Ru
     cause = next((finding.what for finding in findings[:1] if finding.leads), "")
     (command, why), *also = _next_steps(case, findings)
     line = f"next: {command}  ({why})"
+    front, objective = views.pareto_front(run), case.task.objective
     return RunSummary(
-        result_line(now, run), usage_line(now), line, findings, cause, command, tuple(also)
+        result_line(now, objective, front),
+        usage_line(now),
+        line,
+        findings,
+        cause,
+        command,
+        tuple(also),
+        why,
+        run_verdict(now, objective, front, has_cause=bool(cause)),
     )
 
 
-def result_line(now: RunStatus, run: Path) -> str:
+def result_line(now: RunStatus, objective: Objective, front: Front | None = None) -> str:
     """`initial 0.44 ± 0.09 → best 0.52 ± 0.04: +0.08, within noise`."""
     if now.best is None:
         failed = join_nonempty(
             f"{many:,} {status}" for status, many in now.statuses.items() if status != "ok"
         )
         return "nothing has scored" + (f": {failed}" if failed else " yet")
-    if (found := views.pareto_front(run)) is not None:
-        return front_line(found)
-    return statements.result_headline(now.best, now.state == "finished")
+    if front is not None:
+        return front_line(front)
+    return statements.result_headline(now.best, now.state == "finished", objective)
 
 
 def front_line(front: Front) -> str:
@@ -203,6 +222,19 @@ def check_scored(run: Path) -> None:
         where=_failure_location(meta.task, first),
         fix=_failure_fix(meta.task, first, now.reason),
     )
+
+
+def failure_output(run: Path, now: RunStatus) -> str:
+    """The evaluator's own output on the first failed evaluation of a run that failed.
+
+    Else the error that ended the run, if it has several lines; "" for other runs.
+    """
+    if now.shown_state != "failed":
+        return ""
+    if now.error:
+        return now.error if "\n" in now.error.strip() else ""
+    failed = next(islice((o for o in views.stream_observations(run) if not o.ok), _LOOKED), None)
+    return "" if failed is None else textwrap.dedent(_quoted_failure(failed))
 
 
 def _unscored_headline(reason: str, evaluations: int, calls: int) -> str:

@@ -26,6 +26,7 @@ from culmen.core.errors import CulmenError, UserError
 from culmen.core.explanation import Explanation
 from culmen.core.json import JsonObject
 from culmen.observe import reasons
+from culmen.observe.statements import state_label
 from culmen.store import inbox, sidecar, views
 from culmen.store.archive import archive_run, delete_run
 from culmen.web.pages import page_makers
@@ -91,7 +92,8 @@ class Dashboard:
         def make() -> JsonObject:
             lines = [
                 msgspec.to_builtins(line)
-                | {"name": name, "curve": self.runs.progress_curve(line) if n < _DRAWN else []}
+                | {"name": name, "label": state_label(line.state, line.reason)}
+                | {"curve": self.runs.progress_curve(line) if n < _DRAWN else []}
                 | _read_labels(Path(line.path))
                 for n, (name, line) in enumerate(self.runs.list_lines())
             ]

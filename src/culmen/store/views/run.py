@@ -459,7 +459,8 @@ class RunLine(msgspec.Struct, frozen=True):
 
     A run that cannot be read has the state `damaged` or `unreadable`; `why` is the problem and
     `fix` the remedy. `margin` is half the width of the 95 % interval of `best`, `spent` the largest
-    used share of a limit of the budget (0..1; None: no limit), `models` the models by role.
+    used share of a limit of the budget (0..1; None: no limit), `models` the models by role,
+    `reason` the reason that the run ended.
     """
 
     run: str
@@ -477,6 +478,7 @@ class RunLine(msgspec.Struct, frozen=True):
     spent: float | None = None
     models: dict[str, str] = {}
     margin: float | None = None
+    reason: str = ""
 
 
 def list_runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -556,7 +558,12 @@ def _run_line(folder: Path) -> RunLine:
     )
     margin = None if now.best is None or now.best.certified is not None else now.best.margin
     return msgspec.structs.replace(
-        line, dollars=now.usage.dollars, spent=_budget_share(now), models=now.models, margin=margin
+        line,
+        dollars=now.usage.dollars,
+        spent=_budget_share(now),
+        models=now.models,
+        margin=margin,
+        reason=now.reason,
     )
 
 

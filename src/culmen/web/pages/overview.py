@@ -13,7 +13,7 @@ from culmen.core.event import Event
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.observe import statements, story
-from culmen.observe.summary import summarize_run
+from culmen.observe.summary import failure_output, summarize_run
 from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
 from culmen.store.address import read_pointer
@@ -51,7 +51,6 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "score": "" if now.best is None else statements.reported_score_text(now.best),
         "looks": "" if now.best is None else statements.score_basis_text(now.best),
         "noise": "" if now.best is None else statements.noise_sentence(now.best.noise),
-        "ended": statements.end_reason(now.state, now.reason, now.error),
         "verdict": views.final_choice(run.run),
         "progress": progress_series(run),
         "course": _leader_course(run),
@@ -206,7 +205,13 @@ def _run_summary(run: Digest, now: RunStatus) -> JsonObject:
     """The summary of the run: its lines, and further findings."""
     summary = summarize_run(run.run, now, now.run)
     others = [msgspec.to_builtins(each) for each in summary.other_findings]
-    return {**msgspec.to_builtins(summary), "lines": list(summary.lines), "others": others}
+    return {
+        **msgspec.to_builtins(summary),
+        "lines": list(summary.lines),
+        "cause_detail": summary.cause_detail,
+        "failure": failure_output(run.run, now),
+        "others": others,
+    }
 
 
 def head_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
@@ -222,6 +227,8 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "task": now.task,
         "strategy": run.strategy,
         "state": now.shown_state,
+        "label": statements.state_label(now.shown_state, now.reason),
+        "ended": statements.end_reason(now.state, now.reason, now.error),
         "reason": now.reason,
         "error": now.error,
         "direction": now.direction,

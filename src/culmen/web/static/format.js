@@ -21,6 +21,9 @@ export function number(value, places) {
   return minus(value.toFixed(places === undefined ? decimals([value]) : places));
 }
 
+/** A sentence with numbers that the command line prints: with signs instead of hyphens. */
+export const typeset = (text) => text.replace(/(^|[\s(])-(?=\d)/g, "$1−");
+
 const minus = (text) => text.replace(/^-/, "−");
 
 /** A difference with its sign: `places` decimals, or three significant digits. */

@@ -3,7 +3,7 @@
 import { source } from "./data.js";
 import { h, show } from "./dom.js";
 import { count, moment } from "./format.js";
-import { empty, pill, tick } from "./parts.js";
+import { empty, pill, statePill, tick } from "./parts.js";
 import { actions } from "./actions.js";
 import { added } from "./pages/added.js";
 import * as calls from "./pages/calls.js";
@@ -145,7 +145,8 @@ function watch(place) {
 
 function draw() {
   const { place } = state;
-  document.title = `${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
+  const stands = place.run && state.head ? `${state.head.label} · ` : "";
+  document.title = `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
   show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place), data.made ? made(data.made) : null)));
   reveal();
 }
@@ -196,11 +197,11 @@ function setTheme(name) {
 function header(place) {
   const head = state.head;
   return h("header", { class: "top" },
-    h("div", {},
+    h("div", { class: "top-left" },
       h("h1", { tabindex: "-1" }, module(place).title),
+      head ? statePill(head.label, head.ended) : null,
       head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`, head.tags.map((tag) => [" ", pill(tag, `tagged ${tag}`)]), head.remark ? h("span", { class: "remark" }, ` ${head.remark}`) : null) : null),
     h("div", { class: "top-right" },
-      head ? pill(head.state, head.error || null) : null,
       data.live ? h("span", { class: `live ${state.connected ? "" : "off"}`, role: "status" }, state.connected ? (head && head.state === "running" ? "live" : "") : "connection lost; trying again") : null,
       head ? actions(head, data, place.run) : null));
 }

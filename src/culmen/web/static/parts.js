@@ -25,15 +25,21 @@ export const facts = (pairs) =>
     h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
 
 const TONES = {
-  finished: "good", running: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
-  scored: "good", ok: "good", mixed: "warn", unseen: "quiet", error: "bad", timeout: "bad", invalid: "warn", rejected: "bad", lost: "quiet",
-  grave: "bad", certified: "good", verified: "good", proxied: "warn", "self-reported": "warn",
+  finished: "good", "out of budget": "good", stopped: "warn", running: "live", starting: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
+  scored: "plain", ok: "plain", mixed: "warn", unseen: "quiet", error: "bad", timeout: "bad", invalid: "warn", rejected: "bad", lost: "quiet",
+  grave: "bad", certified: "good", verified: "plain", proxied: "warn", "self-reported": "warn",
 };
 
 /** What people read instead of a level's name. */
 const SHOWN = { verified: "scored apart" };
 /** A word with a colour; the word alone says it all. */
 export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || meaning(word) }, SHOWN[word] || words(word));
+
+/** How a run stands, in a colour that is seen from afar. */
+export const statePill = (label, title) => h("span", { class: `pill state pill-${TONES[label] || "quiet"}`, "data-state": label, title: title || meaning(label) }, label);
+
+/** A button that copies a text; none where the browser lets nothing be copied. */
+export const copyButton = (text) => (navigator.clipboard ? h("button", { type: "button", class: "button copy", "aria-label": `Copy ${text}`, onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null);
 
 const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
 

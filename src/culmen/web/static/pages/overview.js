@@ -4,8 +4,8 @@ import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
-import { clock, count, digits, dollars, duration, measured, number, plural, signed, words } from "../format.js";
-import { choice, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
+import { clock, count, digits, dollars, duration, measured, number, plural, signed, typeset, words } from "../format.js";
+import { choice, copyButton, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
 
 export const title = "Overview";
 export const load = (ctx) => ctx.get("overview");
@@ -13,18 +13,31 @@ export const load = (ctx) => ctx.get("overview");
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, summary(doc), asked(doc, ctx), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), story(doc, ctx), change(doc, ctx),
+  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : null, doc.state === "failed" && !doc.best ? null : progress(doc, ctx), story(doc, ctx), ailments(doc), tiles(doc, ctx), change(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), ["finished", "failed"].includes(doc.state) ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
 }
 
-/** The lines that a run begins with everywhere, the gravest cause first, and what else ails it. */
-function summary(doc) {
-  const { cause, result, used, next, others } = doc.summary;
-  const ails = others.map((each) => h("li", { "data-topic": each.topic }, h("strong", {}, each.what), h("span", { class: "note" }, ` Try: ${each.do}`)));
-  return h("section", { class: "card summary", "aria-label": "Summary" },
-    cause ? h("p", { class: doc.state === "failed" ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, cause)) : null,
-    h("p", {}, h("strong", {}, result)), h("p", {}, used), h("p", { class: "note" }, next),
-    ails.length ? h("ul", { "aria-label": "What else ails it" }, ails) : null);
+/** What came of the run in one line, with what made it fail, the scores, the cost and one next step. */
+function verdict(doc) {
+  const { summary } = doc;
+  const { headline, tone, details } = summary.verdict;
+  const bad = doc.state === "failed";
+  const ended = ["running", "finished"].includes(doc.label) || bad ? "" : doc.ended;
+  return h("section", { class: `card first tone-${tone}`, "aria-label": "Verdict", "data-tone": tone },
+    h("p", { class: "headline", "data-role": "headline" }, typeset(headline)),
+    summary.cause ? h("p", { class: bad ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, typeset(summary.cause_detail))) : null,
+    summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
+    details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
+    h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
+    h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+}
+
+/** What else ails the run, and what may be done. */
+function ailments(doc) {
+  const { others } = doc.summary;
+  if (!others.length) return null;
+  return section("What else ails it", { wide: true, key: "ails" },
+    h("ul", { class: "ails" }, others.map((each) => h("li", { "data-topic": each.topic }, typeset(each.what), h("span", { class: "note" }, ` Try: ${each.do}`)))));
 }
 
 /** Prompts that wait for a person. */
@@ -118,7 +131,7 @@ function progress(doc, ctx) {
   const note = doc.course.length
     ? "The line is what all evaluations together let one expect of the leader, not its luckiest score; the band is its 95 % interval."
     : "The run is too long for the value model: the line is the highest mean so far.";
-  return section("Scores", { wide: true, aside, note }, chart(spec));
+  return section("Scores", { wide: true, aside }, chart(spec), h("p", { class: "note below" }, note));
 }
 
 const GROUPS = 5; // colours of groups, beside those of the leader and the confirmed score; the rest are one

@@ -3,7 +3,7 @@
 import { label, putAway } from "../actions.js";
 import { h, s } from "../dom.js";
 import { count, decimals, dollars, moment, number, percent, plural } from "../format.js";
-import { cell, empty, meter, pill, score, section, table, th } from "../parts.js";
+import { cell, empty, meter, pill, score, section, statePill, table, th } from "../parts.js";
 import { extent } from "../scale.js";
 
 export const title = "Runs";
@@ -12,7 +12,7 @@ export const load = (ctx) => ctx.data.get("runs");
 const MOST = 200; // rows drawn; what else there is, is found by searching
 const models = (run) => [...new Set(Object.values(run.models))].join(", ");
 const WAYS = { // what a heading sorts by, and what comes first
-  run: [(run) => run.name, 1], state: [(run) => run.state, 1], best: [(run) => run.best, -1], evaluations: [(run) => run.evaluations, -1],
+  run: [(run) => run.name, 1], state: [(run) => run.label, 1], best: [(run) => run.best, -1], evaluations: [(run) => run.evaluations, -1],
   "budget used": [(run) => run.spent, -1], dollars: [(run) => run.dollars, -1], task: [(run) => run.task, 1], strategy: [(run) => run.strategy, 1],
   model: [models, 1], begun: [(run) => run.created, -1],
 };
@@ -31,10 +31,10 @@ export function view(doc, ctx) {
 }
 
 function passes(run, { text = "", state = "", task = "", strategy = "", tag = "" }) {
-  const all = [run.name, run.task, run.strategy, models(run), run.state, run.tags.join(" "), run.remark].join(" ").toLowerCase();
+  const all = [run.name, run.task, run.strategy, models(run), run.label, run.tags.join(" "), run.remark].join(" ").toLowerCase();
   if (tag && !run.tags.includes(tag)) return false;
   const same = (wanted, value) => !wanted || wanted === value;
-  return text.toLowerCase().split(/\s+/).every((word) => all.includes(word)) && same(state, run.state) && same(task, run.task) && same(strategy, run.strategy);
+  return text.toLowerCase().split(/\s+/).every((word) => all.includes(word)) && same(state, run.label) && same(task, run.task) && same(strategy, run.strategy);
 }
 
 /** By a heading; what has no value comes last, equals stay the newest first. */
@@ -77,7 +77,7 @@ function toolbar(doc, ctx) {
   };
   return h("div", { class: "toolbar", role: "search" },
     field("Find", h("input", { type: "search", name: "text", placeholder: "name, task, strategy, model, tag, remark", value: ctx.params.text || "", oninput: typed }), true),
-    menu("state", "State"), menu("task", "Task"), menu("strategy", "Strategy"), menu("tag", "Tag", (run) => run.tags, 1));
+    menu("state", "State", (run) => [run.label]), menu("task", "Task"), menu("strategy", "Strategy"), menu("tag", "Tag", (run) => run.tags, 1));
 }
 
 /** Where to go with the runs that are ticked. */
@@ -101,7 +101,7 @@ function row(run, places, ctx) {
   const { name } = run;
   return h("tr", { "data-key": name },
     h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
-    h("td", {}, pill(run.state)),
+    h("td", {}, statePill(run.label)),
     cell(score(run.best, run.margin, places)),
     h("td", {}, spark(run)),
     cell(count(run.evaluations)),
@@ -133,6 +133,6 @@ function spark(run) {
 
 /** What is wrong with a run, in the place of its figures. */
 const unreadable = (run, ctx) =>
-  h("tr", { "data-key": run.name }, h("td", { class: "run-name" }, tick(run, ctx), run.name, edit(run, ctx), labels(run)), h("td", {}, pill(run.state)),
+  h("tr", { "data-key": run.name }, h("td", { class: "run-name" }, tick(run, ctx), run.name, edit(run, ctx), labels(run)), h("td", {}, statePill(run.label)),
     h("td", { class: "wrap", colspan: "8" }, run.why, run.fix ? h("div", { class: "note" }, run.fix) : null),
     h("td", {}, moment(run.created)));
