@@ -141,7 +141,8 @@ def run_story(
     folder = Path(run)
     now = now or views.run_status(folder)
     result, objective = now.best, views.run_meta(folder).task.objective
-    line = result_line(now, folder)
+    front = views.pareto_front(folder) if objective.metrics else None
+    line = result_line(now, objective, front)
     if result is None:
         return Story(
             line,
