@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.layout import prose, rules  # noqa: E402
+from tests.wings import WINGS  # noqa: E402
 
 _PROGRAMS = ("audit/attacks/", "audit/jail_attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
 _STANDINS = "/standins/"
@@ -95,6 +96,11 @@ def code_lines(path: Path) -> int:
     return len(lines)
 
 
+def count_lines(path: Path) -> int:
+    """All lines of a file."""
+    return path.read_text(encoding="utf-8").count("\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", action="store_true", help="name the files")
@@ -114,6 +120,8 @@ def main() -> None:
     print(f"{len(paths) - len(programs)} of the files are modules, {len(programs)} are programs")
     code, theirs = sum(map(code_lines, paths)), sum(map(code_lines, programs))
     print(f"{code} lines without blanks, docstrings and comments, {theirs} of them in programs")
+    core = [path for path in paths if path.relative_to(rules.SOURCE).parts[0] not in (*WINGS, "testing")]
+    print(f"core: {sum(map(count_lines, core))} lines in {len(core)} files, without the wings and the kits for tests")
     print(f"{len(list((rules.SOURCE / 'cli').glob('*.py')))} files in cli/")
     print(f"{len(rules.twins(parsed))} public class names that several modules define")
     print(f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)")

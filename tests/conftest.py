@@ -23,7 +23,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    absent = {name for mark in item.iter_markers("wing") for name in mark.args} & wings.missing()
+    wanted = {name for mark in item.iter_markers("wing") for name in mark.args}
+    absent = (wanted | ({"cluster"} if item.get_closest_marker("postgres") else set())) & wings.missing()
     if absent:
         pytest.skip(f"needs culmen.{', culmen.'.join(sorted(absent))}")
 

@@ -39,6 +39,7 @@ def test_an_offline_run_without_cma_names_the_extra_and_leaves_no_run(task: Path
     assert not (task.parent / "runs").exists()
 
 
+@pytest.mark.wing("bench")
 def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task: Path):
     ran = without(
         {"scipy"},
@@ -59,6 +60,7 @@ def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task
 
 
 @pytest.mark.jail
+@pytest.mark.wing("tasks")
 def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):
     ran = without({"scipy"}, tmp_path, "demo", "--run-dir", "a", "--seconds", "10")
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr

@@ -220,6 +220,7 @@ def test_a_folder_that_holds_something_else_is_not_written_to(place):
     assert [path.name for path in (place / "mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.wing("compat")
 def test_an_evaluator_that_does_not_load_leaves_no_run_and_spends_nothing(place):
     (place / "evaluator.py").write_text("import nothere_at_all\n\ndef evaluate(output):\n    return 1.0\n")
     with pytest.raises(culmen.UserError, match="No module named 'nothere_at_all'") as caught:

@@ -38,6 +38,7 @@ def test_every_strategy_is_importable_from_culmen(path: str):
     assert (found.__module__, found.__name__) == (module, name)
 
 
+@pytest.mark.wing("train")
 def test_every_name_exists_and_type_checkers_see_the_same_ones():
     assert all(getattr(culmen, name) is not None for name in culmen.__all__)
     source = Path(culmen.__file__).read_text(encoding="utf-8")

@@ -17,6 +17,8 @@ from culmen.store.database import RunMeta
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
 
+pytestmark = pytest.mark.wing("tasks")
+
 MODELS = """
 [providers.mine]
 base_url = "http://127.0.0.1:9/v1"

@@ -52,10 +52,12 @@ class TestRegisteredJournal(JournalContract):
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "postgresql", "postgres"])
+@pytest.mark.wing("cluster")
 def test_all_spellings_of_a_scheme_are_stored_as_one(scheme):
     assert parse_address(f"{scheme}://u@h/d#one") == Address("postgresql+psycopg://u@h/d", "one")
 
 
+@pytest.mark.wing("cluster")
 def test_a_scheme_of_no_extension_is_refused_with_what_to_install(tmp_path):
     with pytest.raises(UserError, match="'mysql'") as caught:
         parse_address("mysql://u:hush@h/d#one")
@@ -82,6 +84,7 @@ EXTENSION = Extension(name="other", journals={"other": "culmen_other:Other", "ot
 """
 
 
+@pytest.mark.wing("cluster")
 def test_another_package_adds_a_scheme(tmp_path, monkeypatch):
     (tmp_path / "culmen_other.py").write_text(OTHER)
     metadata = tmp_path / "culmen_other-1.dist-info"

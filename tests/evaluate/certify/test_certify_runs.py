@@ -94,6 +94,7 @@ def test_the_loader_finds_the_verifier_and_counts_it_in_the_digest(tmp_path: Pat
         ('verify = "verify.py"', 'verify = "evaluator.py"', "certify"),
     ],
 )
+@pytest.mark.wing("compat")
 def test_what_cannot_verify_is_told_before_the_run(tmp_path: Path, old: str, new: str, piece: str) -> None:
     with pytest.raises(TaskError, match=piece):
         load(folder(tmp_path, toml=TOML.replace(old, new)))
@@ -234,6 +235,7 @@ def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     assert best.score == 1.0 and best.kept_initial  # none is better than what was brought
 
 
+@pytest.mark.wing("tasks")
 def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     """The jailed program's array reaches the verifier bit by bit."""
     task = load(example_path("first_autocorr_ineq"))

@@ -16,6 +16,8 @@ from culmen.evaluate.certify import Invalid
 from culmen.evaluate.taskfiles import example_path, load
 from tests.evaluate.certify.modules import NAMES, modules
 
+pytestmark = pytest.mark.wing("tasks")
+
 STEP = ("first_autocorr_ineq", "second_autocorr_ineq", "erdos_min_overlap")
 
 

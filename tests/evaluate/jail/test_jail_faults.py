@@ -62,6 +62,7 @@ LEGACY = "import importlib.util\ndef evaluate(path):\n    return load(path).run(
 
 
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
+@pytest.mark.wing("compat")
 def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level: str) -> None:
     arena = ground(LEGACY, level, form="legacy")
     assert arena.one(SPIN).reason == "timeout" and wait_until(lambda: arena.processes() == [])

@@ -281,6 +281,7 @@ def test_candidates_of_one_part_without_suffix_are_python(ground: Make) -> None:
 
 
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
+@pytest.mark.wing("tasks")
 def test_evaluators_of_built_in_tasks_are_out_of_sight(ground: Make, level: str) -> None:
     import culmen
 
@@ -342,6 +343,7 @@ def test_no_link_leads_to_a_folder_that_is_shut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
+@pytest.mark.wing("tasks")
 def test_evaluators_below_the_built_in_tasks_still_run_in_the_jail(ground: Make, level: str, monkeypatch) -> None:
     from culmen.evaluate.jail import bubblewrap
 

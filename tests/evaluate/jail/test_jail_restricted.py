@@ -156,6 +156,7 @@ def evaluate(path):
 """
 
 
+@pytest.mark.wing("compat")
 def test_a_proxied_evaluator_connects_below_its_work_folder_and_nowhere_else(ground: Make) -> None:
     with tempfile.TemporaryDirectory(prefix="culmen-s-") as folder, socket.socket(socket.AF_UNIX) as listener:
         os.chmod(folder, 0o777)
@@ -172,6 +173,7 @@ def test_a_proxied_evaluator_connects_below_its_work_folder_and_nowhere_else(gro
             listener.accept()
 
 
+@pytest.mark.wing("audit")
 def test_the_attacks_of_this_level_fail_for_an_ordinary_user_too() -> None:
     need("restricted")
     if os.geteuid() != 0:
