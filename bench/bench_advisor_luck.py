@@ -28,9 +28,10 @@ from random import Random
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from culmen.cli.start import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
+from culmen.cli.start import TASK
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
+from culmen.train.demo import ADVISOR_SETTINGS, BARRIERS, ISLANDS
 from culmen.train.plus_plus import PacevolvePlusPlus
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.gallery import Gallery, record, task
 
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.web.pages import PAGES
+from culmen.web.pages import page_makers
 from culmen.web.runs import Digest
 from culmen.web.server import Dashboard, bind_port, encode_document, serve_dashboard
 
@@ -49,14 +49,14 @@ def made(folder: Path, candidates: int) -> Path:
 def documents(run: Path) -> None:
     """Seconds and size of every page's document: as the first page of all, and again. In brackets processor time."""
     digest = Digest(run).refresh()
-    for name, page in PAGES.items():
+    for name, page in page_makers().items():
         first, raw = clocked(lambda page=page: encode_document(page(Digest(run), {})))
         page(digest, {})
         again, raw = clocked(lambda page=page: encode_document(page(digest.refresh(), {})))
         print(f"{name:<12}  {first}  then {again}  {len(raw) / 1e3:9.1f} kB")
     for sort in ("mean", "count", "island", "trust", "operator"):
         wanted = {"sort": sort, "order": "desc", "offset": "10000"}
-        took, _ = clocked(lambda wanted=wanted: PAGES["candidates"](digest, wanted))
+        took, _ = clocked(lambda wanted=wanted: page_makers()["candidates"](digest, wanted))
         print(f"candidates by {sort:<9} from 10,000 on {took}")
 
 

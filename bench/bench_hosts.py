@@ -31,7 +31,7 @@ SLOW = "import time\n\n\ndef run(x):\n    time.sleep(1.0)\n    return 2 * x\n"
 WORKS = """
 import asyncio, json, sys, time
 from culmen.evaluate.backends import make_backend
-from culmen.evaluate.backends import BackendChoice, Needs
+from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 

@@ -19,8 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from culmen.run.inputs import folder_task
-
 from culmen.agents.cato import Cato
 from culmen.agents.messages import (
     AnswerExperiments,
@@ -40,6 +38,7 @@ from culmen.core.event import CustomRequest
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
+from culmen.run.options import folder_task
 from culmen.study import Study
 
 TASK_TOML = """

@@ -31,12 +31,13 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.event import Effect, Entry, EvaluateRequest
+from culmen.core.options import BackendChoice
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
-from culmen.evaluate.backends import BackendChoice, make_backend
+from culmen.evaluate.backends import make_backend
 from culmen.evaluate.taskfiles import load
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task

@@ -17,9 +17,10 @@ import pytest
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
+from culmen.core.options import BackendChoice, Needs
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.backends import BackendChoice, Needs, make_backend
+from culmen.evaluate.backends import make_backend
 from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
@@ -174,7 +175,7 @@ def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nod
 DRIVER = """
 import asyncio, sys
 from culmen.evaluate.backends import make_backend
-from culmen.evaluate.backends import BackendChoice
+from culmen.core.options import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import SLEEPER, candidate
 import msgspec

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.backends import BackendChoice, make_backend
+from culmen.core.options import BackendChoice
+from culmen.evaluate.backends import make_backend
 from culmen.testing.backend_kit import (
     SLEEPER,
     candidate,

@@ -128,7 +128,7 @@ def test_an_evaluator_that_was_changed_on_one_host_stops_the_run_and_names_the_h
 SCORES = f"""
 import asyncio, json, sys
 from culmen.evaluate.backends import make_backend
-from culmen.evaluate.backends import BackendChoice
+from culmen.core.options import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 

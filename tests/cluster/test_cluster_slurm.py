@@ -15,8 +15,9 @@ from culmen.cluster import slurm
 from culmen.cluster.slurm import JobState
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
+from culmen.core.options import BackendChoice, Needs
 from culmen.core.task import Task
-from culmen.evaluate.backends import BackendChoice, Needs, make_backend
+from culmen.evaluate.backends import make_backend
 from culmen.testing.backend_kit import (
     SLEEPER,
     candidate,

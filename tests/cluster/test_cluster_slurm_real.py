@@ -17,9 +17,10 @@ import pytest
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
+from culmen.core.options import BackendChoice, Needs
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.backends import BackendChoice, Needs, make_backend
+from culmen.evaluate.backends import make_backend
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
 from culmen.study import Study

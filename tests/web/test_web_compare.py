@@ -9,9 +9,9 @@ from statistics import quantiles
 import pytest
 
 from culmen.bench.compare import compare_runs
+from culmen.bench.page import compare_page
 from culmen.bench.records import read_compared
 from culmen.store import views
-from culmen.web.pages import compare_page
 from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, Tab, served

@@ -6,9 +6,9 @@ from random import Random
 from statistics import fmean
 
 import pytest
+from bench.bench_scale import Figure
 
-from culmen.bench import scale
-from culmen.bench.scale import Figure
+from bench import bench_scale as scale
 from culmen.strategies.catalog import make_strategy
 
 FIGURE = Figure(10, 100, 1.0, 0.1, 2.0, 1.0, 1.0, 0.5, 0.9, 3, 100.0)
