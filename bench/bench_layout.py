@@ -15,6 +15,7 @@ import argparse
 import ast
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -148,7 +149,8 @@ def draw_docstrings(count: int, seed: int) -> None:
         (module, text.partition("\n")[0]) for module in sorted(parsed) for _, text in prose.docstrings(parsed[module])
     ]
     for module, text in Random(seed).sample(lines, count):
-        print(f"- `{module.removeprefix('culmen.')}`: {text}")
+        shown = re.sub(r"(<\w+>)", r"`\1`", text)  # a page would take it for HTML
+        print(f"- `{module.removeprefix('culmen.')}`: {shown}")
 
 
 def show(what: str, files: list[str], named: bool) -> None:

@@ -19,8 +19,8 @@ from tests.store.runs import new_run, observed, program, proposed
 from .conftest import Place
 
 VERBS = {
-    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "log",
-    "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare",
+    "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "explain",
+    "log", "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare",
     "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
 }  # fmt: skip
 

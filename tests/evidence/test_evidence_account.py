@@ -10,6 +10,7 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import CULPRITS, Case, Observation, Status
+from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.evidence import account
 from culmen.evidence.account import CHOICE, FINAL, Account, PooledNoise
@@ -282,3 +283,33 @@ def test_an_id_that_is_no_digest_has_a_key_as_well():
     assert key_of("0123456789abcdef" + "f" * 48) == 0x0123456789ABCDEF
     keys = [key_of(name) for name in ("\udfff", "", "-5", "candidate")]
     assert len(set(keys)) == 4 and all(0 <= key < 2**64 for key in keys)
+
+
+def _searched(*chosen: tuple[Candidate, list[float]], others: int = 30) -> RunResult:
+    """The result of a search over many values, whose finalists then gave these fresh scores."""
+    run = run_of(TASK, (A, [1.0]), (B, [7.5]), *((named(str(n)), [0.1 * n]) for n in range(others)))
+    see(run, named("twin"), 7.5)
+    for candidate, scores in chosen:
+        see(run, candidate, *scores, purpose=FINAL)
+    result = run.result()
+    assert result is not None and result.noise is not None
+    return result
+
+
+def test_finalists_whose_scores_never_differ_are_exact_although_others_share_one() -> None:
+    result = _searched((A, [1.0, 1.0]), (B, [7.5, 7.5]))
+    assert result.noise.exact is True and (result.id, result.score, result.margin) == (B.id, 7.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "others", "exact"),
+    [
+        (((A, [1.0, 1.0]), (B, [7.5, 7.4])), 30, False),
+        (((A, [1.0]), (B, [7.5, 7.5])), 30, None),
+        (((B, [7.5, 7.5, 7.5, 7.5]),), 30, None),
+        (((A, [1.0, 1.0]), (B, [7.5, 7.5])), 1, None),
+    ],
+    ids=["one differs", "one repeat of the other", "one candidate", "few values"],
+)
+def test_less_than_that_proves_no_exactness(chosen, others: int, exact: bool | None) -> None:
+    assert _searched(*chosen, others=others).noise.exact is exact

@@ -84,6 +84,11 @@ EXTENSION = Extension(name="other", journals={"other": "culmen_other:Other", "ot
 """
 
 
+def forget_extensions() -> None:
+    installed_extensions.cache_clear()
+    part_addresses.cache_clear()
+
+
 @pytest.mark.wing("cluster")
 def test_another_package_adds_a_scheme(tmp_path, monkeypatch):
     (tmp_path / "culmen_other.py").write_text(OTHER)
@@ -92,11 +97,11 @@ def test_another_package_adds_a_scheme(tmp_path, monkeypatch):
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: culmen-other\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[culmen.extensions]\nother = culmen_other:EXTENSION\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    installed_extensions.cache_clear()
+    forget_extensions()
     try:
         address = parse_address("oth://u@h/d#one")
         assert address.url == "other://u@h/d"
         assert type(run_database(address)).__name__ == "Other"
         assert type(run_database(parse_address("postgres://u@h/d"))).__name__ == "PostgresDatabase"
     finally:
-        installed_extensions.cache_clear()
+        forget_extensions()

@@ -67,7 +67,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
 ) -> None:
     database, dashboard = database_and_site
     page = tab.open(dashboard, "/")
-    assert {row[0]: row[1] for row in rows(page, "Runs")} == dict.fromkeys(COPIED, "finished")
+    assert {row[0]: row[1] for row in rows(page, "Runs")} == dict.fromkeys(COPIED, "out of budget")
     with owned(Place(tmp_path), f"{database}#long") as (process, run):
         assert current_owner(run).pid == process.pid
         page.wait_for_selector("main td a >> text=long")  # the list brings itself up to date

@@ -500,6 +500,11 @@ class Account(CandidateTable):
         return self._repeated.agreement
 
     @property
+    def has_few_values(self) -> bool:
+        """True if the search saw at most `FEW_VALUES` distinct scores, as pass or fail."""
+        return len(self._repeated.values) <= FEW_VALUES
+
+    @property
     def score_span(self) -> float:
         """Distance between the declared bounds of the score, else of the few values seen.
 

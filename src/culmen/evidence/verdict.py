@@ -14,7 +14,7 @@ from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import Account, Fact
+from culmen.evidence.account import EXACT_CANDIDATES, UNLIKELY, Account, Fact
 from culmen.evidence.intervals import Chance, Error, FreshMean, mean_difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
@@ -323,6 +323,10 @@ def expected_score(account: Account, name: str, count: int, mean: float, sd: flo
     return Score(name, value, count, error, margin, expected=not exact)
 
 
+OWN_REPEATS = 2
+"""Equal repeats of a candidate of the final choice after which its own score may be exact."""
+
+
 def noise_report(account: Account) -> NoiseReport:
     """Estimated evaluator noise, from all repeats of the search and later ones."""
     repeats, squares = account.repeats, account.repeated_squares
@@ -332,9 +336,36 @@ def noise_report(account: Account) -> NoiseReport:
             squares += math.fsum((reward - fmean(case)) ** 2 for reward in case)
     differs = squares > 1e-18 * max(1.0, account.pooled_noise().between)
     sd = math.sqrt(squares / repeats) if differs else 0.0
-    exact = False if differs else account.is_exact
+    exact = False if differs else account.is_exact or (_compared_agree(account) or None)
     rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and exact is None else None
     return NoiseReport(exact, sd, repeats, rate)
+
+
+def _compared_agree(account: Account) -> bool:
+    """True if the candidates of the final choice gave equal scores throughout.
+
+    Each of at least `EXACT_CANDIDATES` has `OWN_REPEATS` equal ones, those of the search included,
+    and unrelated scores of the run agree too rarely for luck. A score that others have, too, counts
+    here: it is the candidate's own that is reported. Not for cases or few-valued scores.
+    """
+    if account.task.cases or account.is_flaky or account.has_few_values:
+        return False
+    agreeing = [
+        repeats
+        for name in {*account.looks, *account.fresh}
+        if (repeats := _equal_repeats(account, name)) >= OWN_REPEATS
+    ]
+    return len(agreeing) >= EXACT_CANDIDATES and account.agreement ** sum(agreeing) < UNLIKELY
+
+
+def _equal_repeats(account: Account, name: str) -> int:
+    """Repeats of a candidate if all its evaluations gave one score; 0 if any differs."""
+    later = [fact.reward for kept in (account.looks, account.fresh) for fact in kept.get(name, ())]
+    tally = account.tally(name)
+    before = 0 if tally is None else tally.count
+    known = tally.mean if tally is not None and before else next(iter(later), None)
+    steady = tally is None or not (tally.squares or tally.failures)
+    return before + len(later) - 1 if steady and all(each == known for each in later) else 0
 
 
 def _rewards_by_case(seen: Sequence[Fact]) -> list[list[float]]:

@@ -367,7 +367,12 @@ def test_the_doctor_says_what_the_weaker_levels_lose() -> None:
 
 
 def test_the_code_for_a_container_is_complete(tmp_path: Path) -> None:
-    with zipfile.ZipFile(io.BytesIO(_zipped_code({}))) as archive:
+    with zipfile.ZipFile(io.BytesIO(_zipped_code({}, ("culmen.evaluate.jail", "culmen.compat")))) as archive:
         archive.extractall(tmp_path)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import culmen.evaluate.jail.container_server"
+    modules = (
+        "culmen.evaluate.jail.container_server",
+        "culmen.compat.openevolve.evaluator_process",
+        "culmen.compat.openevolve.proxy.candidate_process",
+    )
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}"
     subprocess.run([sys.executable, "-I", "-B", "-S", "-c", code], check=True)
