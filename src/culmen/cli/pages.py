@@ -76,15 +76,12 @@ def show_run_summary(screen: Screen, summary: RunSummary, err: bool = False) -> 
     """Print the first lines of every page on a run, and further findings."""
     console = screen.err if err else screen.out
     styles = {summary.result: "bold", summary.cause: "bold red"}
-    for line in summary.lines:
-        console.print(escape_controls(line), style=styles.get(line), markup=False, soft_wrap=True)
-    for finding in summary.other_findings:
-        console.print(
-            escape_controls(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True
-        )
-        console.print(
-            escape_controls(f"  try: {finding.do}"), style="dim", markup=False, soft_wrap=True
-        )
+    marks = [(f"! {each.what}", f"  try: {each.do}") for each in summary.other_findings]
+    rows = [(line, styles.get(line)) for line in summary.lines]
+    rows += [row for what, do in marks for row in ((what, "yellow"), (do, "dim"))]
+    for text, style in rows:  # a command must come out of a terminal as one piece
+        whole = not console.is_terminal or text.startswith("next:")
+        console.print(escape_controls(text), style=style, markup=False, soft_wrap=whole)
     console.print()
 
 
