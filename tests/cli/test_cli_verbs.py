@@ -20,8 +20,8 @@ from .conftest import Place
 
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "explain",
-    "log", "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare",
-    "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
+    "log", "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report",
+    "compare", "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
 }  # fmt: skip
 
 READING = [
