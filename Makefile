@@ -29,8 +29,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
