@@ -60,6 +60,17 @@ def test_a_bare_evaluator_is_a_task(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_folder_with_a_scorer_and_an_initial_program_is_culmens_own(tmp_path: Path) -> None:
+    """An `initial_program.*` makes a folder OpenEvolve's only where the evaluator may have `evaluate`."""
+    (tmp_path / "initial_program.py").write_text("def run():\n    return 1\n")
+    (tmp_path / "evaluator.py").write_text("def score(output):\n    return output\n")
+    assert load(tmp_path).evaluator.form == "call"
+    (tmp_path / "evaluator.py").write_text(
+        "def score(output):\n    return output\n\ndef evaluate(path):\n    return 1.0\n"
+    )
+    assert load(tmp_path).evaluator.form == "legacy"
+
+
 def test_a_program_beside_it_or_in_it_comes_first(tmp_path: Path) -> None:
     path = folder(tmp_path, SIMPLE + 'SEED = """\ndef run():\n    return 2\n"""\n')
     assert load(path).seeds == ({"program.py": "def run():\n    return 2\n"},)

@@ -42,8 +42,14 @@ _BUILT_IN_FEATURES = ("complexity", "diversity", "score")
 
 
 def can_read_folder(folder: Path) -> bool:
-    """True if there is an `initial_program.*`."""
-    return bool(reading.initial_programs(folder))
+    """True if there is an `initial_program.*`, unless the evaluator has culmen's `score` alone."""
+    if not reading.initial_programs(folder):
+        return False
+    evaluator = folder / "evaluator.py"
+    if not evaluator.is_file():
+        return True
+    module = reading.read_module(evaluator)
+    return "score" not in module.names or module.may_define("evaluate")
 
 
 def read_folder(folder: Path, goal: str = "") -> Task:
