@@ -351,6 +351,11 @@ def _engine_line(explained: Explanation, task: Task) -> str:
                 "It is the initial program once more: two scores of one program show at once if "
                 "scores repeat."
             )
+        if not ok:
+            return (
+                "It is the initial program again: it has not scored yet, and nothing else is paid "
+                "for before it has."
+            )
         return (
             "It is the initial program again, to learn if failures are the evaluator's own: what "
             "fails now has scored before."
