@@ -376,7 +376,12 @@ class RepeatWatch:
             self._equal_repeats >= EXACT_REPEATS and self.agreement**self.repeats < UNLIKELY
         )
         is_unlikely = is_unlikely and len(self._equal_candidates) >= EXACT_CANDIDATES
-        return True if is_unlikely and len(self.values) > FEW_VALUES else None
+        return True if is_unlikely and not self.has_few_values else None
+
+    @property
+    def has_few_values(self) -> bool:
+        """True if at most `FEW_VALUES` distinct scores were seen, as pass or fail."""
+        return len(self.values) <= FEW_VALUES
 
     @property
     def agreement(self) -> float:
@@ -431,7 +436,7 @@ class Account(CandidateTable):
         self.made = 0  # evaluations of the whole run
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
-        self._repeated, self._feed = RepeatWatch(), ModelFeed()
+        self.repeated, self._feed = RepeatWatch(), ModelFeed()
 
     # -- feeding
 
@@ -460,7 +465,7 @@ class Account(CandidateTable):
             row["failures"] += 1
         else:
             self._add_score(number, fact)
-        self._repeated.watch_repeat(number, fact)
+        self.repeated.watch_repeat(number, fact)
         kind = fact.kind if fact.reward is None else ""
         self.judge.observe(number, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._feed.is_live and self._feed.model is not None:
@@ -475,15 +480,15 @@ class Account(CandidateTable):
         self.squares = float(self.rows["squares"].sum())
         self.made = self.evaluations
         if not self.task.cases:
-            self._repeated.repeats, self._repeated.squares = self.degrees, self.squares
-            self._repeated.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
+            self.repeated.repeats, self.repeated.squares = self.degrees, self.squares
+            self.repeated.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
 
     # -- reading
 
     @property
     def is_flaky(self) -> bool:
         """True if a candidate failed and scored on the same case."""
-        return self._repeated.is_flaky
+        return self.repeated.is_flaky
 
     @property
     def is_exact(self) -> bool | None:
@@ -492,17 +497,12 @@ class Account(CandidateTable):
         None if the repeats so far could not show a difference (`RepeatWatch.are_exact`).
         """
         declared = self.task.deterministic
-        return self._repeated.are_exact if declared is None else declared
+        return self.repeated.are_exact if declared is None else declared
 
     @property
     def agreement(self) -> float:
         """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        return self._repeated.agreement
-
-    @property
-    def has_few_values(self) -> bool:
-        """True if the search saw at most `FEW_VALUES` distinct scores, as pass or fail."""
-        return len(self._repeated.values) <= FEW_VALUES
+        return self.repeated.agreement
 
     @property
     def score_span(self) -> float:
@@ -519,25 +519,25 @@ class Account(CandidateTable):
             for seen in kept.values()
             for fact in seen
         )
-        values = {*self._repeated.values, *(reward for reward in later if reward is not None)}
+        values = {*self.repeated.values, *(reward for reward in later if reward is not None)}
         return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
     @property
     def repeats(self) -> int:
         """Evaluations of a candidate on a case on which it had scored before."""
-        return self._repeated.repeats
+        return self.repeated.repeats
 
     @property
     def repeated_squares(self) -> float:
         """Sum of squared deviations of repeated evaluations on one case."""
-        return self._repeated.squares
+        return self.repeated.squares
 
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
         scored = self.rows["count"] > 0
         seen = self.rows[scored]
         lost, exact = float(self.counted_failures()[scored].sum()), bool(self.task.deterministic)
-        return _pool_noise(seen, lost, exact, self._repeated, self.floor if lost else 0.0)
+        return _pool_noise(seen, lost, exact, self.repeated, self.floor if lost else 0.0)
 
     @property
     def floor(self) -> float:
@@ -573,6 +573,11 @@ class Account(CandidateTable):
             self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
         self._feed.feed_model(self)
         return self._feed.model
+
+
+def has_few_values(account: Account) -> bool:
+    """True if the search saw at most `FEW_VALUES` distinct scores, as pass or fail."""
+    return account.repeated.has_few_values
 
 
 def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:

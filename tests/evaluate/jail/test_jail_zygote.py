@@ -136,12 +136,15 @@ def test_one_is_killed_and_its_neighbour_goes_on(serve) -> None:
 def test_a_child_above_its_memory_is_ended_for_that(serve) -> None:
     def body(job: ForkRequest, channel: socket.socket) -> None:
         if job.id == 1:
-            hoard = bytearray(os.urandom(1 << 20)) * 200
+            hoard = bytearray(os.urandom(1 << 20)) * 400
             channel.send(str(len(hoard)).encode())
         wait_for_ever(job, channel)
 
+    # a child begins with the memory of this process, which is that of all tests before
+    (own,) = (int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
+    limit = own // 1024 + 150
     server = serve(body)
-    with server.start(1, memory_mb=150), server.start(2, memory_mb=150):
+    with server.start(1, memory_mb=limit), server.start(2, memory_mb=limit):
         said = server.report()
         assert (said["id"], said["end"], said["code"]) == (1, "memory", -signal.SIGKILL)
 
