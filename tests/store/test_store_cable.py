@@ -90,6 +90,7 @@ def driver(place, inside, *arguments, **environment):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.wing("cluster")
 def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cable, tmp_path, monkeypatch):
     pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
     if postgres.programs() is None:

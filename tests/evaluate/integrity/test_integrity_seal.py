@@ -120,6 +120,7 @@ DRAWING = "import random, os\nseen = []\ndef run():\n    seen.append(1)\n    ret
 
 
 @pytest.mark.jail
+@pytest.mark.wing("audit")
 def test_finalists_run_in_fresh_processes_with_fresh_seeds_before_fresh_scorers(tmp_path: Path) -> None:
     place, run = folder(tmp_path / "task", **{"evaluator.py": COUNTING, "p.py": DRAWING}), tmp_path / "run"
     study = Study.create(load(place), "best_of_n", budget=Budget(evaluations=40), run_dir=run, workers=2)
