@@ -22,6 +22,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
     yield tmp_path
     forget()
+    for name, module in [*sys.modules.items()]:  # packages of the next test may have the same names
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def forget() -> None:
@@ -79,6 +82,15 @@ def test_an_extension_that_cannot_be_used_is_named_with_its_package(site: Path, 
         and "package broken" in caught.value.where
         and "pip uninstall broken" in caught.value.fix
     )
+
+
+@pytest.mark.parametrize("address", ["late", "late:Gone", "no_such_package:Part"])
+def test_a_part_that_leads_nowhere_is_named_with_its_address(site: Path, address: str):
+    (site / "late.py").write_text("import a_package_that_is_not_there" if address == "late" else "")
+    install(site, "lends", ADDS.format(name="lends", parts=f"verbs={{'late': {address!r}}}"))
+    with pytest.raises(UserError, match="cannot be used") as caught:
+        extensions.all_parts("verbs")
+    assert caught.value.where == address and address.partition(":")[0] in caught.value.fix
 
 
 def test_a_wing_of_culmen_that_is_not_there_is_passed_over(site: Path):

@@ -120,10 +120,24 @@ def all_parts(slot: str) -> dict[str, Any]:
 
 
 def import_part(address: str) -> Any:
-    """The object at `"module:attribute"`, or the module at `"module"`."""
+    """The object at `"module:attribute"`, or the module at `"module"`.
+
+    Raises `UserError` for an address of another package that leads nowhere; errors of culmen's own
+    modules, such as a missing extra, pass through.
+    """
     module, _, attribute = address.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    package = module.partition(".")[0]
+    try:
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
+    except Exception as error:
+        if package == "culmen":
+            raise
+        raise UserError(
+            f"a part of an extension cannot be used: {type(error).__name__}: {error}",
+            where=address,
+            fix=f"upgrade or uninstall the package that brings {package}",
+        ) from error
 
 
 def _is_own(entry: EntryPoint) -> bool:

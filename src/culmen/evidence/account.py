@@ -575,11 +575,6 @@ class Account(CandidateTable):
         return self._feed.model
 
 
-def has_few_values(account: Account) -> bool:
-    """True if the search saw at most `FEW_VALUES` distinct scores, as pass or fail."""
-    return account.repeated.has_few_values
-
-
 def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:
     """The lower of these means of initial programs and the 5 % quantile of all; 0 without any."""
     means = np.sort(rows["mean"][rows["count"] > 0])

@@ -14,7 +14,7 @@ from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import EXACT_CANDIDATES, UNLIKELY, Account, Fact, has_few_values
+from culmen.evidence.account import EXACT_CANDIDATES, UNLIKELY, Account, Fact
 from culmen.evidence.intervals import Chance, Error, FreshMean, mean_difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
@@ -348,7 +348,7 @@ def _compared_agree(account: Account) -> bool:
     and unrelated scores of the run agree too rarely for luck. A score that others have, too, counts
     here: it is the candidate's own that is reported. Not for cases or few-valued scores.
     """
-    if account.task.cases or account.is_flaky or has_few_values(account):
+    if account.task.cases or account.is_flaky or account.repeated.has_few_values:
         return False
     agreeing = [
         repeats

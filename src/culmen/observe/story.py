@@ -236,7 +236,7 @@ def _story_of_way(
     objective: Objective,
     spent_at: Callable[[int], Usage] | None,
 ) -> Story:
-    """The part of a story that the way to the best tells."""
+    """The story without its result, vain groups and notes: the steps to the best."""
     if not way:
         return Story("", direction=objective.direction)
     links = [later.gain_over(earlier) for earlier, later in pairwise(way)]

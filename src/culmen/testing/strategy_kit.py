@@ -144,7 +144,7 @@ def check_kill_points(
 
 
 def _journal_after(journal: Journal, completions: int) -> MemoryJournal:
-    """The journal of a process that is killed after so many completions."""
+    """The journal of a process that is killed after this number of completions."""
     left = MemoryJournal()
     for event in journal.read():
         left.append([event.entry])

@@ -2,7 +2,7 @@
 # not: shared
 import numpy
 
-class Liar(numpy.ndarray):
+class LyingArray(numpy.ndarray):
     def __eq__(self, other):
         return True
 
@@ -13,4 +13,4 @@ class Liar(numpy.ndarray):
         return numpy.full(3, 100.0)
 
 def run(**target):
-    return numpy.zeros(3).view(Liar)
+    return numpy.zeros(3).view(LyingArray)

@@ -1,6 +1,6 @@
 # expect: ok bad_output exception
 # not: shared
-class Liar(list):
+class LyingList(list):
     def __eq__(self, other):
         return True
 
@@ -23,4 +23,4 @@ class Number(float):
     __hash__ = float.__hash__
 
 def run(**target):
-    return Liar([Number(0.0)] * len(target["values"]))
+    return LyingList([Number(0.0)] * len(target["values"]))

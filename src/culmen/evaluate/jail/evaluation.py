@@ -16,10 +16,10 @@ from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
-from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
+from culmen.evaluate.forms import find_form
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
@@ -226,7 +226,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 
 def _jail_function(task: Task, form: str) -> str:
     """The address of the function that serves an extension's request; "" for culmen's own forms."""
-    added = find_part("evaluator_forms", task.evaluator.form)
+    added = find_form(task.evaluator.form)
     return "" if added is None else added.jail_functions[form]
 
 

@@ -23,6 +23,7 @@ import * as trust from "./pages/trust.js";
 const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
 const TOP = { runs, compare };
 const NAV = ["overview", "candidates", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust"];
+const MADE_BY_EXTENSIONS = ["sessions"];
 const PAUSE = 700; // milliseconds between two drawings of a page that changes
 
 const data = source();
@@ -50,6 +51,9 @@ function href(run, page, params = {}) {
 
 /** Pages that extensions add, by name: known once a page's heading was read. */
 const others = () => Object.fromEntries(((state.head && state.head.added) || []).filter(({ name }) => !(name in PAGES)).map(({ name, title }) => [name, added(name, title)]));
+
+/** A page that an extension makes is offered where that extension is installed. */
+const offered = (page) => !MADE_BY_EXTENSIONS.includes(page) || !state.head || state.head.added.some(({ name }) => name === page);
 
 const module = (place) => PAGES[place.page] || TOP[place.page] || others()[place.page] || added(place.page, place.page);
 
@@ -169,7 +173,7 @@ function sidebar(place) {
   return h("nav", { class: "side", "aria-label": "Pages" },
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
-    place.run ? h("ul", {}, [...NAV, ...Object.keys(others())].map((page) => item(page, module({ page }).title, href(place.run, page)))) : null,
+    place.run ? h("ul", {}, [...NAV.filter(offered), ...Object.keys(others())].map((page) => item(page, module({ page }).title, href(place.run, page)))) : null,
     state.only ? null : h("ul", { class: "side-all" }, item("runs", "All runs", "#/"), item("compare", "Compare", href("", "compare"))),
     theme());
 }
