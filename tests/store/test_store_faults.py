@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from random import Random
 
@@ -248,6 +249,27 @@ def test_a_run_whose_log_was_left_behind_is_read_without_its_index(tmp_path):
     assert entries(copy) == entries(journal.run_dir)
     assert sorted(os.listdir(copy)) == names
     journal.close()
+
+
+def test_a_run_is_read_while_its_last_writer_closes(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 3)
+    journal.close()
+    writer = textwrap.dedent(
+        """
+        import sqlite3, sys, time
+        end = time.monotonic() + 3
+        while time.monotonic() < end:  # each opens the log and removes it when it closes
+            with sqlite3.connect(sys.argv[1]) as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS extra (n)")
+                connection.execute("INSERT INTO extra VALUES (1)")
+            connection.close()
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", writer, str(journal.run_dir / "journal.db")]) as process:
+        while process.poll() is None:
+            assert len(entries(journal.run_dir)) == 6
+    assert process.returncode == 0
 
 
 def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatch):

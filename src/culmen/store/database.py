@@ -153,13 +153,17 @@ def readable_file(run_dir: Path) -> Iterator[Path]:
     """
     path = run_dir / FILE
     require_run(run_dir)
-    if Path(f"{path}-wal").exists() and not Path(f"{path}-shm").exists():
-        with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
-            for suffix in ("", "-wal"):
-                shutil.copyfile(f"{path}{suffix}", Path(folder) / f"{FILE}{suffix}")
-            yield Path(folder) / FILE
-    else:
+    if not Path(f"{path}-wal").exists() or Path(f"{path}-shm").exists():
         yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
+        copy = Path(folder) / FILE
+        shutil.copyfile(path, copy)
+        try:
+            shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+        except FileNotFoundError:  # a last writer that closes removes the index, then the log
+            copy = path
+        yield copy
 
 
 def require_run(run_dir: Path) -> None:
