@@ -269,6 +269,10 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         ("already reaches the target", "task.toml", 'direction to "min"'),
     ),
     "limit of zero": ({"task__toml": SEED + "[limits]\nmemory_mb = 0\n"}, ("above 0", "task.toml:4", "positive")),
+    "a file as seed": (
+        {"task__toml": "seed = 'x.py'\n"},
+        ("expected a table, got `str`", "task.toml:1 (seed)", "[seed]"),
+    ),
     "bad budget": ({"task__toml": SEED + "[defaults]\nbudget = 'euros=5'\n"}, ("'euros'", "task.toml:4", "dollars=N")),
     "bad budget of a preset": (
         {"task__toml": SEED + "[presets.paper]\nbudget = 'euros=5'\n"},

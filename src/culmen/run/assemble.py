@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class SessionEnd(NamedTuple):
-    """How a session ended: finished | interrupted, and the signal that it received."""
+    """The end of a session: finished | interrupted, and the signal that it received."""
 
     state: str
     received: int | None
