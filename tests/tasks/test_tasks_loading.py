@@ -189,7 +189,7 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": SEED + "[objective]\ndirection = 'up'\n"},
         ("'up'", "task.toml:4 (objective.direction)"),
     ),
-    "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected `object", "(seed)")),
+    "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected a table", "(seed)")),
     "seed missing": ({"task__toml": "[seed]\nfiles = ['q.py']\n"}, ("'q.py' does not exist", "seed.files", "'p.py'")),
     "seed empty": ({"p__py": " \n"}, ("the initial program is empty", "part p.py", "first version")),
     "seed with NUL": ({"p__py": "x = 1\0"}, ("NUL", "part p.py")),
