@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from culmen.audit.attack import EvaluatorLine
-from culmen.evaluate.taskfiles.tolerances import syntax_tree, tolerance_numbers
+from culmen.evaluate.taskfiles.tolerances import ordering_lines, syntax_tree, tolerance_numbers
 
 _MOST = 4  # places reported for one cause
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
@@ -53,18 +53,8 @@ def _finite_lines(tree: ast.Module) -> Findings:
         why = "NaN makes this comparison false: refuse non-finite values before it"
     lines: list[tuple[int, str]] = []
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-        lines += [(line, why) for line in sorted(_ordering_lines(function))[:1]]
+        lines += [(line, why) for line in ordering_lines(function)[:1]]
     return sorted(lines) or _entry_lines(tree, "non-finite numbers are not refused anywhere here")
-
-
-def _ordering_lines(tree: ast.AST) -> set[int]:
-    """Lines with a comparison of sizes."""
-    compared = (n for n in ast.walk(tree) if isinstance(n, ast.Compare))
-    return {
-        n.lineno
-        for n in compared
-        if any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for op in n.ops)
-    }
 
 
 def _reported_lines(tree: ast.Module) -> Findings:
@@ -141,7 +131,7 @@ def _answer_lines(tree: ast.Module) -> Findings:
 
 def _type_lines(tree: ast.Module) -> Findings:
     why = "turn the output into plain numbers before this"
-    return [(line, why) for line in sorted(_ordering_lines(tree))] or _entry_lines(tree, why)
+    return [(line, why) for line in ordering_lines(tree)] or _entry_lines(tree, why)
 
 
 def _random_lines(tree: ast.Module) -> Findings:

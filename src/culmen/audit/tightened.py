@@ -2,9 +2,9 @@
 
 A search exploits an evaluator's tolerance: points moved outside by just its 1e-6 score more than
 the best honest ones (CATO, Section 5). So the same output is scored again by copies of the
-evaluator with smaller tolerances, and beside it an honest program, the initial one: a
-tolerance can be distinguished from a threshold of the problem only if the initial program still
-scores.
+evaluator with smaller tolerances, and beside it other programs, the initial one and candidates
+with lower scores: a tolerance can be distinguished from a threshold of the problem only if one of
+them then scores better.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from culmen.audit import locate, sandbox
+from culmen.audit import sandbox
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Sign, Status
@@ -30,6 +30,7 @@ from culmen.evaluate.taskfiles import tolerances
 TENTH = 0.1
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
 _MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0
+_LINES = 4  # lines of the evaluator that a finding names
 # results that depend on the output rather than on time
 _REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)
 Make = Callable[[Task], Backend]
@@ -62,17 +63,19 @@ class TightenedEvaluator:
         seed: int,
         seen: Observation,
         most: int,
+        rivals: tuple[Candidate, ...] = (),
     ) -> Observation:
         """The observation with the result of the check.
 
         Artifact `tolerance` holds the result in words; a sign is added if the score rests on a
-        tolerance. Takes at most `most` evaluations, which are added to the observation's usage.
+        tolerance. Takes at most `most` evaluations, and one of each rival, which are added to the
+        observation's usage.
         """
         self._used = 0
         if not seen.ok or most < 1:
             return seen
         try:
-            finding = await self._tolerance_finding(candidate, case, seed, seen, most)
+            finding = await self._tolerance_finding(candidate, case, seed, seen, most, rivals)
         except (TaskError, IsolationError, OSError) as error:
             finding = _Looked(
                 f"not checked: the evaluator with smaller tolerances does not load ({error})"
@@ -94,6 +97,7 @@ class TightenedEvaluator:
         seed: int,
         observation: Observation,
         maximum: int,
+        rivals: tuple[Candidate, ...],
     ) -> _Looked:
         lines = self._tolerance_lines()
         if not lines:
@@ -112,32 +116,35 @@ class TightenedEvaluator:
             return _Looked(f"rounding: {text}", make_sign("leans", text))
         share = "a tenth" if maximum > 1 else "nothing"
         text = f"{_result_words(tightened)} with {share} of the tolerance: {listed}"
-        if maximum < 3 or not await self._is_initial_better(tightened, case, seed, observation):
-            why = (
-                ""
-                if maximum < 3
-                else "; the initial program does no better there, so it may be a threshold"
-            )
-            return _Looked(f"doubtful: {text}{why}", make_sign("leans", text))
+        rivals = (*self._initial_program(), *rivals) if maximum > 2 else ()
+        better = await self._better_rival(rivals, tightened, case, seed)
+        if better is None:
+            why = "; none of the others does better there, so it may be a threshold"
+            text = f"{text}{why if rivals else ''}"
+            return _Looked(f"doubtful: {text}", make_sign("leans", text))
+        text = f"{text}; {better} does better there"
         return _Looked(f"used: {text}", make_sign("forgiven", text))
 
-    async def _is_initial_better(
-        self, tightened: Observation, case: Case | None, seed: int, observation: Observation
-    ) -> bool:
-        """True if the initial program scores better than this with a tenth of the tolerances."""
-        if not self._task.seeds:
-            return False
-        other = await self._evaluate_tightened(
-            TENTH, Candidate.of(self._task.seeds[0]), case, seed, observation
-        )
+    def _initial_program(self) -> tuple[Candidate, ...]:
+        return tuple(Candidate.of(parts) for parts in self._task.seeds[:1])
+
+    async def _better_rival(
+        self,
+        rivals: tuple[Candidate, ...],
+        tightened: Observation,
+        case: Case | None,
+        seed: int,
+    ) -> str | None:
+        """The first rival that scores better than this with a tenth of the tolerances, if any."""
         reward = self._task.objective.reward
-        if not other.ok or other.score is None:
-            return False
-        return (
-            not tightened.ok
-            or tightened.score is None
-            or reward(other.score) > reward(tightened.score)
-        )
+        initial = self._initial_program()
+        for rival in rivals:
+            other = await self._evaluate_tightened(TENTH, rival, case, seed, tightened)
+            if other.score is not None and (
+                tightened.score is None or reward(other.score) > reward(tightened.score)
+            ):
+                return "the initial program" if rival in initial else rival.id
+        return None
 
     def _has_fallen(self, observation: Observation, tightened: Observation) -> bool:
         if tightened.score is None or observation.score is None:
@@ -148,12 +155,13 @@ class TightenedEvaluator:
         )
 
     def _tolerance_lines(self) -> list[str]:
-        """`evaluator.py:13: text` of every line with a tolerance."""
+        """`evaluator.py:13: text` of the first lines with a tolerance."""
         if self._sources is None:
             self._sources = tolerances.evaluator_sources(self._task)
+        lines = {file: text.splitlines() for file, text in self._sources.items()}
         return [
-            f"{line.file}:{line.line}: {line.text}"
-            for line in locate.evaluator_lines("tolerance", self._sources)
+            f"{file}:{line}: {lines[file][line - 1].strip()}"
+            for file, line in tolerances.tolerance_lines(self._sources)[:_LINES]
         ]
 
     async def _evaluate_tightened(

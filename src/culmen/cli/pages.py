@@ -385,7 +385,11 @@ def best_line(best: RunResult | None) -> str:
 
 def trust_line(best: RunResult | None) -> str:
     """`scored apart: ...`, the level of trust and its meaning; "" without a score."""
-    return "" if best is None else f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
+    if best is None:
+        return ""
+    if best.tolerance.startswith(("used", "doubtful")):
+        return "doubtful: the score may rest on a tolerance of the evaluator (see tolerance)"
+    return f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
 
 
 def tolerance_line(best: RunResult | None) -> str:

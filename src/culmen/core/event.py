@@ -19,7 +19,8 @@ class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
 
     `certify` asks the task's verifier, too. `checks` is the number of further evaluations allowed
     to test if the score depends on a tolerance of the evaluator: always, or, with `above`, only for
-    a score better than that, in the task's own direction.
+    a score better than that, in the task's own direction. `rivals` are candidates with lower
+    scores, the best first, that it is compared with there.
     """
 
     candidate: Candidate
@@ -28,6 +29,7 @@ class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     certify: bool = False
     checks: int = 0
     above: float | None = None
+    rivals: tuple[Candidate, ...] = ()
 
 
 class ProposeRequest(msgspec.Struct, frozen=True, tag="propose"):
@@ -91,7 +93,9 @@ def at_least(request: Request) -> Usage:
     is free.
     """
     if isinstance(request, EvaluateRequest):
-        return _EVALUATION if not request.checks else Usage(evaluations=1 + request.checks)
+        if not request.checks:
+            return _EVALUATION
+        return Usage(evaluations=1 + request.checks + len(request.rivals))
     return _CALL if isinstance(request, ProposeRequest | WriteRequest) else _NOTHING
 
 

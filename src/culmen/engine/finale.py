@@ -21,7 +21,14 @@ from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
-from culmen.engine.ledger import CHECKS, MEMBERS, TWICE, held_out_case_count, may_rest_on_tolerance
+from culmen.engine.ledger import (
+    CHECKS,
+    MEMBERS,
+    RIVALS,
+    TWICE,
+    held_out_case_count,
+    may_rest_on_tolerance,
+)
 from culmen.evidence.account import CHOICE, FINAL, Account
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.front import dispersed_rows
@@ -216,7 +223,9 @@ class Finale:
         step = 1 if self._account.is_flaky and not self._pool else max(1, len(cases))
         parts = [cases[:first], *(cases[i : i + step] for i in range(first, len(cases), step))]
         checks = max(0, min(self._checks, left - len(cases)))
-        rolls = [await lab.evaluate_afresh(lab.find(name), parts[0], checks)]
+        room = max(0, min(RIVALS, left - len(cases) - checks)) if checks else 0
+        others = tuple(map(lab.find, self._evidence.tolerance_rivals(room, name) if room else ()))
+        rolls = [await lab.evaluate_afresh(lab.find(name), parts[0], checks, others)]
         for part in parts[1:]:
             if self._is_overtaken(name, rivals):
                 break

@@ -247,17 +247,21 @@ class EngineLab:
         )
 
     async def evaluate_afresh(
-        self, candidate: Candidate, cases: Sequence[Case | None], checks: int = 0
+        self,
+        candidate: Candidate,
+        cases: Sequence[Case | None],
+        checks: int = 0,
+        rivals: tuple[Candidate, ...] = (),
     ) -> Rollout:
         """Like `evaluate`, but never answered from memory; for the engine's final choice.
 
-        Certified if the task has a verifier. Up to `checks` further evaluations test the first of
-        these for dependence on a tolerance.
+        Certified if the task has a verifier. Up to `checks` further evaluations, and one of each
+        rival, test the first of these for dependence on a tolerance.
         """
         certify = bool(self.task.evaluator.verifier)
         requests = [self._evaluation_request(candidate, case, certify) for case in cases]
         if checks and requests:
-            requests[0] = msgspec.structs.replace(requests[0], checks=checks)
+            requests[0] = msgspec.structs.replace(requests[0], checks=checks, rivals=rivals)
         futures = [self._issue(request) for request in requests]
         observations = [await future for future in futures]
         return Rollout(

@@ -30,6 +30,7 @@ MEMBERS, TWICE = 8, 2
 _MONEY = 0.1
 _SECONDS = 0.1  # share of the seconds kept for the final choice if no share is named
 _THRICE = 3  # evaluations of each member that are planned without a data set
+RIVALS = 4  # candidates at most that such a winner is compared with
 CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding

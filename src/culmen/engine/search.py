@@ -39,6 +39,7 @@ from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
     CHECKS,
     NOTHING,
+    RIVALS,
     Estimate,
     Ledger,
     Reservations,
@@ -229,8 +230,9 @@ class Search:
         best = self.evidence.account.top
         if request.checks or best is None or self._finale is not None:
             return request
+        rivals = map(self.lab.find, self.evidence.tolerance_rivals(RIVALS))
         return msgspec.structs.replace(
-            request, checks=CHECKS, above=self.task.objective.score(best)
+            request, checks=CHECKS, above=self.task.objective.score(best), rivals=tuple(rivals)
         )
 
     def _journal_note(

@@ -130,7 +130,10 @@ class LiveWorld(World):
         if not fault:
             # other backends need not know
             more: JsonObject = {"certify": True} if request.certify else {}
-            more |= {"checks": request.checks, "above": request.above} if request.checks else {}
+            if request.checks:
+                more |= {"checks": request.checks, "above": request.above}
+            if request.rivals:
+                more["rivals"] = request.rivals
             return await self._backend.evaluate(
                 request.candidate, request.case, request.seed, **more
             )

@@ -6,6 +6,7 @@ and gets the same answers.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,6 +47,7 @@ class Evidence:
         self.verdict = (
             Verdict(self.ranking) if self.front is None else FrontVerdict(self.ranking, self.front)
         )
+        self._independent: list[str] = []  # candidates whose score needs no tolerance
 
     def observe(
         self, candidate: Candidate, observation: Observation, purpose: str = SEARCH
@@ -56,6 +58,8 @@ class Evidence:
     def observe_fact(self, fact: Fact) -> None:
         """Count one evaluation given as a fact."""
         self.account.observe(fact)
+        if fact.tolerance.startswith(("held", "rounding")):
+            self._independent.append(fact.candidate)
         if self.front is not None and fact.purpose == SEARCH:
             self.front.observe(fact)
         elif self.front is not None and fact.barred:
@@ -66,6 +70,27 @@ class Evidence:
         self.account.bar_candidate(candidate)
         if self.front is not None:
             self.front.bar_candidate(candidate)
+
+    def tolerance_rivals(self, most: int, name: str = "") -> list[str]:
+        """Candidates to score beside one that may rest on a tolerance of the evaluator.
+
+        The best one whose score is known to need none; else at most `most` candidates from the
+        best to the worst, at ranks that grow by a factor. With `name`, all score less than it.
+        """
+        tally = self.account.tally(name) if name else None
+        level = math.inf if tally is None else tally.mean
+
+        def is_below(other: str) -> bool:
+            row = self.account.tally(other)
+            return row is not None and bool(row.count) and not row.barred and row.mean < level
+
+        known = [other for other in self._independent if is_below(other)]
+        if known:
+            return [max(known, key=lambda other: self.account.tally(other).mean)]  # pyright: ignore[reportOptionalMemberAccess]
+        ranked = [other for other in self.ranking.best_ids(len(self.account)) if is_below(other)]
+        count = min(most, len(ranked))
+        places = [round(len(ranked) ** ((place + 1) / count)) - 1 for place in range(count)]
+        return [ranked[place] for place in dict.fromkeys(places)]
 
     @property
     def model(self) -> ValueModel:

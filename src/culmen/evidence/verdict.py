@@ -239,7 +239,7 @@ class Verdict(FreshComparison):
         trust = level if confirmed else (tally.trust if tally else "")
         trust = "verified" if trust == "certified" and vouched is None else trust
         tolerance = self._tolerance_finding(name, confirmed)
-        sound = strict is not False and not tolerance.startswith("used")
+        sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
         before = None if belief is None else clip_to_bounds(task, belief.mean)
         value = clip_to_bounds(task, tally.mean) if tally else 0.0
         return RunResult(

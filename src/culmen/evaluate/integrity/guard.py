@@ -53,6 +53,7 @@ class ToleranceCheck(Protocol):
         seed: int,
         observation: Observation,
         limit: int,
+        rivals: tuple[Candidate, ...],
         /,
     ) -> Observation: ...
 
@@ -64,7 +65,7 @@ class IntegrityBackend(Backend):
 
     With a verifier, a score beyond the best known value is certified at once. Without one, the
     check made by `tolerances` verifies selected observations, with up to `checks` further
-    evaluations.
+    evaluations and one of each rival.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class IntegrityBackend(Backend):
         certify: bool = False,
         checks: int = 0,
         above: float | None = None,
+        rivals: tuple[Candidate, ...] = (),
     ) -> Observation:
         """The backend's observation with signs, or a refusal."""
         all_signs = self._signs_of_text(candidate)
@@ -117,7 +119,11 @@ class IntegrityBackend(Backend):
             and observation.score is not None
             and (above is None or self._is_better(observation.score, above))
         ):
-            observation = await self._check_tolerances(candidate, case, seed, observation, checks)
+            self._check = self._check or (self._make_check and self._make_check())
+            if self._check is not None:
+                observation = await self._check.check(
+                    candidate, case, seed, observation, checks, rivals
+                )
         all_signs += (*observation.signs, *signs.of_observation(observation, self.task.objective))
         return apply_policy(
             self.policy,
@@ -127,20 +133,6 @@ class IntegrityBackend(Backend):
     def _is_better(self, score: float, other: float) -> bool:
         reward = self.task.objective.reward
         return reward(score) > reward(other)
-
-    async def _check_tolerances(
-        self,
-        candidate: Candidate,
-        case: Case | None,
-        seed: int,
-        observation: Observation,
-        limit: int,
-    ) -> Observation:
-        """The observation after a check of the evaluator's tolerances, if there is a check."""
-        if self._make_check is None:
-            return observation
-        self._check = self._check or self._make_check()
-        return await self._check.check(candidate, case, seed, observation, limit)
 
     async def _evaluate_with_retries(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
