@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _NAME = 28  # characters of the name of a group
 _FEEDBACK = 600  # characters of one feedback
+_CALLS = {"propose": "proposal", "ask": "answer"}  # calls of models, by the effect that made them
 
 
 def show_run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
@@ -228,6 +230,19 @@ def _role_and_model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
 
 
+def spent_line(path: Path, now: RunStatus) -> str:
+    """`$0.11 of $0.50: 480 proposals, 600 answers`: the calls of models, "" without any."""
+    calls = Counter[str]()
+    for row in views.call_costs(path):
+        calls[_CALLS.get(row.effect, "other call")] += row.usage.calls
+    made = [count_text(many, what) for what, many in calls.items() if many]
+    if not made:
+        return ""
+    usage, limit = now.usage, now.budget.dollars
+    money = "price unknown" if usage.unpriced and not usage.dollars else dollars_text(usage.dollars)
+    return f"{money}{f' of {dollars_text(limit)}' if limit else ''}: {join_nonempty(made)}"
+
+
 def by_role(path: Path) -> str:
     """Cost by role, dearest first, for evaluators that ask models; "" for all others.
 
@@ -332,6 +347,7 @@ def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.print_heading(now.shown_state, run_end_reason(now))
     screen.print_pairs(
         *_best_rows(now.best, now.scoring.why),
+        ("spent", spent_line(path, now)),
         ("findings", findings_text(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),

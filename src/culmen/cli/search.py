@@ -224,6 +224,7 @@ def run_study(
     study = make(watch)
     if not screen.as_json and not quiet:
         _announce_run(screen, study, notes)
+    ended_with = None
     try:
         with watch.for_run(study.path), contextlib.ExitStack() as stack:
             for each in tracks:
@@ -235,8 +236,10 @@ def run_study(
             re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
         )
         raise
-    except KeyboardInterrupt:  # before the search had begun, or while it was taken down
+    except KeyboardInterrupt:
         pass
+    except SystemExit as end:  # SIGTERM
+        ended_with = end.code
     now = views.run_status(study.path)
     data = {
         **pages.status_document(now, study.path),
@@ -244,7 +247,9 @@ def run_study(
         "likely": likely_data(study.meta),
     }
     return Answer(
-        data, lambda screen: pages.show_end(screen, now, study.path), pages.exit_code(now)
+        data,
+        lambda screen: pages.show_end(screen, now, study.path),
+        ended_with if isinstance(ended_with, int) else pages.exit_code(now),
     )
 
 

@@ -192,10 +192,14 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
     keys = re.findall(r"[\w-]+", re.sub(r"\[.*?\]", "", path_in_table.strip("`$")))
     section, key = (keys[0], keys[1]) if len(keys) > 1 else ("", keys[0] if keys else "")
     line = line_of(text, section, key)
+    what = what.replace("`object | null`", "a table").replace("`object`", "a table")
+    fix = "correct the value; culmen docs tasks lists what each key takes"
+    if keys == ["seed"]:
+        fix = 'write files = ["x.py"] under [seed]; a random seed stands under [defaults]'
     return TaskError(
         f"wrong value: {what[0].lower()}{what[1:]}",
         where=f"{path}:{line} ({'.'.join(keys)})",
-        fix="correct the value; culmen docs tasks lists what each key takes",
+        fix=fix,
     )
 
 
