@@ -19,6 +19,7 @@ from culmen.core.errors import UserError
 from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.llm.call import (
+    COUNTED_MORE,
     BadResponse,
     Call,
     CallFailed,
@@ -37,9 +38,6 @@ from culmen.llm.spec import Key, ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
 _RAW_READ = RAW_KEPT + 2_000  # of these, so that no part of a key is left at the end
-# a provider's count is believed up to this factor beyond the limits of a request (other tokenizers,
-# reasoning), and this number of tokens beyond that of its prompt (the provider's own prompts)
-_FACTOR, _OWN_TOKENS = 4, 16_384
 # refused requests in a row after which the settings are wrong, not the requests
 DECLINED_IN_A_ROW = 3
 
@@ -198,8 +196,8 @@ class Caller:
                 call.most_prompt_tokens(),
                 self._ratios.get(call.model, (1.0, 0)),
             )
-            ratio = max(ratio, min(tokens.input / size, _FACTOR))
-            self._ratios[call.model] = ratio, max(more, tokens.input - _FACTOR * size)
+            ratio = max(ratio, min(tokens.input / size, COUNTED_MORE))
+            self._ratios[call.model] = ratio, max(more, tokens.input - COUNTED_MORE * size)
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
         return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, largest)
@@ -256,11 +254,8 @@ class Caller:
         self, call: Call, tokens: Tokens | None, characters: int, so_far: _Progress
     ) -> bool:
         """False if a request and a reply of this length cannot have this number of tokens."""
-        if tokens is None:
-            return True
-        most_read = _FACTOR * call.most_prompt_tokens() + _OWN_TOKENS
-        most_written = _FACTOR * (call.samples * call.max_tokens + characters)
-        if tokens.input <= most_read and tokens.output <= most_written:
+        written = call.samples * call.max_tokens + characters
+        if tokens is None or tokens.are_believable(call.most_prompt_tokens(), written):
             return True
         so_far.faults[MISCOUNTED] += 1
         if not self._has_told:

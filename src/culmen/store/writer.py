@@ -523,9 +523,10 @@ class Totals:
         result = entry.result
         if isinstance(result, Proposal | Text | Edits) and result.fault:
             self.counters["fault", escape_text(result.fault)] += 1
-        for kind in NOTED if isinstance(result, Proposal | Text) else ():
-            if number := result.faults.get(kind, 0):  # counted even if the request succeeded
-                self.counters["fault", kind] += number
+        if isinstance(result, Proposal | Text):
+            for kind in NOTED:
+                if number := result.faults.get(kind, 0):  # counted even if the request succeeded
+                    self.counters["fault", kind] += number
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key, usage = (
             (escape_text(entry.effect), escape_text(role), escape_text(model)),
