@@ -255,9 +255,10 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits of one evaluation, and of the process that runs several.
 
-    Wall seconds, megabytes of memory and of files, processes, kilobytes of output kept. `calls` is
-    the number of evaluations after which the process of a Python function is replaced; 1: each
-    evaluation has a process of its own, as candidates in the jail always have.
+    Wall seconds, megabytes of memory and of files, processes, kilobytes of output kept.
+    `scorer_memory_mb` is what judging one output may take beyond the memory of the loaded
+    evaluator. `calls` is the number of evaluations after which the process of a Python function is
+    replaced; 1: each evaluation has a process of its own, as candidates in the jail always have.
     """
 
     seconds: float = 60.0
@@ -267,6 +268,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     output_kb: int = 1024
     scorer_seconds: float = 60.0
     calls: int = 1000
+    scorer_memory_mb: int = 2048
 
 
 NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"

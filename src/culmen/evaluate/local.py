@@ -22,10 +22,8 @@ from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
-
-VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
 class LocalBackend:
@@ -56,11 +54,8 @@ class LocalBackend:
         self._form = find_form(task.evaluator.form)
         self._runner = None if self._form is None else self._form.new_runner(self)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
-        self._judges = ScorerPool(
-            task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics)
-        )
-        patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
-        self._verifiers = ScorerPool(task.evaluator, patience, task.evaluator.verifier)
+        self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))
+        self._verifiers = ScorerPool(task.evaluator, task.limits, task.evaluator.verifier)
         self._jail: Jail | None = None
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -257,10 +252,8 @@ class LocalBackend:
         }
         try:
             answer = await self._judges.ask(**question, output=output)
-        except ScorerStalled as error:
-            return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
-            return outcome.lost_outcome("scorer_error", str(error))
+            return outcome.of_failed_scorer(error)
         except AskingFailed as error:
             return outcome.lost_outcome(error.reason, str(error))
         verdict = outcome.of_answer(answer, self.task.objective)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, resolve_format
+from culmen.core.brief import NOTED, Brief, Proposal, Text, resolve_format
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, ReplyLimit, Request, WriteRequest
 from culmen.core.json import JsonObject
@@ -308,7 +308,7 @@ def _main_fault(reply_faults: dict[str, int], call_faults: dict[str, int]) -> st
     """
     for faults in (
         reply_faults,
-        {kind: number for kind, number in call_faults.items() if kind != OVER_LIMIT},
+        {kind: number for kind, number in call_faults.items() if kind not in NOTED},
     ):
         if faults:
             return max(sorted(faults), key=lambda kind: faults[kind])

@@ -304,6 +304,8 @@ _CALL_FAULTS = {
     "timeout": "no reply in time",
     "cut": "connections that broke off",
     "not_json": "replies that were no JSON",
+    "too_large": "replies of more than 16 MiB",
+    "encoded": "replies in an encoding that was not asked for",
     "error_body": "errors of the provider",
     "no_choices": "replies without a text",
     "no_content": "replies without a text",

@@ -77,7 +77,7 @@ class LegacyRunner:
 
     async def check(self, jail: Jail) -> None:
         """Load the evaluator inside the jail, the only place where it ever runs."""
-        judges = scorer_pool.ScorerPool(self._task.evaluator, self._task.limits.scorer_seconds)
+        judges = scorer_pool.ScorerPool(self._task.evaluator, self._task.limits)
         with JailedEvaluation(self._task, jail, Candidate.of({}), None, 0, form="check") as run:
             result = await run.perform(0, judges)
         if not isinstance(result, bytes):
