@@ -206,8 +206,6 @@ def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[st
     ignored = Counter(each for task in usable for each in task.ignored)
     if ignored:
         yield f"without effect in the tasks: {', '.join(sorted(ignored))}"
-    splits = Counter(task.split for task in usable)
-    yield "tasks: " + ", ".join(f"{splits[name]} {name}" for name in harbor.SPLITS if splits[name])
 
 
 @dataclass(frozen=True)
