@@ -96,8 +96,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     task = _build_task(
         folder / table.path,
         folder / table.tasks,
-        msgspec.structs.replace(table, agent=table.agent.replace("{folder}", str(folder))),
+        table,
         objective,
+        folder,
     )
     return msgspec.structs.replace(
         task,
@@ -110,7 +111,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 
 
 def _build_task(
-    skill_path: Path, tasks_path: Path, table: SkillTable, objective: Objective
+    skill_path: Path, tasks_path: Path, table: SkillTable, objective: Objective, folder: Path
 ) -> Task:
     """The task of a skill and a folder of Harbor tasks."""
     skill = read_skill(skill_path)
@@ -141,6 +142,7 @@ def _build_task(
             "skill": skill.name,
             "is_skill": skill.is_skill,
             "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
+            "folder": os.path.relpath(folder.resolve(), anchor.parent),
             "environment": table.environment,
             "calls": table.calls,
             "tokens": table.tokens,
@@ -235,7 +237,8 @@ class RolloutForm:
         """The task of a skill (`program`) and a folder of Harbor tasks (`evaluator`)."""
         assert program is not None
         table = SkillTable(environment="plain")
-        task = _build_task(program, evaluator, table, Objective(bounds=_REWARDS))
+        objective = Objective(bounds=_REWARDS)
+        task = _build_task(program, evaluator, table, objective, evaluator.parent)
         return msgspec.structs.replace(task, goal=goal or task.goal)
 
     def with_agent(self, task: Task, agent: str) -> Task:
@@ -280,14 +283,15 @@ class RolloutBackend(Backend):
                 fix="--agent claude, codex, opencode, acp:... or 'cmd: ...'",
             )
         self._seal.require_unchanged()
-        root = (Path(self.task.evaluator.path).parent / self._options["tasks"]).resolve()
+        anchor = Path(self.task.evaluator.path).parent
+        root, folder = ((anchor / self._options[name]).resolve() for name in ("tasks", "folder"))
         known = harbor.read_tasks(root, str(self._options["environment"]))
         self._tasks = {each.name: each for each in known}
         method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
         level = probes.LEVELS[0]
         probes.require_level(level, self._require, {})
         self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
-        adapter = catalog.adapter_by_name(agent)
+        adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
         self._runner = TrialRunner(Path(self._folder), method, adapter, (str(root),))
         return level
 
