@@ -25,7 +25,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.json import JsonObject
-from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
+from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.result import RunResult
 from culmen.core.task import Limits, Task
@@ -132,9 +132,9 @@ def check(
     to four cases, the first that scores once on every other case; of a data set with more than
     `most_cases`, on that many, evenly spread.
     """
+    from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
     from culmen.evaluate.function import FunctionBackend
-    from culmen.evaluate.local import LocalBackend
     from culmen.run import assemble
 
     if callable(evaluator):
@@ -144,7 +144,7 @@ def check(
         backend: Any = FunctionBackend(task, evaluator, 1)
     else:
         task = options.folder_task(evaluator, seed, "")
-        backend = LocalBackend(task, 1)
+        backend = make_backend(BackendChoice(), task, 1)
     asking = assemble.with_evaluator_models(task, backend, model)
     return assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
 

@@ -49,13 +49,23 @@ if TYPE_CHECKING:
     from culmen.study import Study
 
 TaskPath = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
         metavar="TASK",
         help=(
             "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
         ),
     ),
+]
+SkillPath = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Improve this skill, AGENTS.md or prompt; with --tasks and --agent."
+    ),
+]
+TasksFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The Harbor tasks on which an agent tries the skill."),
 ]
 HiddenBudget = Annotated[str | None, typer.Option("--budget", hidden=True)]
 Carry = Annotated[
@@ -89,10 +99,12 @@ PoolShare = Annotated[
 
 def run(
     screen: Screen,
-    task: TaskPath,
     flags: RunFlags,
     place: PlaceFlags,
     progress: ProgressFlags,
+    task: TaskPath = None,
+    skill: SkillPath = None,
+    tasks: TasksFolder = None,
     pool: Pool = None,
     pool_share: PoolShare = 0.25,
     goal: Goal = None,
@@ -109,6 +121,8 @@ def run(
     request = request_from_flags(
         flags,
         place,
+        skill=skill,
+        tasks=tasks,
         pool=pool,
         pool_share=pool_share,
         goal=goal,

@@ -56,6 +56,7 @@ from culmen.store.views.events import (
     journal_pieces,
     last_seq,
     log_events,
+    newest_observations,
     note_events,
     partial_faults,
     seq_at,

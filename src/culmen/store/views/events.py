@@ -100,6 +100,23 @@ def stream_observations(
         last = events[-1].seq
 
 
+def newest_observations(
+    run: Path | str, limit: int, scored_below: float | None = None
+) -> list[Observation]:
+    """The newest observations, newest first; with `scored_below` those without such a score."""
+    folder, o = Path(run), sql.observation.c
+    newest = sql.select(o.seq).order_by(o.seq.desc())
+    if scored_below is not None:
+        newest = newest.where(sql.or_(o.score.is_(None), o.score < scored_below))
+    named = newest.limit(limit).subquery()
+    query = sql.select(sql.event).join(named, named.c.seq == sql.event.c.seq)
+    with open_snapshot(folder) as connection:
+        rows = connection.execute(query.order_by(sql.event.c.seq.desc())).all()
+        events = assemble_events(connection, folder, rows, Texts())
+    found = [each.entry.result for each in events]
+    return [each for each in found if isinstance(each, Observation)]
+
+
 class FailureCauses(msgspec.Struct, frozen=True):
     """Counts of failures in a run.
 
