@@ -154,19 +154,25 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
 
 
 def story(screen: Screen, run: Run = None) -> Answer:
-    """Show the few steps that made the gain, and what was tried in vain.
+    """Show the few steps that made the gain, what mattered, and what was tried in vain.
 
-    Each step has its gain with the 95 % interval, its idea or change, and what it cost.
+    Each step has its gain with the 95 % interval, its idea or change, and what it cost. What
+    mattered is the gain per operator, model, island, changed part, idea and dollar.
     """
     import msgspec
 
     from culmen.cli import pages
+    from culmen.observe.factors import run_factors
     from culmen.observe.story import run_story
+    from culmen.store import views
 
     path = find_run(run)
-    told = run_story(path)
-    data = {"run": path.name, **msgspec.to_builtins(told)}
-    return Answer(data, lambda screen: pages.show_story(screen, path, told))
+    spent_at = views.spending_by_event(path)
+    told, mattered = run_story(path, spent_at=spent_at), run_factors(path, spent_at)
+    plain = msgspec.to_builtins(told) | {"factors": msgspec.to_builtins(mattered)}
+    return Answer(
+        {"run": path.name, **plain}, lambda screen: pages.show_story(screen, path, told, mattered)
+    )
 
 
 def show(

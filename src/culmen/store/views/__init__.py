@@ -59,8 +59,17 @@ from culmen.store.views.events import (
     note_events,
     partial_faults,
     seq_at,
+    spending_by_event,
     strategy_notes,
     stream_observations,
+)
+from culmen.store.views.factors import (
+    REST as REST_LEVEL,
+)
+from culmen.store.views.factors import (
+    FactorGains,
+    candidate_costs,
+    factor_gains,
 )
 from culmen.store.views.integrity import (
     Integrity,

@@ -13,6 +13,7 @@ from culmen.core.event import Event
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.observe import statements, story
+from culmen.observe.factors import NOTE, level_row, run_factors
 from culmen.observe.summary import failure_output, summarize_run
 from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
@@ -94,6 +95,21 @@ def _story_document(run: Digest, now: RunStatus) -> JsonObject:
     vain = [{**msgspec.to_builtins(group), "words": story.vain_text(group)} for group in told.vain]
     line = story.way_line(told) if steps else ""
     return {**msgspec.to_builtins(told), "line": line, "steps": steps, "vain": vain}
+
+
+def factors_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """What mattered: the gain of each kind of origin, with its texts."""
+    run.refresh()
+    return run.memoise_result("factors", run.last, lambda: _factors_document(run))
+
+
+def _factors_document(run: Digest) -> JsonObject:
+    found = [
+        msgspec.to_builtins(each)
+        | {"levels": [msgspec.to_builtins(one) | {"row": level_row(one)} for one in each.levels]}
+        for each in run_factors(run.run, run.spent_at)
+    ]
+    return {"factors": found, "note": NOTE}
 
 
 def _change_text(run: Digest, first: str, second: str) -> str:
