@@ -9,6 +9,7 @@ from culmen.web.pages.effects import calls_page, timeline_page
 from culmen.web.pages.mechanism import mechanism_page
 from culmen.web.pages.memory import memory_page
 from culmen.web.pages.overview import factors_page, head_page, overview_page
+from culmen.web.pages.report import report_page
 from culmen.web.pages.trust import trust_page
 
 _OWN: dict[str, PageMaker] = {
@@ -23,6 +24,7 @@ _OWN: dict[str, PageMaker] = {
     "calls": calls_page,
     "timeline": timeline_page,
     "trust": trust_page,
+    "report": report_page,
 }
 
 
