@@ -43,16 +43,9 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         **run_facts(now, run),
         "goal": about.task.goal.strip(),
         "config": about.strategy.get("config") or {},
-        "budgets": budget_rows(now),
-        "final_share": now.budget.final,
-        "result": ""
-        if now.best is None
-        else statements.result_headline(now.best, now.state == "finished"),
+        "spending": spending_facts(now),
         "summary": _run_summary(run, now),
         "score": "" if now.best is None else statements.reported_score_text(now.best),
-        "looks": "" if now.best is None else statements.score_basis_text(now.best),
-        "noise": "" if now.best is None else statements.noise_sentence(now.best.noise),
-        "verdict": views.final_choice(run.run),
         "progress": progress_series(run),
         "course": _leader_course(run),
         "scores": run.memoise_result("scores", run.last, lambda: _search_evaluations(run)),
@@ -265,8 +258,8 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
     }
 
 
-def budget_rows(now: RunStatus) -> list[JsonObject]:
-    """Every budget with its spending; `limit` is None without a limit."""
+def spending_facts(now: RunStatus) -> JsonObject:
+    """Every budget with its spending, `limit` None without a limit, and the pace so far."""
     usage = now.usage
     spent = {
         "evaluations": now.evaluations,
@@ -275,10 +268,17 @@ def budget_rows(now: RunStatus) -> list[JsonObject]:
         "dollars": usage.dollars,
         "seconds": now.elapsed_seconds,
     }
-    return [
-        {"name": name, "spent": value, "limit": getattr(now.budget, name)}
-        for name, value in spent.items()
-    ]
+    return {
+        "rows": [
+            {"name": name, "spent": value, "limit": getattr(now.budget, name)}
+            for name, value in spent.items()
+        ],
+        "final": now.budget.final,
+        "state": now.shown_state,
+        "evaluations": now.evaluations,
+        "dollars": usage.dollars,
+        "elapsed": now.elapsed_seconds,
+    }
 
 
 def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[JsonObject]:

@@ -17,13 +17,19 @@ import * as overview from "./pages/overview.js";
 import * as print from "./pages/print.js";
 import * as runs from "./pages/runs.js";
 import * as sessions from "./pages/sessions.js";
+import * as story from "./pages/story.js";
 import * as timeline from "./pages/timeline.js";
 import * as trust from "./pages/trust.js";
 
-const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
+const PAGES = { overview, candidates, candidate, story, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
 const TOP = { runs, compare };
-const NAV = ["overview", "candidates", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust"];
-const MADE_BY_EXTENSIONS = ["sessions"];
+const PLACES = [ // questions, each with its pages; an extension's page names the place it belongs to
+  { name: "result", title: "Result", pages: ["overview"] },
+  { name: "candidates", title: "Candidates", pages: ["candidates"] },
+  { name: "how", title: "How it got there", pages: ["story", "lineage", "memory", "mechanism"] },
+  { name: "cost", title: "What it cost", pages: ["calls", "timeline"] },
+  { name: "trust", title: "Can I trust it", pages: ["trust"] },
+];
 const PAUSE = 700; // milliseconds between two drawings of a page that changes
 
 const data = source();
@@ -49,13 +55,17 @@ function href(run, page, params = {}) {
   return `#/r/${encodeURIComponent(run)}/${page}${query}`;
 }
 
-/** Pages that extensions add, by name: known once a page's heading was read. */
-const others = () => Object.fromEntries(((state.head && state.head.added) || []).filter(({ name }) => !(name in PAGES)).map(({ name, title }) => [name, added(name, title)]));
+/** Pages that extensions add: known once a page's heading was read. */
+const extra = () => (state.head ? state.head.added : []);
 
-/** A page that an extension makes is offered where that extension is installed. */
-const offered = (page) => !MADE_BY_EXTENSIONS.includes(page) || !state.head || state.head.added.some(({ name }) => name === page);
+function module({ page }) {
+  const known = PAGES[page] || TOP[page];
+  return known || added(page, (extra().find(({ name }) => name === page) || { title: page }).title);
+}
 
-const module = (place) => PAGES[place.page] || TOP[place.page] || others()[place.page] || added(place.page, place.page);
+/** The pages of a place; and the place that a page belongs to. */
+const pagesOf = ({ name, pages }) => [...pages, ...extra().filter((each) => each.place === name).map((each) => each.name)];
+const placeOf = (page) => PLACES.find((each) => pagesOf(each).includes(page === "candidate" ? "candidates" : page));
 
 function context(place) {
   return {
@@ -151,7 +161,7 @@ function draw() {
   const { place } = state;
   const stands = place.run && state.head ? `${state.head.label} · ` : "";
   document.title = `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
-  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place), data.made ? made(data.made) : null)));
+  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), within(place), body(place), data.made ? made(data.made) : null)));
   reveal();
 }
 
@@ -168,14 +178,27 @@ function reveal() {
 const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event) => { event.preventDefault(); document.getElementById("main").focus(); } }, "Skip to the page");
 
 function sidebar(place) {
-  const item = (page, text, target) =>
-    h("li", {}, h("a", { href: target, "aria-current": place.page === page || (page === "candidates" && place.page === "candidate") ? "page" : null }, text));
+  const item = (text, target, now) => h("li", {}, h("a", { href: target, "aria-current": now ? "page" : null }, text));
   return h("nav", { class: "side", "aria-label": "Pages" },
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
-    place.run ? h("ul", {}, [...NAV.filter(offered), ...Object.keys(others())].map((page) => item(page, module({ page }).title, href(place.run, page)))) : null,
-    state.only ? null : h("ul", { class: "side-all" }, item("runs", "All runs", "#/"), item("compare", "Compare", href("", "compare"))),
+    place.run ? h("ul", {}, PLACES.map((each) => item(each.title, href(place.run, each.pages[0]), each === placeOf(place.page)))) : null,
+    state.only ? null : h("ul", { class: "side-all" }, item("All runs", "#/", place.page === "runs"), item("Compare", href("", "compare"), place.page === "compare")),
     theme());
+}
+
+/** The other pages of a place that has several. */
+function within(place) {
+  const mine = placeOf(place.page);
+  const pages = mine ? pagesOf(mine) : [];
+  if (pages.length < 2) return null;
+  return h("nav", { class: "within", "aria-label": mine.title }, pages.map((page) => h("a", { href: href(place.run, page), "aria-current": page === place.page ? "page" : null }, module({ page }).title)));
+}
+
+/** A question, or the name of a page that no question leads to. */
+function heading(place) {
+  const mine = placeOf(place.page);
+  return mine && place.page !== "candidate" ? mine.title : module(place).title;
 }
 
 const mark = () => h("img", { src: iconPath(), alt: "", width: 22, height: 22 });
@@ -202,7 +225,7 @@ function header(place) {
   const head = state.head;
   return h("header", { class: "top" },
     h("div", { class: "top-left" },
-      h("h1", { tabindex: "-1" }, module(place).title),
+      h("h1", { tabindex: "-1" }, heading(place)),
       head ? statePill(head.label, head.ended) : null,
       head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`, head.tags.map((tag) => [" ", pill(tag, `tagged ${tag}`)]), head.remark ? h("span", { class: "remark" }, ` ${head.remark}`) : null) : null),
     h("div", { class: "top-right" },

@@ -10,12 +10,13 @@ import * as mechanism from "./mechanism.js";
 import * as memory from "./memory.js";
 import * as overview from "./overview.js";
 import * as sessions from "./sessions.js";
+import * as story from "./story.js";
 import * as timeline from "./timeline.js";
 import * as trust from "./trust.js";
 
 export const title = "All pages";
 const ROWS = 40;
-const PAGES = [overview, candidate, trust, candidates, lineage, memory, mechanism, sessions, calls, timeline];
+const PAGES = [overview, story, candidate, trust, candidates, lineage, memory, mechanism, sessions, calls, timeline];
 
 /** Links of paper lead nowhere, and would tell where the file lay. */
 const onPaper = (ctx, page) => ({ ...ctx, params: page === candidates ? { limit: ROWS } : {}, href: () => null, to: () => null });
