@@ -389,6 +389,13 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium."),
     ] = None,
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a picture of 1200 x 630, too, for a README or a slide: .svg or .png.",
+        ),
+    ] = None,
     full: Annotated[
         str,
         typer.Option(
@@ -403,43 +410,53 @@ def report(
     It holds the run's texts, prompts and replies: check it before you share it.
     """
     from culmen.strategies.catalog import names_by_path
-    from culmen.web import report as html
     from culmen.web import report as paper
-    from culmen.web.report import gather_report
     from culmen.web.runs import Digest
 
     path = find_run(run).resolve()
     file = out or Path(f"{path.name}-report.html")
-    if file.is_dir():
-        raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
-    if pdf is not None:
-        paper.find_browser()  # raises if there is none, before any work
+    _check_report_files(file, pdf, card)
     if not full.isdecimal() and full != "all":
         raise UserError(
             f"'{full}' is not a number of candidates",
             where="--full",
             fix="--full 60, or --full all",
         )
-    gathered = gather_report(Digest(path, names_by_path()), None if full == "all" else int(full))
+    many = None if full == "all" else int(full)
+    gathered = paper.gather_report(Digest(path, names_by_path()), many)
+    overview = gathered.documents["pages"]["overview"]
     data: JsonObject = {
         "run": path.name,
         "path": str(file),
-        "bytes": html.write_report(gathered, file),
+        "bytes": paper.write_report(gathered, file),
         "candidates": gathered.candidates,
         "rows": gathered.rows,
         "full": gathered.full,
         "left_out": gathered.left_out,
-        "pdf": None if pdf is None else {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
+        "pdf": pdf and {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
+        "card": card and {"path": str(card), "bytes": paper.write_card(overview, card)},
     }
+    return Answer(data, lambda screen: _show_report(screen, data))
 
-    def show(screen: Screen) -> None:
-        screen.print_line(
-            f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, "
-            f"{count_text(data['candidates'], 'candidate')}"
-        )
-        if data["pdf"]:
-            screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
-        for each in data["left_out"]:
-            screen.print_line(f"Not in it: {each}")
 
-    return Answer(data, show)
+def _check_report_files(file: Path, pdf: Path | None, card: Path | None) -> None:
+    """Raise `UserError`, before any work, for a file that cannot be made."""
+    from culmen.web import report as paper
+
+    if file.is_dir():
+        raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
+    if pdf is not None:
+        paper.find_browser()
+    if card is not None:
+        paper.check_card(card)
+
+
+def _show_report(screen: Screen, data: JsonObject) -> None:
+    size = f"{data['bytes'] / 1e6:.1f} MB, {count_text(data['candidates'], 'candidate')}"
+    screen.print_line(f"{data['path']}: {size}")
+    if data["pdf"]:
+        screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
+    if data["card"]:
+        screen.print_line(f"{data['card']['path']}: {data['card']['bytes'] / 1e3:.0f} kB")
+    for each in data["left_out"]:
+        screen.print_line(f"Not in it: {each}")

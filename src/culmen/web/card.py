@@ -317,8 +317,9 @@ def _text(
 
 def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
     """A text on a ground of its own, so that it can be read above dots and lines."""
-    ground = '<text stroke="#ffffff" stroke-width="5" stroke-linejoin="round" paint-order="stroke"'
-    return _text(x, y, text, 18, _SOFT, anchor=anchor).replace("<text", ground, 1)
+    drawn = _text(x, y, text, 18, _SOFT, anchor=anchor)
+    ground = '<text stroke="#ffffff" stroke-width="5" stroke-linejoin="round" aria-hidden="true"'
+    return drawn.replace("<text", ground, 1) + drawn
 
 
 def _dots(places: Sequence[tuple[float, float]], radius: float) -> str:

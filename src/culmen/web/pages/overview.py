@@ -65,12 +65,16 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 
 
 def _run_story(run: Digest, now: RunStatus) -> JsonObject:
-    """The story of the run with its texts; for a run that goes on, made anew now and then."""
+    """The story of the run with its texts."""
+    return run.memoise_result("story", _story_stage(run, now), lambda: _story_document(run, now))
+
+
+def _story_stage(run: Digest, now: RunStatus) -> int:
+    """A number that changes when the story is to be made anew: of a running run, now and then."""
     best = 0 if now.best is None else key_of(now.best.id)
-    stage = run.last
-    if now.state == "running":
-        stage = now.evaluations // max(20, 10 ** (len(str(now.evaluations)) - 1))
-    return run.memoise_result("story", best ^ stage, lambda: _story_document(run, now))
+    if now.state != "running":
+        return best ^ run.last
+    return best ^ (now.evaluations // max(20, 10 ** (len(str(now.evaluations)) - 1)))
 
 
 def _story_document(run: Digest, now: RunStatus) -> JsonObject:
@@ -93,7 +97,8 @@ def _story_document(run: Digest, now: RunStatus) -> JsonObject:
 def factors_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """What mattered: the gain of each kind of origin, with its texts."""
     run.refresh()
-    return run.memoise_result("factors", run.last, lambda: _factors_document(run))
+    now = views.run_status(run.run)
+    return run.memoise_result("factors", _story_stage(run, now), lambda: _factors_document(run))
 
 
 def _factors_document(run: Digest) -> JsonObject:

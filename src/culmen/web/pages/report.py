@@ -78,7 +78,7 @@ def _costs(now: RunStatus) -> list[tuple[str, str]]:
         ("candidates", f"{now.candidates:,}"),
         ("model calls", _of_budget(f"{usage.calls:,}", budget.calls) if usage.calls else "none"),
         ("tokens", _of_budget(f"{tokens:,}", budget.tokens) if tokens else ""),
-        ("dollars", _of_budget(dollars_text(usage.dollars), budget.dollars) + unpriced),
+        ("dollars", _of_budget(dollars_text(usage.dollars), budget.dollars, "$") + unpriced),
         (
             "active time",
             f"{duration_text(now.elapsed_seconds)}, {count_text(now.workers, 'worker')}",
@@ -86,8 +86,8 @@ def _costs(now: RunStatus) -> list[tuple[str, str]]:
     ]
 
 
-def _of_budget(spent: str, limit: float | None) -> str:
-    return spent if limit is None else f"{spent} of {limit:,g}"
+def _of_budget(spent: str, limit: float | None, unit: str = "") -> str:
+    return spent if limit is None else f"{spent} of {unit}{limit:,g}"
 
 
 def _commands(now: RunStatus, run: Digest) -> list[tuple[str, str]]:

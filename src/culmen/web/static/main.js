@@ -15,21 +15,23 @@ import * as mechanism from "./pages/mechanism.js";
 import * as memory from "./pages/memory.js";
 import * as overview from "./pages/overview.js";
 import * as print from "./pages/print.js";
+import * as report from "./pages/report.js";
 import * as runs from "./pages/runs.js";
 import * as sessions from "./pages/sessions.js";
 import * as story from "./pages/story.js";
 import * as timeline from "./pages/timeline.js";
 import * as trust from "./pages/trust.js";
 
-const PAGES = { overview, candidates, candidate, story, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
+const PAGES = { overview, candidates, candidate, story, lineage, memory, mechanism, sessions, calls, timeline, trust, report, print };
 const TOP = { runs, compare };
 const PLACES = [ // questions, each with its pages; an extension's page names the place it belongs to
-  { name: "result", title: "Result", pages: ["overview"] },
+  { name: "result", title: "Result", pages: ["overview", "report"] },
   { name: "candidates", title: "Candidates", pages: ["candidates"] },
   { name: "how", title: "How it got there", pages: ["story", "lineage", "memory", "mechanism"] },
   { name: "cost", title: "What it cost", pages: ["calls", "timeline"] },
   { name: "trust", title: "Can I trust it", pages: ["trust"] },
 ];
+const ONE_PAGE = ["report", "print"]; // what is read on its own has the run's name as its title
 const PAUSE = 700; // milliseconds between two drawings of a page that changes
 
 const data = source();
@@ -101,7 +103,7 @@ const followed = () => location.hash !== state.hash && navigate();
 async function navigate() {
   state.hash = location.hash;
   const place = where();
-  if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, "overview"));
+  if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, data.made ? "report" : "overview"));
   const before = state.place;
   const moved = !before || before.run !== place.run || before.page !== place.page || before.params.id !== place.params.id;
   state.place = place;
@@ -160,7 +162,7 @@ function watch(place) {
 function draw() {
   const { place } = state;
   const stands = place.run && state.head ? `${state.head.label} · ` : "";
-  document.title = `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
+  document.title = ONE_PAGE.includes(place.page) ? place.run : `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`; // a printed file is called so
   show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), within(place), body(place), data.made ? made(data.made) : null)));
   reveal();
 }
@@ -195,8 +197,9 @@ function within(place) {
   return h("nav", { class: "within", "aria-label": mine.title }, pages.map((page) => h("a", { href: href(place.run, page), "aria-current": page === place.page ? "page" : null }, module({ page }).title)));
 }
 
-/** A question, or the name of a page that no question leads to. */
+/** A question, or the name of a page that no question leads to; of a page read on its own the run's name. */
 function heading(place) {
+  if (ONE_PAGE.includes(place.page)) return place.run;
   const mine = placeOf(place.page);
   return mine && place.page !== "candidate" ? mine.title : module(place).title;
 }
@@ -245,7 +248,7 @@ function body(place) {
 function made(about) {
   const going = ["running", "paused"].includes(about.state) ? " The run had not ended then." : "";
   return h("footer", { class: "made" },
-    h("p", {}, `A report made ${moment(about.time)} from event ${count(about.event)} of the journal.${going} Live updates, stopping and hints need culmen ui.`),
+    h("p", {}, `A report made ${moment(about.time)} from event ${count(about.event)} of the journal.${going}`, h("span", { class: "on-screen" }, " Live updates, stopping and hints need culmen ui.")),
     about.left_out.length ? [h("p", {}, "Not in this report:"), h("ul", {}, about.left_out.map((each) => h("li", {}, each)))] : h("p", {}, "Nothing was left out."));
 }
 
@@ -261,6 +264,8 @@ async function begin() {
   state.only = listed.single && listed.runs.length ? listed.runs[0].name : "";
   app.addEventListener("chartview", keep);
   window.addEventListener("hashchange", followed);
+  window.addEventListener("beforeprint", () => { state.theme = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; });
+  window.addEventListener("afterprint", () => { if (state.theme) document.documentElement.dataset.theme = state.theme; else delete document.documentElement.dataset.theme; });
   window.addEventListener("popstate", followed);
   if (data.live) setInterval(() => state.connected && tick(), 1000);
   await navigate();

@@ -11,6 +11,7 @@ import { stepsInShort } from "./story.js";
 export const title = "Result";
 export const load = (ctx) => ctx.get("overview");
 
+const TALL = 320; // pixels that a chart is high where there is room
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
@@ -18,8 +19,8 @@ export function view(doc, ctx) {
     h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : [budgets(doc.spending), flight(doc, ctx)], doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
-/** What came of the run in one line, with what made it fail, the scores, the cost and one next step. */
-function verdict(doc) {
+/** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
+export function verdict(doc, past = false) {
   const { summary } = doc;
   const { headline, tone, details } = summary.verdict;
   const bad = doc.state === "failed";
@@ -30,7 +31,7 @@ function verdict(doc) {
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
     h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
-    h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+    past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
 
 /** What else ails the run, and what may be done. */
@@ -73,7 +74,7 @@ function failures(doc) {
 }
 
 /** The Pareto front: two of its metrics as dots, all of them as rows, and how hypervolume grew. */
-function front(found, ctx) {
+export function front(found, ctx, height = TALL) {
   const names = found.objectives.map((goal) => goal.name);
   if (!found.members.length) return section("Pareto front", { wide: true }, empty("Nothing has scored yet."));
   const across = names.includes(ctx.params.fx) ? ctx.params.fx : names[0];
@@ -84,14 +85,14 @@ function front(found, ctx) {
     choice("Across", names.map((name) => [name, name]), across, (fx) => ctx.go({ fx }, true)),
     choice("Up", names.map((name) => [name, name]), up, (fy) => ctx.go({ fy }, true)));
   const scatter = chart({
-    label: `Pareto front: ${up} against ${across}`, height: 320, x: { label: axis(across) }, y: { label: axis(up) },
+    label: `Pareto front: ${up} against ${across}`, height, x: { label: axis(across) }, y: { label: axis(up) },
     series: [{ name: "other candidates", kind: "dots", faint: true, points: dots(found.others || []) }, { name: "front", kind: "dots", points: dots(found.members) }],
   });
   const metrics = Object.keys(found.members[0].metrics);
   const rows = found.members.map((each) => h("tr", { "data-key": each.id }, h("td", {}, idLink(ctx, each.id)),
     metrics.map((name) => h("td", { class: "num" }, score(each.metrics[name], (each.margins || {})[name]))),
     h("td", { class: "num" }, count(each.count || 0)), h("td", {}, each.feasible === false ? "violates a constraint" : "")));
-  const growth = (found.growth || []).length < 2 ? null : chart({
+  const growth = (found.growth || []).length < 2 || height < TALL ? null : chart({
     label: "Hypervolume of what was tried so far", height: 180, x: { label: "Candidates", unit: "count" }, y: { label: "hypervolume" },
     series: [{ name: "hypervolume", kind: "step", points: found.growth }],
   });
@@ -101,7 +102,7 @@ function front(found, ctx) {
 }
 
 /** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */
-function progress(doc, ctx) {
+export function progress(doc, ctx, height = TALL) {
   const axis = ctx.params.x || "evaluations";
   const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
   const late = ctx.params.y === "late";
@@ -122,7 +123,7 @@ function progress(doc, ctx) {
   points.push([end, points.at(-1)[1]]);
   const spec = {
     label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
-    height: 320,
+    height,
     x: { label, unit, domain: [0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
     series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
@@ -234,7 +235,7 @@ function events(doc, ctx) {
     : empty("Nothing was journaled yet."));
 }
 
-function about(doc) {
+export function about(doc) {
   const config = Object.entries(doc.config);
   return section("What is run", { wide: true },
     doc.goal ? h("p", { class: "plain" }, doc.goal) : null,

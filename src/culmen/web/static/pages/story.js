@@ -1,16 +1,21 @@
-// Story: the steps that made the gain, what was tried in vain, and what the best changed in the end.
+// Story: the steps that made the gain, what mattered, what was tried in vain, and what the best changed in the end.
 
 import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { plural, words } from "../format.js";
 import { empty, idLink, section } from "../parts.js";
+import { factors } from "./factors.js";
 
 export const title = "Story";
-export const load = (ctx) => ctx.get("overview");
+
+export async function load(ctx) {
+  const [doc, mattered] = await Promise.all([ctx.get("overview"), ctx.get("factors")]);
+  return { ...doc, mattered };
+}
 
 export function view(doc, ctx) {
   if (!doc.best && !doc.story.vain.length) return empty("Nothing has scored yet: there is no story before the first score.");
-  return h("div", { class: "stack" }, story(doc, ctx), vain(doc, ctx), change(doc, ctx));
+  return h("div", { class: "stack" }, story(doc, ctx), factors(doc.mattered), vain(doc, ctx), change(doc, ctx));
 }
 
 /** The steps that made the gain, each with its change. */
