@@ -90,8 +90,11 @@ from culmen.store.views.listing import (
     CandidateQuery,
     Facets,
     ListedCandidate,
+    SearchResult,
+    TextMatch,
     candidate_facets,
     candidate_page,
+    search_candidates,
 )
 from culmen.store.views.run import (
     Agents,

@@ -3,6 +3,7 @@
 import { source } from "./data.js";
 import { h, show } from "./dom.js";
 import { count, moment } from "./format.js";
+import { listen, palette } from "./palette.js";
 import { empty, pill, statePill, tick } from "./parts.js";
 import { actions } from "./actions.js";
 import { added } from "./pages/added.js";
@@ -183,6 +184,7 @@ function sidebar(place) {
   const item = (text, target, now) => h("li", {}, h("a", { href: target, "aria-current": now ? "page" : null }, text));
   return h("nav", { class: "side", "aria-label": "Pages" },
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
+    h("button", { class: "button find", type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, h("span", {}, "Find"), h("kbd", {}, "Ctrl K")),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
     place.run ? h("ul", {}, PLACES.map((each) => item(each.title, href(place.run, each.pages[0]), each === placeOf(place.page)))) : null,
     state.only ? null : h("ul", { class: "side-all" }, item("All runs", "#/", place.page === "runs"), item("Compare", href("", "compare"), place.page === "compare")),
@@ -202,6 +204,13 @@ function heading(place) {
   if (ONE_PAGE.includes(place.page)) return place.run;
   const mine = placeOf(place.page);
   return mine && place.page !== "candidate" ? mine.title : module(place).title;
+}
+
+function openPalette() {
+  const { run } = state.place;
+  const mine = run ? PLACES.flatMap((each) => pagesOf(each).map((page, n, all) => [all.length > 1 ? `${each.title}: ${module({ page }).title}` : each.title, href(run, page)])) : [];
+  const all = state.only ? [] : [["All runs", "#/"], ["Compare", href("", "compare")]];
+  palette({ data, run, href, pages: [...mine, ...all] });
 }
 
 const mark = () => h("img", { src: iconPath(), alt: "", width: 22, height: 22 });
@@ -263,6 +272,7 @@ async function begin() {
   const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
   state.only = listed.single && listed.runs.length ? listed.runs[0].name : "";
   app.addEventListener("chartview", keep);
+  listen(openPalette);
   window.addEventListener("hashchange", followed);
   window.addEventListener("beforeprint", () => { state.theme = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; });
   window.addEventListener("afterprint", () => { if (state.theme) document.documentElement.dataset.theme = state.theme; else delete document.documentElement.dataset.theme; });
