@@ -57,7 +57,7 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
     assert page.locator(".first").get_attribute("data-tone") == tone
     pill = page.locator(".top .state")
     assert pill.inner_text() == state and pill.get_attribute("title")
-    assert page.title() == f"{state} · {name} · Overview · culmen"
+    assert page.title() == f"{state} · {name} · Result · culmen"
     told = summarize_run(every.run(name), name=name)
     assert part(page, "details").replace("−", "-") == " · ".join(told.verdict.details)
     assert part(page, "next") == told.command and page.locator(".first .next code").count() == 1

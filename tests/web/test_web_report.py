@@ -246,6 +246,12 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
     for name in PAGES:
         text = disk.show("polca-1", name).locator("main").inner_text()
         assert len(text) > 60 and not any(odd in text for odd in ("undefined", "NaN", "[object")), name
+    page.keyboard.press("Control+k")
+    page.keyboard.type("skill =")
+    found = views.search_candidates(run, "skill =").lines
+    page.wait_for_function("n => document.querySelectorAll('.palette code').length === n", arg=len(found))
+    assert page.locator(".palette code").all_inner_texts() == [each.text for each in found]
+    page.keyboard.press("Escape")
     assert facts(disk.show("polca-1", "timeline"))["workers"] == str(now.workers)
     path = rows(disk.show("polca-1", "lineage"), "Path to the best")
     assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage_steps(run, best.id)]

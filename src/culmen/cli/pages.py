@@ -14,7 +14,7 @@ from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
-from culmen.observe import statements, story
+from culmen.observe import factors, statements, story
 from culmen.observe.displays import usage_texts
 from culmen.observe.figures import (
     column_decimals,
@@ -35,6 +35,7 @@ from culmen.store.views.run import WINDOW
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
+    from culmen.observe.factors import Factor
     from culmen.observe.story import Story
     from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
@@ -576,8 +577,8 @@ def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     )
 
 
-def show_story(screen: Screen, path: Path, told: Story) -> None:
-    """The steps of a run, each with its gain, its idea and its cost, and what was tried in vain."""
+def show_story(screen: Screen, path: Path, told: Story, mattered: Sequence[Factor]) -> None:
+    """The steps of a run with gain, idea and cost; what mattered; what was tried in vain."""
     screen.print_heading(told.result)
     if told.why:
         screen.print_line(told.why)
@@ -594,6 +595,13 @@ def show_story(screen: Screen, path: Path, told: Story) -> None:
         )
     for note in told.notes:
         screen.print_line(note, style="dim")
+    for factor in mattered:
+        screen.print_rule(f"what mattered: {factor.title}")
+        screen.print_line(factor.sentence)
+        screen.print_table(factors.COLUMNS, map(factors.level_row, factor.levels), factors.FLUSH)
+    if mattered:
+        screen.print_line()
+        screen.print_line(factors.NOTE, style="dim")
     if told.vain:
         screen.print_rule("tried in vain")
         screen.print_definitions(

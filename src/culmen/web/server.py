@@ -42,6 +42,7 @@ _TYPES = {
 _COMPARED = 40  # runs in one picture
 _DRAWN = 200  # newest runs of a list, which have a curve
 _EXPLAINED = 64  # explanations kept
+_SOUGHT = 2  # characters of a searched text at least
 _BODY = 2_000_000  # bytes of a message
 _FLOOD = 8 * _BODY  # bytes after which reading a request is given up
 
@@ -71,6 +72,7 @@ class Dashboard:
             Route("/api/stream", self._serve_stream),
             Route("/api/compare", self._serve_comparison),
             Route("/api/runs/{run}/stream", self._serve_stream),
+            Route("/api/runs/{run}/search", self._serve_search),
             Route("/api/runs/{run}/{page}", self._serve_page),
             Route("/api/token", self._serve_token_check, methods=["POST"]),
             Route("/api/runs/{run}/{what}", self._serve_action, methods=["POST"]),
@@ -113,6 +115,16 @@ class Dashboard:
             return _json_response({"error": {"what": f"there is no page '{page}'"}}, 404)
         params = dict(request.query_params)
         return await self._answer_json(lambda: make(self.runs.digest(name), params))
+
+    async def _serve_search(self, request: Request) -> Response:
+        name, text = request.path_params["run"], request.query_params.get("text", "").strip()
+        if len(text) < _SOUGHT:
+            raise UserError(
+                "the text is too short", where=text, fix=f"{_SOUGHT} characters or more"
+            )
+        return await self._answer_json(
+            lambda: views.search_candidates(self.runs.find_path(name), text)
+        )
 
     def _explanation(self, run: Path, wanted: str) -> JsonObject:
         """The explanation of an evaluation, cached while the state of the run is the same.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -401,6 +403,17 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
         if cost.faults or cost.usage != _FREE
     ]
     return sorted(costs, key=lambda cost: cost.seq)
+
+
+def spending_by_event(run: Path | str, last: int = _END) -> Callable[[int], Usage]:
+    """A function that returns all costs up to an event, of events up to `last`."""
+    costs = effect_costs(run, 0, last)
+    sums = [Usage(), *accumulate(cost.usage for cost in costs)]
+
+    def spent_at(seq: int) -> Usage:
+        return sums[bisect_right(costs, seq, key=lambda cost: cost.seq)]
+
+    return spent_at
 
 
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
