@@ -17,6 +17,7 @@ from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
 from culmen.evidence.verdict import Verdict, replace_fields
 
+_ROUNDING = 1e-12  # share of a mean below which a margin is an error of arithmetic
 Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
 
@@ -94,7 +95,11 @@ class FrontVerdict(Verdict):
                 m: mean_of(_by_case(seen, m), 0, self._metric_noise_prior(m, others)) for m in named
             }
             metrics = {metric: mean.mean for metric, mean in means.items()}
-            margins = {m: mean.margin for m, mean in means.items() if mean.margin is not None}
+            margins = {
+                m: mean.margin if mean.margin > _ROUNDING * abs(mean.mean) else 0.0
+                for m, mean in means.items()
+                if mean.margin is not None
+            }
             held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
             count = len(self.fresh_facts(name))
             point = FrontPoint(

@@ -172,7 +172,9 @@ def result_doubts(result: RunResult | None) -> list[Doubt]:
     if result is None:
         return []
     doubts: list[Doubt] = []
-    if result.kept_initial:
+    if result.front:
+        pass  # a trade-off need not be better than the initial program in a sum
+    elif result.kept_initial:
         doubts.append(Doubt("warn", "initial program kept", _KEPT))
     elif result.confirmed and result.gain is not None:
         gain = result.score_difference(result.gain, 0.0)
@@ -183,7 +185,11 @@ def result_doubts(result: RunResult | None) -> list[Doubt]:
     if result.failures:
         words = f"failed {result.failures} of {count_text(result.count, 'evaluation')}"
         doubts.append(Doubt("warn", words, "failures count as the floor of the score"))
-    if result.se is not None and _score_fall(result) > max(1e-9, _FAR * result.se):
+    if (
+        not result.front
+        and result.se is not None
+        and _score_fall(result) > max(1e-9, _FAR * result.se)
+    ):
         doubts.append(Doubt("warn", f"fell from {search_score_text(result)}", _FELL))
     return doubts
 

@@ -87,7 +87,8 @@ def _unscored_verdict(now: RunStatus) -> RunVerdict:
 def _front_verdict(front: Front, state: str) -> RunVerdict:
     """The size of the front; spans of its objectives, and its confidence."""
     is_over = state == "finished"
-    names = " against ".join(goal.name for goal in front.objectives)
+    names = [goal.name for goal in front.objectives]
+    several = f"between {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"of {names[0]}"
     many = count_text(len(front.members), "trade-off")
     spans = [_span_text(front, goal.name) for goal in front.objectives]
     sure = (
@@ -99,7 +100,7 @@ def _front_verdict(front: Front, state: str) -> RunVerdict:
     broken = "" if feasible else "none meets every constraint"
     details = tuple(filter(None, [join_nonempty(spans), broken, sure]))
     tone = "good" if front.confirmed and feasible else _unsure_tone(state)
-    return RunVerdict(f"{many} of {names}{' so far' * (not is_over)}", tone, details)
+    return RunVerdict(f"{many} {several}{' so far' * (not is_over)}", tone, details)
 
 
 def _unsure_tone(state: str) -> str:

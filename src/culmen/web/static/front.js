@@ -17,9 +17,9 @@ export function front(found, ctx) {
   const names = found.objectives.map((goal) => goal.name);
   const axes = names.length > 1 ? picked(names, ctx.params) : null;
   const how = found.confirmed ? "Measured by evaluations made after the search; other candidates as the search believes." : "What the search believes so far, not confirmed by fresh evaluations.";
-  const held = found.constraints.length ? ` Constraints: ${found.constraints.map(({ text }) => text).join(", ")}${found.members.every((each) => each.feasible !== false) ? "" : ", which nothing holds"}.` : "";
+  const held = found.constraints.length ? ` Constraints: ${found.constraints.map((each) => `${each.metric} ${each.sense === "<=" ? "≤" : "≥"} ${number(each.level)}`).join(", ")}${found.members.every((each) => each.feasible !== false) ? "" : ", which nothing holds"}.` : "";
   return section("Pareto front", { wide: true, note: how + held, aside: axes ? toolbar(found, names, axes, ctx) : null },
-    chosen(found, ctx), names.length > 3 ? parallel(found, names, ctx) : null, axes ? scatter(found, axes, ctx) : null, rows(found, ctx), growth(found));
+    names.length > 3 ? parallel(found, names, ctx) : null, axes ? scatter(found, axes, ctx) : null, chosen(found, ctx), rows(found, ctx), growth(found));
 }
 
 /** The objectives across, up and in colour. */
@@ -66,11 +66,13 @@ function range(found, name) {
   const start = found.start ? of([found.start]) : [];
   const all = [...core, ...start, ...of(found.others || [])].sort((a, b) => a - b);
   let span = core.at(-1) - core[0];
-  if (!span) span = all[Math.round(0.75 * (all.length - 1))] - all[Math.round(0.25 * (all.length - 1))] || Math.abs(core[0]) / 10 || 1;
+  const room = span ? 0 : Math.abs(core[0]) / 20 || 0.5; // a front of one value is no point of an axis of rounding errors
+  if (!span) span = Math.abs((start[0] ?? core[0]) - core[0]) || all[Math.round(0.75 * (all.length - 1))] - all[Math.round(0.25 * (all.length - 1))];
+  span = Math.max(span, room);
   const near = (value, spans) => value >= core[0] - spans * span && value <= core.at(-1) + spans * span;
   const ends = found.members.flatMap((each) => [-1, 1].map((side) => each.metrics[name] + side * ((each.margins || {})[name] || 0)));
   const levels = found.constraints.filter((each) => each.metric === name).map((each) => each.level);
-  return [...core, ...start.filter((value) => near(value, 2)), ...[...levels, ...all].filter((value) => near(value, 1)), ...ends.filter((value) => near(value, 0.5))];
+  return [...core, core[0] - room, core[0] + room, ...start.filter((value) => near(value, 2)), ...[...levels, ...all].filter((value) => near(value, 1)), ...ends.filter((value) => near(value, 0.5))];
 }
 
 /** The candidates that lie beyond the ends of an axis. */
