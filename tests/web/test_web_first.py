@@ -28,7 +28,7 @@ FIRST = {  # headline, tone, state
     "interrupted": ("+0.3 (60 %) better than the initial program so far", "quiet", "interrupted"),
     "running": ("+0.3 (60 %) better than the initial program so far", "live", "running"),
     "begun": ("Nothing has scored yet", "quiet", "running"),
-    "several": ("2 trade-offs of accuracy against latency so far", "quiet", "paused"),
+    "several": ("2 trade-offs between accuracy and latency so far", "quiet", "paused"),
 }
 HIGH = 300  # pixels above the first chart, at most, at 1440 x 900
 SIZE = "e => parseFloat(getComputedStyle(e).fontSize)"

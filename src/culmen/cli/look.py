@@ -110,8 +110,9 @@ def best(
         "files": [str(file) for file in files],
     }
     data |= {} if front is None else {"front": front, "chosen": chosen}
+    asked = ", ".join(filter(None, [weights and f"weights {weights}", *(limit or ())]))
     return Answer(
-        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front)
+        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front, asked)
     )
 
 

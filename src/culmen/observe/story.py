@@ -177,7 +177,9 @@ def _notes_on(now: RunStatus, objective: Objective, story: Story) -> tuple[str, 
     if now.state == "running":
         notes.append("the run goes on: these are the steps so far")
     if objective.metrics:
-        notes.append("several objectives: the way to the default choice, by the combined score")
+        notes.append(
+            "several objectives: the way to the default choice, in the score that strategies see"
+        )
     if story.steps and all(step.gain_margin is None for step in story.steps):
         notes.append("nothing was evaluated twice, so the gains have no margin")
     return tuple(notes)

@@ -438,6 +438,7 @@ def _candidates_to_include(run: Digest, leaders: list[str]) -> list[str]:
         [step.row.id for step in reversed(views.lineage_steps(run.run, best.id))] if best else []
     )
     names += (views.final_choice(run.run) or {}).get("finalists") or []
+    names += [point.id for point in best.front] if best else []
     names += leaders
     parents = {node.id: node.parent for node in views.family_tree(run.run)}
     names += [parents[name] for name in names if parents.get(name)]

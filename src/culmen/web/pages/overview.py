@@ -11,6 +11,7 @@ import msgspec
 from culmen.core.candidate import key_of
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.observe import statements, story
 from culmen.observe.factors import NOTE, level_row, run_factors
@@ -24,6 +25,16 @@ from culmen.web.runs import Digest
 
 _EVENTS = 12
 _FLYING = 50  # effects in flight that are listed
+_COMBINED = (
+    "score",
+    "se",
+    "margin",
+    "search_score",
+    "initial",
+    "challenger",
+    "gain",
+    "gain_margin",
+)
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates drawn besides the front
 # characters of a part, before and after, beyond which only the candidate's page shows its change
@@ -155,7 +166,10 @@ def _pareto_front(run: Digest) -> JsonObject | None:
     plain = msgspec.to_builtins(front)
     return plain | {
         "others": plain["others"][:_OTHERS],
-        "constraints": [str(each) for each in front.constraints],
+        "constraints": [
+            msgspec.to_builtins(each) | {"text": str(each)} for each in front.constraints
+        ],
+        "why": statements.choice_reason(front) if front.members else "",
     }
 
 
@@ -249,7 +263,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "evaluations": now.evaluations,
         "candidates": now.candidates,
         "elapsed": now.elapsed_seconds,
-        "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "best": None if now.best is None else _result_document(now.best),
         "isolation": now.isolation,
         "models": now.models,
         "workers": now.workers,
@@ -261,6 +275,12 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "path": str(read_pointer(run.run) or now.path),
         "added": added_titles(),
     }
+
+
+def _result_document(best: RunResult) -> JsonObject:
+    """The result as plain data; of a front, without the numbers of a sum that nobody weighed."""
+    document = msgspec.to_builtins(best)
+    return document | dict.fromkeys(_COMBINED) if best.front else document
 
 
 def spending_facts(now: RunStatus) -> JsonObject:

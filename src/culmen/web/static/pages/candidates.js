@@ -35,6 +35,7 @@ export function view(doc, ctx) {
 function rule(doc) {
   const called = { seq: "event", count: "number of evaluations", dollars: "cost", seconds: "time" }[doc.sort] || doc.sort;
   if (doc.sort !== "best") return `Sorted by ${called}, ${doc.order === "desc" ? "the highest first" : "the lowest first"}; a third press on the heading brings the engine's order back.`;
+  if (doc.several) return "With several objectives no order is the right one: the numbers are the score that strategies see, in which nobody weighed them; trade-offs stand with the Pareto front.";
   return "The best first: those that never failed, by what a verifier certified, else by the mean less one standard error.";
 }
 

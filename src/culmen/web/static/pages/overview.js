@@ -3,8 +3,9 @@
 import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
+import { front } from "../front.js";
 import { clock, count, dollars, duration, number, plural, typeset, words } from "../format.js";
-import { choice, copyButton, empty, facts, idLink, pill, running, score, section, table, th } from "../parts.js";
+import { choice, copyButton, empty, facts, idLink, pill, running, section, table, th } from "../parts.js";
 import { budgets } from "./calls.js";
 import { stepsInShort } from "./story.js";
 
@@ -15,7 +16,7 @@ const TALL = 320; // pixels that a chart is high where there is room
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : null, doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
+  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
     h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : [budgets(doc.spending), flight(doc, ctx)], doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
@@ -61,7 +62,7 @@ function tiles(doc, ctx) {
     doc.doubts.map((each) => h("span", { class: `pill pill-${each.level}`, title: each.why }, each.words))] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
   return h("section", { class: "card tiles", "aria-label": "In short" },
-    tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
+    doc.front ? tile("Pareto front", plural(doc.front.members.length, "member"), best ? ["default choice ", trust] : trust, true) : tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
     tile("Evaluations", count(doc.evaluations), failures(doc)),
     tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
     tile("Spent", dollars(usage.dollars), spent),
@@ -71,34 +72,6 @@ function tiles(doc, ctx) {
 function failures(doc) {
   const failed = Object.entries(doc.statuses).filter(([name]) => name !== "ok").reduce((sum, [, n]) => sum + n, 0);
   return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
-}
-
-/** The Pareto front: two of its metrics as dots, all of them as rows, and how hypervolume grew. */
-export function front(found, ctx, height = TALL) {
-  const names = found.objectives.map((goal) => goal.name);
-  if (!found.members.length) return section("Pareto front", { wide: true }, empty("Nothing has scored yet."));
-  const across = names.includes(ctx.params.fx) ? ctx.params.fx : names[0];
-  const up = names.includes(ctx.params.fy) ? ctx.params.fy : names[1] || names[0];
-  const dots = (members) => members.map((each) => [each.metrics[across], each.metrics[up]]);
-  const axis = (name) => `${name}, ${found.objectives.find((goal) => goal.name === name).direction === "min" ? "lower" : "higher"} is better`;
-  const aside = names.length < 3 ? null : h("div", { class: "toolbar" },
-    choice("Across", names.map((name) => [name, name]), across, (fx) => ctx.go({ fx }, true)),
-    choice("Up", names.map((name) => [name, name]), up, (fy) => ctx.go({ fy }, true)));
-  const scatter = chart({
-    label: `Pareto front: ${up} against ${across}`, height, x: { label: axis(across) }, y: { label: axis(up) },
-    series: [{ name: "other candidates", kind: "dots", faint: true, points: dots(found.others || []) }, { name: "front", kind: "dots", points: dots(found.members) }],
-  });
-  const metrics = Object.keys(found.members[0].metrics);
-  const rows = found.members.map((each) => h("tr", { "data-key": each.id }, h("td", {}, idLink(ctx, each.id)),
-    metrics.map((name) => h("td", { class: "num" }, score(each.metrics[name], (each.margins || {})[name]))),
-    h("td", { class: "num" }, count(each.count || 0)), h("td", {}, each.feasible === false ? "violates a constraint" : "")));
-  const growth = (found.growth || []).length < 2 || height < TALL ? null : chart({
-    label: "Hypervolume of what was tried so far", height: 180, x: { label: "Candidates", unit: "count" }, y: { label: "hypervolume" },
-    series: [{ name: "hypervolume", kind: "step", points: found.growth }],
-  });
-  const note = `${found.confirmed ? "Measured by evaluations made after the search." : "What the search believes so far, not confirmed."}${found.constraints.length ? ` Constraints: ${found.constraints.join(", ")}.` : ""}`;
-  return section("Pareto front", { wide: true, note, aside }, scatter,
-    table("Members of the front", [th("candidate"), ...metrics.map((name) => th(name, { class: "num" })), th("n", { class: "num" }), th("")], rows), growth);
 }
 
 /** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */

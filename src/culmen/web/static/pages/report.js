@@ -2,7 +2,8 @@
 
 import { h } from "../dom.js";
 import { copyButton, empty, facts, section } from "../parts.js";
-import { front, progress, verdict } from "./overview.js";
+import { front } from "../front.js";
+import { progress, verdict } from "./overview.js";
 import { stepsInShort } from "./story.js";
 
 export const title = "Report";
