@@ -5,7 +5,7 @@ import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, digits, dollars, duration, measured, number, plural, signed, typeset, words } from "../format.js";
-import { choice, copyButton, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
+import { choice, copyButton, empty, facts, idLink, meter, peek, pill, running, score, section, table, th } from "../parts.js";
 
 export const title = "Overview";
 export const load = (ctx) => ctx.get("overview");
@@ -211,7 +211,7 @@ function story(doc, ctx) {
       h("p", { class: "step-head" }, h("strong", {}, each.gained), h("span", { class: "step-bar", title: each.facts[0] }, h("span", { style: { width: `${(100 * Math.max(0, Math.min(1, each.share))).toFixed(1)}%` } })), h("span", { class: "note" }, each.facts[0])),
       h("p", {}, each.sentence),
       h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
-      each.change ? h("details", {}, h("summary", {}, "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null)));
+      each.change ? h("details", {}, h("summary", peek(() => patchBlock(each.change, `Change of step ${each.number}`)), "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null)));
   const vain = told.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${each.words}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
   return section("How it got there", { wide: true, key: "story", note: told.line || null },
     told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
