@@ -447,7 +447,7 @@ def test_lineage(site: Site, tab: Tab):
     assert best is not None
     line = views.lineage_steps(run, best.id)
     assert [row[1] for row in rows(page, "Path to the best")] == [step.row.id[:8] for step in line]
-    assert page.locator(".tree .winning > div .id").all_inner_texts() == [step.row.id[:8] for step in line]
+    assert page.locator(".tree .winning > div > .id").all_inner_texts() == [step.row.id[:8] for step in line]
     gains = [shown(row[3]) for row in rows(page, "Path to the best")[1:]]
     assert gains == [pytest.approx(step.gain, abs=1e-4) for step in line[1:]]
     every = {row.id: row for row in views.candidate_rows(run, "old", limit=None)}
@@ -470,6 +470,7 @@ def test_lineage(site: Site, tab: Tab):
     assert text in pane.inner_text() and pane.get_by_text("One by one, the newest first").count() == 1
     pane.get_by_role("button", name="Close").click()
     assert pane.count() == 0
+    page.get_by_role("button", name="Unfold all").click()
     fold = page.locator(".tree li:not(.winning) .fold[aria-expanded=false]").first
     name = fold.get_attribute("aria-label").split()[1]
     fold.click()

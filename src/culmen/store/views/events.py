@@ -253,7 +253,10 @@ class StrategyNote(NamedTuple):
 
 
 class FamilyNode(NamedTuple):
-    """A candidate in the family tree: its first parent ("" for a root), and its score so far."""
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far.
+
+    `others` are its further parents: of a merge, or programs that the model was shown.
+    """
 
     id: str
     seq: int
@@ -264,6 +267,7 @@ class FamilyNode(NamedTuple):
     failed: int
     model: str = ""
     island: int | None = None
+    others: tuple[str, ...] = ()
 
 
 def last_seq(run: Path | str) -> int:
@@ -564,11 +568,11 @@ def family_tree(run: Path | str) -> list[FamilyNode]:
 
 
 def _family_node(row: SqlRow[*tuple[object, ...]], scores: Scores) -> FamilyNode:
-    name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
+    name, (parent, *others) = unescape_text(row.id), unescape_text(row.parents).split(" ")
     score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
     island = decode_value(row.origin, _OriginIsland).island
-    about = (row.failed or 0, unescape_text(row.model), island)
+    about = (row.failed or 0, unescape_text(row.model), island, tuple(others))
     return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
 
 

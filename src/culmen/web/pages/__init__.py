@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from culmen.web.pages.added import PageMaker, added_pages
-from culmen.web.pages.candidates import candidate_detail_page, candidates_page, lineage_page
+from culmen.web.pages.candidates import candidate_detail_page, candidates_page
 from culmen.web.pages.effects import calls_page, timeline_page
+from culmen.web.pages.lineage import lineage_page
 from culmen.web.pages.mechanism import mechanism_page
 from culmen.web.pages.memory import memory_page
 from culmen.web.pages.overview import factors_page, head_page, overview_page

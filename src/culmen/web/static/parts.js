@@ -41,6 +41,42 @@ export const statePill = (label, title) => h("span", { class: `pill state pill-$
 /** A button that copies a text; none where the browser lets nothing be copied. */
 export const copyButton = (text) => (navigator.clipboard ? h("button", { type: "button", class: "button copy", "aria-label": `Copy ${text}`, onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null);
 
+const REST = 180; // milliseconds that a pointer rests before a glance opens, and that it may be away
+let glance = null; // {box, from}: there is one at a time
+
+/** Handlers that show a box while the pointer or the focus is on an element; `make` gives its content, or a promise of it. */
+export function peek(make) {
+  let waiting = 0;
+  const later = (act) => { clearTimeout(waiting); waiting = setTimeout(act, REST); };
+  const close = () => { if (glance) glance.box.remove(); glance = null; };
+  const show = async (from) => {
+    if (!from.isConnected || (glance && glance.from === from)) return;
+    close();
+    const box = h("div", { class: "peek", role: "tooltip", onpointerenter: () => clearTimeout(waiting), onpointerleave: () => later(close) });
+    glance = { box, from };
+    try {
+      box.append(h("div", {}, await make()));
+    } catch (error) {
+      box.append(h("p", { class: "note" }, error.message));
+    }
+    if (!glance || glance.box !== box || !from.isConnected) return;
+    document.body.append(box);
+    const { left, top, bottom } = from.getBoundingClientRect();
+    const above = bottom + box.offsetHeight > innerHeight && top > innerHeight - bottom;
+    Object.assign(box.style, { left: `${Math.max(8, Math.min(left, innerWidth - box.offsetWidth - 8))}px`, top: above ? `${Math.max(8, top - box.offsetHeight - 4)}px` : `${bottom + 4}px` });
+  };
+  return {
+    onpointerenter: ({ pointerType, currentTarget }) => pointerType === "mouse" && later(() => show(currentTarget)),
+    onpointerleave: () => later(close),
+    onfocus: ({ currentTarget }) => currentTarget.matches(":focus-visible") && show(currentTarget),
+    onblur: () => later(close),
+    onpointerdown: () => { clearTimeout(waiting); close(); },
+    onkeydown: (event) => { if (event.key === "Escape" || event.key === "Enter" || event.key === " ") close(); },
+  };
+}
+
+window.addEventListener("hashchange", () => { if (glance) glance.box.remove(); glance = null; });
+
 const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
 
 /** How a candidate fared, with what its failures were. */

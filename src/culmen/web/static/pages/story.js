@@ -3,7 +3,7 @@
 import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { plural, words } from "../format.js";
-import { empty, idLink, section } from "../parts.js";
+import { empty, idLink, peek, section } from "../parts.js";
 import { factors } from "./factors.js";
 
 export const title = "Story";
@@ -27,7 +27,7 @@ function story(doc, ctx) {
       h("p", { class: "step-head" }, gained(each)),
       h("p", {}, each.sentence),
       h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
-      each.change ? h("details", {}, h("summary", {}, "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null]),
+      each.change ? h("details", {}, h("summary", peek(() => patchBlock(each.change, `Change of step ${each.number}`)), "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null]),
     told.notes.map((each) => h("p", { class: "note" }, each)));
 }
 
