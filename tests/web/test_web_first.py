@@ -88,6 +88,9 @@ def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, ta
         page.evaluate(f"() => getComputedStyle(document.querySelector('{at}')).color") for at in (".headline", "h1")
     )
     assert red != ink
+    assert page.get_by_role("button", name="Hint").count() == 0  # it is over, though without a score
+    page = tab.open(every, "/r/broken/overview")
+    assert page.get_by_role("button", name="Hint").count() == 1  # culmen resume may go on
     page = tab.open(every, "/r/better/overview")
     assert page.locator("pre[data-role=failure]").count() == 0 and part(page, "cause") == ""
 
@@ -101,6 +104,9 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
         "within": "95 % sure of −0.02 to +0.18, so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")
+    page = tab.open(every, "/r/within/overview")
+    ends = page.evaluate("() => document.querySelector('c-chart').spec.series.find(s => s.kind === 'links').points")
+    assert [y for _, y in ends] == pytest.approx([0.54, 0.6])  # within the bounds of honest scores
     crossing = tab.open(every, "/r/crossing-zero-with-a-name-of-some-length/overview")
     assert "%" not in part(crossing, "headline") + part(crossing, "details")
 

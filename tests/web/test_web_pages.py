@@ -296,11 +296,11 @@ def test_candidates_tell_what_is_expected_and_what_they_took(site: Site, tab: Ta
 def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
     run = site.run("gepa-1")
     page = tab.open(site, "/r/gepa-1/candidates")
-    chosen = [row for row in views.candidate_rows(run, limit=12) if row.count > 2][:2]
-    for row in chosen:
+    chosen = sorted((r for r in views.candidate_rows(run, limit=12) if r.count > 2), key=lambda row: row.seq)[:2]
+    for row in reversed(chosen):  # the order of the ticks does not matter: changes go from the older to the newer
         page.get_by_label(f"Compare {row.id[:8]}").check()
     page.wait_for_selector("section[data-key=beside]")
-    assert ",".join(row.id for row in chosen) in page.url.replace("%2C", ",")
+    assert ",".join(row.id for row in reversed(chosen)) in page.url.replace("%2C", ",")
     told = rows(page, "Scores of the candidates compared")
     assert [shown(text) for text in told[0][1:]] == pytest.approx([row.mean for row in chosen], abs=1e-4)
     for line in told[1:]:
@@ -308,7 +308,7 @@ def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
             made = [o.score for o in views.candidate_detail(run, row.id).observations if o.case == line[0]]
             scores = [score for score in made if score is not None]
             assert shown(text) == pytest.approx(sum(scores) / len(scores), abs=1e-4) if scores else text == "–"
-    one, other = (next(iter(views.candidate_detail(run, row.id).parts.values())) for row in chosen)
+    one, other = (next(iter(views.candidate_detail(run, row.id).parts.values())) for row in chosen)  # by age
     added = page.locator("section[data-key=beside] .code li.add").evaluate_all("ls => ls.map(l => l.textContent)")
     assert added and set(added) <= set(other.splitlines()) and not set(added) <= set(one.splitlines())
     page.get_by_role("button", name="Clear").click()
@@ -570,6 +570,8 @@ def test_mechanism(site: Site, tab: Tab):
     for note in views.note_events(run, "event"):
         widths.setdefault(f"island {note.entry.body['island']}", []).append(note.entry.body["k"])
     assert {each["name"]: [y for _, y in each["points"]] for each in series(page)} == widths
+    assert {each["kind"] for each in series(page)} == {"step"}  # a count stays until it changes
+    assert facts(page)["Migrants that took a cell"] == "0" and "Migrants" not in page.locator(".plots").inner_text()
     xs = [x for each in series(page) for x, _ in each["points"]]
     assert min(xs) >= 0 and max(xs) <= views.run_status(run).evaluations
     page = tab.open(site, "/r/polca-1/mechanism")

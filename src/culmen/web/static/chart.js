@@ -241,14 +241,17 @@ function layout(spec, width, view) {
 
 function picture(spec, plot, hit, brush) {
   const { box, width, height } = plot;
+  const levels = [refs(spec, plot)].flat().filter(Boolean);
+  const labels = levels.flatMap((level) => [...level.querySelectorAll("text")].map((text) => s("g", { class: level.getAttribute("class") }, text))); // above the dots
   const clip = `clip-${(spec.label || "").replace(/\W+/g, "-").slice(0, 60)}-${Math.round(width)}`;
   return s(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
     s("defs", {}, s("clipPath", { id: clip }, s("rect", { x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left + 4), height: box.bottom - box.top + 8 }))),
     axes(spec, plot),
-    refs(spec, plot),
+    levels,
     s("g", { "clip-path": `url(#${clip})` }, spec.series.map((each) => drawn(each, plot))),
+    labels,
     hit ? marks(hit, plot) : null,
     brush ? brushed(brush, plot) : null,
   );
@@ -389,9 +392,10 @@ function numbered(each, { x, y, box }) {
   return s("g", { class: "numbered" }, each.points.map(([a, b], i) => {
     const [across, up] = [x(a), y(b)];
     const heights = Array.from({ length: 24 }, (_, n) => up - 2 * RING - n * RING).concat(Array.from({ length: 24 }, (_, n) => up + 2 * RING + n * RING));
-    const at = [across, heights.find((height) => free(across, height)) ?? up - 2 * RING];
+    const beside = Math.max(box.left + RING, Math.min(box.right - RING, across));
+    const at = [beside, heights.find((height) => free(beside, height)) ?? up - 2 * RING];
     rings.push(at);
-    return [s("line", { x1: across, x2: across, y1: up, y2: at[1], stroke: each.colour }), s("circle", { class: "spot", cx: across, cy: up, r: 3, fill: each.colour }),
+    return [s("line", { x1: across, x2: beside, y1: up, y2: at[1], stroke: each.colour }), s("circle", { class: "spot", cx: across, cy: up, r: 3, fill: each.colour }),
       s("circle", { class: "ring", cx: at[0], cy: at[1], r: RING, stroke: each.colour }), s("text", { x: at[0], y: at[1], dy: "0.35em", "text-anchor": "middle" }, each.labels[i])];
   }));
 }

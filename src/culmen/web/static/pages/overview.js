@@ -17,7 +17,7 @@ const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "d
 
 export function view(doc, ctx) {
   return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
-    h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : [budgets(doc.spending), flight(doc, ctx)], doc.state === "finished" ? null : events(doc, ctx), about(doc)));
+    h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
 /** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
@@ -97,7 +97,7 @@ export function progress(doc, ctx, height = TALL) {
   const spec = {
     label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
     height,
-    x: { label, unit, domain: [0, end] },
+    x: { label, unit, domain: [late ? end / 2 : 0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
     series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
     refs,
@@ -150,7 +150,7 @@ function unscored(doc, axis) {
 
 function leader(doc, axis, points) {
   if (!doc.course.length) return [{ name: "best mean so far", kind: "step", colour: "var(--s1)", points }];
-  const band = doc.course.map((point) => [point[axis], point.low, point.high]);
+  const band = doc.course.map((point) => [point[axis], within(doc.bounds, point.low), within(doc.bounds, point.high)]);
   band.push([points.at(-1)[0], ...band.at(-1).slice(1)]);
   return [
     { name: "", kind: "band", colour: "var(--s1)", points: band },
@@ -163,7 +163,7 @@ function confirmed(doc, end) {
   const best = doc.best;
   if (!best || !best.confirmed) return [];
   const half = best.margin || 0;
-  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [[end, best.score - half], [end, best.score + half]] }] : [];
+  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [-half, half].map((side) => [end, within(doc.bounds, best.score + side)]) }] : [];
   return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
@@ -176,11 +176,14 @@ function stepMarks(doc, axis) {
     tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
 }
 
+/** An end of an interval, within the bounds of honest scores. */
+const within = ([low, high], value) => Math.min(high ?? Infinity, Math.max(low ?? -Infinity, value));
+
 /** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */
 function lateDomain(points, refs, late) {
   if (!late) return {};
   const half = points.at(-1)[0] / 2;
-  const shown = points.filter(([x]) => x >= half).map(([, y]) => y);
+  const shown = [points.findLast(([x]) => x <= half) || points[0], ...points.filter(([x]) => x >= half)].map(([, y]) => y);
   const values = shown.concat(refs.filter((ref) => ref.kind !== "start").map((ref) => ref.value));
   const low = Math.min(...values);
   const high = Math.max(...values);
@@ -189,9 +192,6 @@ function lateDomain(points, refs, late) {
 }
 
 function flight(doc, ctx) {
-  if (doc.state !== "running") {
-    return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
-  }
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
   const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
   const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;

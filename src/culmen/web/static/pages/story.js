@@ -2,7 +2,7 @@
 
 import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
-import { plural, words } from "../format.js";
+import { plural, typeset, words } from "../format.js";
 import { empty, idLink, peek, section } from "../parts.js";
 import { factors } from "./factors.js";
 
@@ -21,14 +21,14 @@ export function view(doc, ctx) {
 /** The steps that made the gain, each with its change. */
 function story(doc, ctx) {
   const told = doc.story;
-  return section(STEPS, { wide: true, key: "story", note: told.line || null },
+  return section(STEPS, { wide: true, key: "story", note: typeset(told.line) || null },
     told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
     steps(told, (each) => [
       h("p", { class: "step-head" }, gained(each)),
       h("p", {}, each.sentence),
-      h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
+      h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${typeset(fact)} · `), `after ${each.cost}`),
       each.change ? h("details", {}, h("summary", peek(() => patchBlock(each.change, `Change of step ${each.number}`)), "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null]),
-    told.notes.map((each) => h("p", { class: "note" }, each)));
+    told.notes.map((each) => h("p", { class: "note" }, typeset(each))));
 }
 
 const STEPS = "Steps that made the gain";
@@ -48,12 +48,12 @@ function steps(told, body, look = "") {
 
 /** Its gain, and its share of the whole as a bar and in words. */
 const gained = (each) => [
-  h("strong", {}, each.gained),
+  h("strong", {}, typeset(each.gained)),
   h("span", { class: "step-bar", title: each.facts[0] }, h("span", { style: { width: `${(100 * Math.max(0, Math.min(1, each.share))).toFixed(1)}%` } })),
   h("span", { class: "note" }, each.facts[0])];
 
 function vain(doc, ctx) {
-  const tried = doc.story.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${each.words}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
+  const tried = doc.story.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${typeset(each.words)}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
   return tried.length ? section("Tried in vain", { wide: true, key: "vain" }, h("ul", { class: "vain", "aria-label": "Tried in vain" }, tried)) : null;
 }
 

@@ -29,9 +29,9 @@ const bounds = ([low, high]) => (low === null && high === null ? "no bounds decl
 
 function levels(doc) {
   const all = doc.levels.reduce((sum, each) => sum + each.count, 0);
-  if (!all) return section("Levels of trust", {}, empty("Nothing has scored yet."));
+  if (!all) return section("Levels of trust", { wide: true }, empty("Nothing has scored yet."));
   const rows = doc.levels.map((each) => h("tr", {}, h("td", {}, pill(each.level)), cell(count(each.count)), cell(percent(each.count / all)), h("td", { class: "wrap" }, each.meaning)));
-  return section("Levels of trust", { note: "Of all evaluations that gave a score." }, table("Evaluations by level of trust", [th("level"), th("n", { class: "num" }), th("share", { class: "num" }), th("meaning")], rows));
+  return section("Levels of trust", { wide: true, note: "Of all evaluations that gave a score." }, table("Evaluations by level of trust", [th("level"), th("n", { class: "num" }), th("share", { class: "num" }), th("meaning")], rows));
 }
 
 function noise(doc) {
