@@ -705,7 +705,7 @@ def test_compare(site: Site, tab: Tab):
         sorted((scores["polca-1"], scores["polca-2"])), rel=1e-5
     )
     drawn = [each for each in series(page) if each["name"]]
-    assert [each["name"] for each in drawn] == ["polca, median of 2", "turboevolve"]
+    assert [each["name"] for each in drawn] == ["polca, median of n = 2", "turboevolve, n = 1"]
     ends = [views.progress_points(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
     assert drawn[0]["points"][-1][1] == pytest.approx(sum(ends) / 2)
     page.get_by_label("turboevolve-1").uncheck()

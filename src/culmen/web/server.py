@@ -39,7 +39,7 @@ _TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-_COMPARED = 40  # runs in one picture
+_COMPARED = 200  # runs on one page of the comparison
 _DRAWN = 200  # newest runs of a list, which have a curve
 _EXPLAINED = 64  # explanations kept
 _SOUGHT = 2  # characters of a searched text at least
@@ -159,7 +159,9 @@ class Dashboard:
             lines = dict(self.runs.list_lines())
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
-            shown = [self.runs.digest(name) for name in chosen[:_COMPARED]]
+            first = min(_first_run(params.get("from")), max(0, len(chosen) - 1))
+            first -= first % _COMPARED
+            shown = [self.runs.digest(name) for name in chosen[first : first + _COMPARED]]
             unread = [
                 {"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why
             ]
@@ -168,6 +170,8 @@ class Dashboard:
                 "names": readable,
                 "unread": unread,
                 "chosen": len(chosen),
+                "first": first,
+                "step": _COMPARED,
             }
 
         return await self._answer_json(make)
@@ -206,6 +210,11 @@ class Dashboard:
 
     async def _answer_json(self, make: Callable[[], object]) -> Response:
         return _json_response(await run_in_threadpool(make))
+
+
+def _first_run(text: str | None) -> int:
+    """The index of the first run of a page; 0 for anything but a whole number."""
+    return int(text) if text and text.isdigit() and len(text) < 9 else 0
 
 
 def _waiting_prompts(run: Path) -> list[str]:
