@@ -1,6 +1,7 @@
 """Skills without a model: is the best of known skills found, and is what is claimed of it true?
 
     python bench/bench_skills.py --seeds 30 --json skills.jsonl      (resumable: keeps finished runs)
+    python bench/bench_skills.py --null --seeds 100                  proposals that change nothing (A/A)
     python bench/bench_skills.py --real 200                          rollouts in the jail beside the fast form
 
 The world is the example task `skill`: a scripted agent writes reports on 20 Harbor tasks (8 train, 8 val, 4 test) and
@@ -27,6 +28,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from types import ModuleType
@@ -71,7 +73,9 @@ STRATEGIES = {
     "gated(gate=paired,repeats=2)": "cap-evolve's gate",
     "gated(batch=2)": "SkillOpt's gate, 10 rollouts a step",
 }
-KEY = ("strategy", "seed", "rollouts")
+KEY = ("strategy", "seed", "rollouts", "null")
+HURRIED = (*filter(None, RULES.values()), HARMFUL[0])  # passes about every third test, for null proposals
+Job = tuple[str, int, int, bool]
 Row = dict[str, Any]
 
 
@@ -147,13 +151,20 @@ def best_rate() -> float:
     return true_rate(skill_text([*filter(None, RULES.values()), *TOGETHER]))
 
 
+@dataclass(frozen=True)
 class SkillWorld(Landscape):
-    """Rollouts and proposals of the example, on a virtual clock."""
+    """Rollouts and proposals of the example, on a virtual clock.
+
+    `initial` are the first skill's sentences; with `null` a proposal adds a comment that nobody reads.
+    """
+
+    initial: tuple[str, ...] = INITIAL
+    null: bool = False
 
     def task(self) -> Task:
         """The task as a folder of 20 Harbor tasks would give it."""
         cases = tuple(Case(f"orders-{n + 1:02d}", n, split=SPLITS[n]) for n in range(TASKS))
-        first = {"SKILL.md": skill_text(INITIAL)}
+        first = {"SKILL.md": skill_text(self.initial)}
         surface = Surface(language="markdown", frontmatter="frozen")
         objective = Objective(bounds=(0.0, 1.0))
         return Task("skills", "pass the tests", (first,), cases=cases, objective=objective, surface=surface)
@@ -176,6 +187,9 @@ class SkillWorld(Landscape):
     def child(self, brief: Brief, dice: random.Random) -> Candidate:
         """The parent's sentences with one or two changes."""
         assert brief.parent is not None
+        if self.null:
+            text = f"{brief.parent.parts['SKILL.md'].rstrip()}\n<!-- {dice.getrandbits(40)} -->\n"
+            return Candidate.of({"SKILL.md": text}, (brief.parent.id,), Origin("world"))
         listed = sentences_of(brief.parent.parts["SKILL.md"])
         complaints = [
             sentence
@@ -195,10 +209,10 @@ class SkillWorld(Landscape):
         return Candidate.of({"SKILL.md": skill_text(listed)}, (brief.parent.id,), Origin("world"))
 
 
-def row_of(job: tuple[str, int, int]) -> Row:
+def row_of(job: Job) -> Row:
     """One run, as plain data."""
-    name, seed, rollouts = job
-    world = SkillWorld()
+    name, seed, rollouts, null = job
+    world = SkillWorld(HURRIED if null else INITIAL, null)
     task = world.task()
     made = catalog.make_strategy(name.partition("(")[0], settings_of(name))
     gated = name.startswith("gated")
@@ -220,7 +234,7 @@ def row_of(job: tuple[str, int, int]) -> Row:
     text = chosen.parts["SKILL.md"]
     return dict(zip(KEY, job, strict=True)) | {
         "truth": true_rate(text),
-        "start": true_rate(skill_text(INITIAL)),
+        "start": true_rate(skill_text(world.initial)),
         "claim": claim,
         "claimed": true_rate(text, "val" if gated else "test"),
         "gained": gained,
@@ -305,7 +319,7 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
-def made_rows(jobs: Sequence[tuple[str, int, int]], path: Path | None, processes: int) -> Iterator[Row]:
+def made_rows(jobs: Sequence[Job], path: Path | None, processes: int) -> Iterator[Row]:
     """The rows of these runs, each written as soon as it is known."""
     with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(row_of, jobs) if jobs else ():
@@ -324,6 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--strategy", action="append", help="NAME or NAME(setting=value,...); may be repeated")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--null", action="store_true", help="proposals that change nothing")
     parser.add_argument("--real", type=int, default=0, help="rollouts in the jail to compare with")
     asked = parser.parse_args(arguments)
     if asked.real:
@@ -333,10 +348,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.json is not None and asked.json.exists():
         rows = map(json.loads, asked.json.read_text(encoding="utf-8").splitlines())
         kept = {tuple(row[name] for name in KEY): row for row in rows}
-    print(f"best {best_rate():.3f}, initial {true_rate(skill_text(INITIAL)):.3f}")
+    first = HURRIED if asked.null else INITIAL
+    print(f"best {best_rate():.3f}, initial {true_rate(skill_text(first)):.3f}")
     print("| strategy | | runs | found | truth | claim - truth | false | skills tried |", "|" + "---|" * 8, sep="\n")
     for name in asked.strategy or STRATEGIES:
-        jobs = [(name, seed, asked.rollouts) for seed in range(asked.seeds)]
+        jobs: list[Job] = [(name, seed, asked.rollouts, asked.null) for seed in range(asked.seeds)]
         new = made_rows([job for job in jobs if job not in kept], asked.json, asked.jobs)
         print(line_of(name, [*(kept[job] for job in jobs if job in kept), *new]), flush=True)
 

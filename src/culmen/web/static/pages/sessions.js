@@ -20,7 +20,7 @@ function rollouts(doc, ctx) {
   const rows = doc.rollouts.map((one, place) => h("details", { class: "rollout", "data-key": `${one.candidate}-${one.case}-${place}` },
     h("summary", {}, h("span", {}, one.case), h("span", { class: "note" }, one.split), one.score === null ? pill(one.status) : h("strong", {}, number(one.score)),
       one.reason ? h("span", { class: "note" }, words(one.reason)) : null, h("span", { class: "note" }, `${plural(one.steps.length, "step")}, ${number(one.seconds, 1)} s${one.tokens ? `, ${plural(one.tokens, "token")}` : ""}`)),
-    h("p", {}, "candidate ", idLink(ctx, one.candidate)),
+    h("p", { class: "note" }, "candidate ", idLink(ctx, one.candidate)),
     h("ol", { class: "steps" }, one.steps.map((step, at) => h("li", {}, h("span", { class: "note" }, count(at + 1)), h("span", {}, step.source),
       h("div", {}, step.thought ? text("thought", step.thought) : null, step.text.length > LONG ? text(step.text.slice(0, 60).split("\n")[0], step.text) : step.text ? h("div", { class: "plain" }, step.text) : null,
         step.calls.map((call) => h("div", { class: "plain" }, h("code", {}, call))))))),
