@@ -26,7 +26,7 @@ _AXES = ("evaluations", "seconds", "dollars")  # known for every run without rea
 
 
 def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObject:
-    """Best so far of every run with one score against budgets and against the axis `x`, and of groups.
+    """Best so far of runs with one score against budgets and the axis `x`, and of groups.
 
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
     the document of `culmen compare` over the finished runs; None for fewer than two.
@@ -150,8 +150,8 @@ def _quartile_bands(
     """x, median and quartiles over the runs at equal shares of the smallest spending of a run.
 
     They end where the first run ended: beyond its budget nothing is known of it. There are no
-    points before every run has a value, and none for a single run. For fewer than `_BAND` runs, quartiles
-    would only repeat the runs themselves: they equal the median.
+    points before every run has a value, and none for a single run. For fewer than `_BAND` runs,
+    quartiles would only repeat the runs themselves: they equal the median.
     """
     curves = [
         [(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]

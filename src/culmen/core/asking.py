@@ -51,8 +51,11 @@ class Asker(Protocol):
 class Loan(Protocol):
     """A lent model (an `llm.spec.ModelSpec`), and what the budget holds for it at most."""
 
-    model: Any
-    most: Usage
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def most(self) -> Usage: ...
 
     def settle(self, usage: Usage, calls: int) -> None:
         """Count the true cost; the rest of the hold is released."""

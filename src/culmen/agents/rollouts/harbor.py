@@ -267,7 +267,8 @@ def _environment_pairs(rest: str) -> dict[str, str]:
     words = shlex.split(rest)
     if words and "=" not in words[0]:  # the old form: ENV NAME VALUE
         return {words[0]: " ".join(words[1:])}
-    return dict(word.partition("=")[::2] for word in words if "=" in word)
+    pairs = (word.partition("=") for word in words if "=" in word)
+    return {name: value for name, _, value in pairs}
 
 
 def _add_copies(recipe: _Recipe, folder: Path, words: list[str], base: str) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -259,7 +260,7 @@ class TrialRunner:
 
 async def _wait_for_end(over: asyncio.Event, seconds: float, access: Access) -> str:
     """Wait until the program has ended; the limit that it reached, "" if none."""
-    waiting: list[asyncio.Future[object]] = [asyncio.ensure_future(over.wait())]
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(over.wait())]
     if access.exhausted is not None:
         waiting.append(asyncio.ensure_future(access.exhausted()))
     try:
