@@ -545,9 +545,10 @@ def _hypervolume_growth(
     from culmen.evidence.front import hypervolume, nondominated_rows
 
     grown: list[tuple[int, float]] = []
-    step, kept = max(1, -(-len(known) // _POINTS)), known[:0]
+    step, kept, height = max(1, -(-len(known) // _POINTS)), known[:0], 0.0
     for start in range(0, len(known), step):
         kept = np.append(kept, known[start : start + step])
         kept = kept[nondominated_rows(rewards[kept])]
-        grown.append((min(start + step, len(known)), hypervolume(rewards[kept], origin)))
+        height = max(height, hypervolume(rewards[kept], origin))  # never falls by rounding
+        grown.append((min(start + step, len(known)), height))
     return tuple(grown)
