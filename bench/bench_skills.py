@@ -281,10 +281,10 @@ def compare_with_processes(count: int) -> None:
     import asyncio
     import tempfile
 
-    from culmen.agents.rollouts.form import RolloutBackend, read_folder
+    from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 
     async def play(folder: Path) -> int:
-        task, dice = read_folder(folder), random.Random(0)
+        task, dice = read_skill_folder(folder), random.Random(0)
         backend, same = RolloutBackend(task, 2), 0
         jobs: list[tuple[Candidate, int, int]] = []
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What mattered: the gain per operator, model, island, part, idea and dollar."""
+"""The gain per operator, model, island, part, idea and dollar."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Factor(msgspec.Struct, frozen=True):
 def run_factors(
     run: Path | str, spent_at: Callable[[int], Usage] | None = None
 ) -> tuple[Factor, ...]:
-    """What mattered in a run so far; empty if there is nothing to compare, or it is too long.
+    """Factors of a run so far; empty if there is nothing to compare or it is too long.
 
     `spent_at` returns the costs up to an event; by default they are read from the journal.
     """
@@ -131,7 +131,7 @@ def _level_name(factor: str, name: str) -> str:
 
 
 def _sentence(levels: Sequence[Level], objective: Objective) -> str:
-    """What the intervals allow to say of the order, all comparisons with the first at 95 %."""
+    """Order that the intervals allow, all comparisons with the first at 95 %."""
     first, *others = levels
     width = NormalDist().inv_cdf(1 - 0.025 / len(others)) / Z
     behind = [
@@ -158,7 +158,7 @@ NOTE = (
 )
 
 
-def gain_text(gain: float, margin: float) -> str:
+def level_gain_text(gain: float, margin: float) -> str:
     """`+0.012 ± 0.004`; `+0.012 (0 to 0.03)` if the interval would go beyond 0."""
     bounds = (None, 0.0) if gain < 0 else (0.0, None)
     return ("+" if gain > 0 else "") + score_with_margin(float(f"{gain:.3g}"), margin, bounds)
@@ -176,10 +176,10 @@ def level_row(level: Level) -> list[str]:
     bought = level.per_dollar
     return [
         level.name,
-        gain_text(level.gain, level.margin),
+        level_gain_text(level.gain, level.margin),
         percent_text(level.improves),
         f"{level.count:,}",
-        "" if bought is None else gain_text(bought, level.per_dollar_margin or 0.0),
+        "" if bought is None else level_gain_text(bought, level.per_dollar_margin or 0.0),
         "" if bought is None else dollars_text(level.dollars),
         percent_text(level.share) if level.share else "",
     ]

@@ -1,4 +1,4 @@
-"""One text at a time, behind a gate on held-out cases: the rule of SkillOpt and of cap-evolve."""
+"""One text at a time behind a gate on held-out cases, as in SkillOpt and cap-evolve."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from culmen.agents.rollouts.form import RolloutBackend, read_folder
+from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
@@ -74,7 +74,7 @@ def skill_task(folder: Path, script: str = "true\n", agent: str = "", skill: str
         "skill/scripts/work.sh": script,
         **{f"tasks/one/{name}": text for name, text in harbor_task(**settings).items()},
     }
-    return read_folder(write(folder, files))
+    return read_skill_folder(write(folder, files))
 
 
 def rolled_out(task: Task, *scripts: str, workers: int = 2) -> list[Observation]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.agents.rollouts.form import ROLLOUT, read_folder
+from culmen.agents.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.agents.rollouts.harbor import read_task, read_tasks
 from culmen.agents.rollouts.skill import places, prompt_for, read_skill
 from culmen.core.candidate import Candidate
@@ -128,12 +128,12 @@ def test_harbor_tasks_that_cannot_run_are_left_out(tmp_path: Path) -> None:
     gone = harbor_task()
     gone["task.toml"] = 'version = "1.0"\n'
     write(tmp_path / "tasks" / "two", gone)
-    task = read_folder(tmp_path)
+    task = read_skill_folder(tmp_path)
     assert [case.id for case in task.cases] == ["one"]
     assert task.notes[0].startswith("1 tasks are left out (two), for they need its container")
     with pytest.raises(TaskError, match="none of the tasks can run here"):
         write(tmp_path / "tasks" / "one", gone)
-        read_folder(tmp_path)
+        read_skill_folder(tmp_path)
     assert len(ROLLOUT.task_from_files(tmp_path / "skill", tmp_path / "tasks", None, "better").cases) == 2
 
 
@@ -146,7 +146,7 @@ def test_harbor_example_and_its_digest(tmp_path: Path) -> None:
     assert not task.evaluator.is_python
     before = skill_task(tmp_path)
     write(tmp_path, {"tasks/one/tests/expected.txt": "other"})
-    after = read_folder(tmp_path)
+    after = read_skill_folder(tmp_path)
     assert before.digest != after.digest
     with pytest.raises(CulmenError, match="there is no agent 'clod'"):
         ROLLOUT.with_agent(after, "clod")

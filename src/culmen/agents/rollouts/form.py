@@ -1,4 +1,4 @@
-"""Tasks whose candidate is a skill: their folders, and the backend that evaluates by rollouts.
+"""Tasks whose candidate is a skill: their folders, and a backend of rollouts.
 
 A folder's task.toml has a table [skill] (`SkillTable`); `culmen run --skill DIR --tasks DIR --agent
 NAME` does without a file. Each Harbor task is a case, one evaluation is one rollout.
@@ -27,7 +27,7 @@ from culmen.agents.rollouts.skill import (
     read_skill,
     token_count,
 )
-from culmen.agents.rollouts.trial import Access, Trial, TrialRunner
+from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.asking import ASKER, AskingFailed, Loan
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from culmen.llm.spec import ModelSpec
 
 FORM, ROLE = "rollout", "agent"
-EVALUATOR = ""
-READS_TASK_TOML = True
 _REWARDS = (0.0, 1.0)  # bounds of rewards, unless [objective] has others
 _FEEDBACK = 6_000  # characters
 _NAMED = 5  # tasks named in a note
@@ -77,7 +75,7 @@ class SkillTable(msgspec.Struct, frozen=True):
     tokens: int = 500_000
 
 
-def can_read_folder(folder: Path) -> bool:
+def is_skill_folder(folder: Path) -> bool:
     """True if the folder's task.toml has a table [skill]."""
     try:
         lines = (folder / "task.toml").read_text(encoding="utf-8").splitlines()
@@ -86,7 +84,7 @@ def can_read_folder(folder: Path) -> bool:
     return any(line.partition("#")[0].strip() == "[skill]" for line in lines)
 
 
-def read_folder(folder: Path, goal: str = "") -> Task:
+def read_skill_folder(folder: Path, goal: str = "") -> Task:
     """The task of a folder with a table [skill]; raise `TaskError` if it cannot be read."""
     source = schema.read_toml(folder / "task.toml", ("skill", SkillTable))
     table: SkillTable = source.more
@@ -108,6 +106,18 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         defaults=task_toml.run_defaults(source),
         root=str(folder),
     )
+
+
+class SkillFolders:
+    """See `evaluate.taskfiles.loading.FolderAdapter`."""
+
+    EVALUATOR = ""
+    READS_TASK_TOML = True
+    can_read_folder = staticmethod(is_skill_folder)
+    read_folder = staticmethod(read_skill_folder)
+
+
+FOLDERS = SkillFolders()
 
 
 def _build_task(
@@ -383,7 +393,7 @@ class RolloutBackend(Backend):
             return self._gateway
 
     def _judge(
-        self, candidate: Candidate, case: Case, seed: int, trial: Trial, spent: Usage
+        self, candidate: Candidate, case: Case, seed: int, trial: RolloutTrial, spent: Usage
     ) -> Observation:
         """The observation of a finished rollout."""
         rewards = trial.rewards
@@ -452,8 +462,8 @@ _FAULTS = {
 }
 
 
-def _feedback(trial: Trial, score: float | None) -> str:
-    """What a proposer reads of a rollout: of a success one line, of a failure what matters."""
+def _feedback(trial: RolloutTrial, score: float | None) -> str:
+    """Feedback for the proposer: one line for a success, what matters for a failure."""
     about = f"the agent {trial.ended}" + (f" ({trial.why})" if trial.why else "")
     if not trial.fault and score is not None and score >= 1.0:
         return f"passed; {about}"

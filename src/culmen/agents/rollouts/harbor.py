@@ -215,7 +215,7 @@ def _host_variables(wanted: Mapping[str, object]) -> tuple[dict[str, str], list[
 
 
 class _Recipe(msgspec.Struct):
-    """What a Dockerfile puts into the working directory."""
+    """Files that a Dockerfile puts into the working directory."""
 
     workdir: str
     copies: list[tuple[str, str]] = []

@@ -109,7 +109,7 @@ def program_of(agent: str) -> str:
 
 
 def places(skill: Skill, agent: str) -> tuple[tuple[str, str], ...]:
-    """Where an agent finds the candidate beside `SKILLS`: (path in it, path below HOME).
+    """Paths of the candidate beside `SKILLS`: (path in it, path below HOME).
 
     "" is the candidate's folder.
     """

@@ -1,4 +1,4 @@
-"""One rollout: the agent's world, then the tests' world, which nothing of the agent's runs in.
+"""One rollout: the agent's world, then the tests' world without the agent's code.
 
 The agent works in a copy of the environment, with the candidate mounted read-only; it sees neither
 the tests nor the reward. When all its processes are gone, the regular files that it left in the
@@ -76,7 +76,7 @@ class Access:
     exhausted: Callable[[], Awaitable[str]] | None = None
 
 
-class Trial(msgspec.Struct, frozen=True):
+class RolloutTrial(msgspec.Struct, frozen=True):
     """The result of a rollout.
 
     rewards     by name, as the tests wrote them; empty if they wrote none that can be read
@@ -105,7 +105,7 @@ class TrialRunner:
 
     async def run(
         self, task: HarborTask, skill: Skill, slot: int, seed: int, access: Access
-    ) -> Trial:
+    ) -> RolloutTrial:
         """One rollout. Raises `UserError` for an agent that cannot be started."""
         started, began = time.time(), time.monotonic()
         try:
@@ -121,7 +121,7 @@ class TrialRunner:
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
         seconds = time.monotonic() - began
-        return Trial(rewards, ended, why, fault, printed, trajectory, seconds)
+        return RolloutTrial(rewards, ended, why, fault, printed, trajectory, seconds)
 
     def _confinement(self, task: HarborTask, number: int) -> Confinement:
         settings = SandboxSettings(memory_mb=task.memory_mb, disk_mb=task.storage_mb)
@@ -174,7 +174,7 @@ class TrialRunner:
     async def _run_agent(
         self, task: HarborTask, skill: Skill, slot: int, seed: int, access: Access
     ) -> tuple[str, str]:
-        """How the agent's program ended, and why."""
+        """The end of the agent's program, with its reason."""
         folder, place = self._skill_folder(slot), f"{skills.SKILLS}/{skill.name}"
         shown = [(str(folder), place, False), (str(self._agent_logs(slot)), "/logs/agent", True)]
         for inside, below in skills.places(skill, self._adapter.name):

@@ -114,7 +114,7 @@ def _design(
 
 
 def _levels_of_parents(found: Marginals, facts: StepFacts) -> Floats:
-    """What all others but a child and its descendants let one expect of its parent.
+    """Expectation of a parent from all others except a child and its descendants.
 
     Its own luck must not make its parent look good.
     """

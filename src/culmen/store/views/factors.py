@@ -1,4 +1,4 @@
-"""What made the candidates of a run, and what each kind of origin gained."""
+"""Origins of the candidates of a run, and the gain of each kind."""
 
 from __future__ import annotations
 

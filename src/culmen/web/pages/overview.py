@@ -107,7 +107,7 @@ def _story_document(run: Digest, now: RunStatus) -> JsonObject:
 
 
 def factors_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
-    """What mattered: the gain of each kind of origin, with its texts."""
+    """The gain of each kind of origin, with its texts."""
     run.refresh()
     now = views.run_status(run.run)
     return run.memoise_result("factors", _story_stage(run, now), lambda: _factors_document(run))

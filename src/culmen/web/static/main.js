@@ -67,7 +67,7 @@ function module({ page }) {
 }
 
 /** The pages of a place; and the place that a page belongs to. */
-const pagesOf = ({ name, pages }) => [...pages, ...extra().filter((each) => each.place === name).map((each) => each.name)];
+const pagesOf = ({ name, pages }) => [...pages.filter((page) => page !== "report" || data.made), ...extra().filter((each) => each.place === name).map((each) => each.name)];
 const placeOf = (page) => PLACES.find((each) => pagesOf(each).includes(page === "candidate" ? "candidates" : page));
 
 function context(place) {
