@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -180,6 +181,27 @@ def test_the_verb(runs: Path, tmp_path: Path):
     assert culmen("report", str(runs / "polca-1"), "-o", ".", cwd=tmp_path).returncode == 2
     (tmp_path / "file").write_text("")
     assert culmen("report", str(runs / "polca-1"), "-o", "file/report.html", cwd=tmp_path).returncode == 2
+
+
+def test_a_card_is_one_picture_with_the_claim(runs: Path, tmp_path: Path):
+    for run in ("polca-1", "empty", "advisor"):
+        done = culmen("report", str(runs / run), "--card", f"{run}.svg", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        drawn = ElementTree.fromstring((tmp_path / f"{run}.svg").read_text())
+        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
+        words = " ".join("".join(drawn.itertext()).split())
+        assert run in words and "NaN" not in words and "undefined" not in words
+        assert json.loads(done.stdout)["card"]["bytes"] == (tmp_path / f"{run}.svg").stat().st_size
+    wrong = culmen("report", str(runs / "polca-1"), "--card", "card.gif", cwd=tmp_path)
+    assert wrong.returncode == 2 and "--card card.svg" in wrong.stderr and not (tmp_path / "card.gif").exists()
+
+
+@pytest.mark.browser
+def test_a_card_as_png_has_the_size_that_sites_show(runs: Path, tmp_path: Path):
+    assert culmen("report", str(runs / "polca-1"), "--card", "card.png", cwd=tmp_path).returncode == 0
+    picture = (tmp_path / "card.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
 
 
 def test_without_a_browser_there_is_no_pdf_and_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
