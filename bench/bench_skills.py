@@ -212,7 +212,7 @@ class SkillWorld(Landscape):
 def row_of(job: Job) -> Row:
     """One run, as plain data."""
     name, seed, rollouts, null = job
-    world = SkillWorld(HURRIED if null else INITIAL, null)
+    world = SkillWorld(initial=HURRIED if null else INITIAL, null=null)
     task = world.task()
     made = catalog.make_strategy(name.partition("(")[0], settings_of(name))
     gated = name.startswith("gated")
