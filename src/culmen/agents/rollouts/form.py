@@ -131,7 +131,7 @@ def _build_task(
         raise TaskError(
             f"none of the tasks can run here: {_named_gaps(found)}",
             where=str(tasks_path),
-            fix='--environment plain, or [skill] environment = "plain", if they need no container',
+            fix='write environment = "plain" into [skill] of task.toml if they need no container',
         )
     anchor = Path(usable[0].folder) / "task.toml"
     files = {
