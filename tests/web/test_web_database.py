@@ -104,7 +104,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         page.wait_for_selector("c-family canvas")
 
         page = tab.open(dashboard, "/r/long/overview")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=PATIENCE)
         assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")

@@ -108,7 +108,10 @@ def _requested_task(path: Path | None, request: RunRequest) -> tuple[Task, RunRe
         raise UserError(
             "a run needs a task, or both a skill and a folder of tasks",
             where="culmen run",
-            fix="culmen run TASK, or culmen run --skill DIR --tasks DIR --agent NAME",
+            fix=(
+                "culmen run FOLDER, culmen run --skill DIR --tasks DIR --agent NAME, "
+                "or write a task to start from: culmen new mytask"
+            ),
         )
     else:
         task = folder_task(
