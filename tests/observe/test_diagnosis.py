@@ -47,6 +47,8 @@ class Scripted:
 
     def observed(self, candidate: Candidate, rng: Random) -> Observation:
         text = candidate.parts["program"].partition("\n")[0]
+        if text.startswith("half "):
+            text = text.removeprefix("half ") if rng.random() < 0.5 else "KeyError: 'half'"
         try:
             score = float(text) + rng.gauss(0.0, self.noise)
         except ValueError:
@@ -141,6 +143,16 @@ def test_a_final_value_below_the_searchs_is_told_with_the_noise(tmp_path: Path):
     assert told and all("noise" in finding.what for finding in told)
     assert summarize_run(run).cause.startswith("noise hides any gain: one evaluation deviates by 0.")
     assert "no budget of this size tells such a gain" in summarize_run(run).next
+
+
+def test_bounds_that_make_failures_costly_are_named_where_they_hide_a_gain(tmp_path: Path):
+    replies = [("half 1.0",) if n % 10 == 0 else (1.2,) for n in range(300)]
+    found = {}
+    for name, end in (("far", -100.0), ("open", None)):
+        world = Scripted(noise=0.1, replies=replies)
+        found[name] = recorded(tmp_path / name, world, repeats=3, bounds=(end, None))[1].get("within_noise")
+    assert found["far"] is not None and found["far"].do.startswith("a failed evaluation counts as -100, the bad end of")
+    assert found["open"] is None or "bounds" not in found["open"].do
 
 
 def test_a_fall_names_both_values_and_the_noise_of_one_evaluation(tmp_path: Path):

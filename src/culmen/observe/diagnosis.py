@@ -19,6 +19,7 @@ import msgspec
 
 from culmen.core import errors
 from culmen.core.evaluation import Observation, Status, culprit_of
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.observe import statements
 from culmen.observe.figures import count_text, difference_text, number_text, run_name, short_path
@@ -39,6 +40,7 @@ _ALIKE = 0.8  # share of candidates with the same score
 _EARLY = 0.8  # share of a budget up to which a met target leaves budget to save
 _DECIDES = 0.9  # share of the score's changes that one case accounts for
 _BELIEVABLE = 10.0  # largest multiple of a budget that is proposed
+_QUANTILE = 2.3  # of a difference of means of few evaluations
 _STALL = 0.4  # share of the evaluations made since the best was found
 _LONG = 30  # smallest number of evaluations of a stall
 _NAMED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|Invalid))\b")
@@ -692,6 +694,12 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
     share, budget = min(1.0, 1 / ratio), case.now.budget.evaluations or case.now.evaluations
+    if worst := _costly_failure(case, best):
+        do = (
+            f"a failed evaluation counts as {worst}, the bad end of [objective] bounds: inf there, "
+            "unless a failure is as bad"
+        )
+        return Finding("within_noise", what, do, case.check_command, share, leads=leads)
     if best.score_difference(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
         do = "no budget of this size tells such a gain: less noise or more cases would"
         return Finding("within_noise", what, do, case.check_command, share, leads=leads)
@@ -701,6 +709,16 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
     do = f"about {budget + need:,} evaluations would tell it"
     command = case.fork_command(f"--budget evaluations=+{need},final=0.3")
     return Finding("within_noise", what, do, command, share, leads=leads)
+
+
+def _costly_failure(case: DiagnosedRun, best: RunResult) -> str:
+    """The score of a failure if that makes most of the margin; "" otherwise."""
+    objective, counts = case.task.objective, [best.count, best.initial.count if best.initial else 0]
+    if objective.floor is None or not best.failed.get("candidate") or min(counts) < 1:
+        return ""
+    noise = best.noise.sd * math.sqrt(sum(1.0 / count for count in counts))
+    is_most = (best.gain_margin or 0.0) > 2 * _QUANTILE * noise
+    return number_text(objective.score(objective.floor)) if noise and is_most else ""
 
 
 def _fallen_final_score(case: DiagnosedRun) -> Finding | None:
