@@ -184,6 +184,44 @@ def agents(folder: Path) -> Path:
     return folder / "agents"
 
 
+TURNS = 1_000  # of `conversation`, each of four messages
+
+
+def conversation(folder: Path) -> Path:
+    """A run in which the first of two agents had a session of thousands of messages, of every form."""
+    meta = RunMeta("conversation", task(), {"path": "x:Cato", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    entries = [Entry("state", body={"state": "running"}), _session(1, "open", {"isolation": "jailed"}, kind="builtin")]
+    usage = Usage(calls=1, input_tokens=900, output_tokens=100, dollars=0.002)
+    for turn in range(1, TURNS + 1):
+        call = json.dumps({"tool": "write", "path": f"candidates/a00/{turn}.py", "note": "two lines\nof a note"})
+        said = (
+            f"Turn {turn}: I widen `RADIUS`.\n```json\n{call}\n```\n```python\ndef radius():\n    return {turn}\n```\n"
+        )
+        result = {
+            "score": turn,
+            "log": f"first\nsecond of {turn}",
+            "cases": [{"case": n, "ok": True} for n in range(3)],
+        }
+        output = {"text": json.dumps(result)} if turn % 5 else {"fault": "missing", "text": "no such file"}
+        made = [{"ticket": f"t{turn}", "path": f"candidates/a00/{turn}.py", "note": "wider"}]
+        at = 10 * turn
+        entries += [
+            Entry("done", at, "m", "write", {"role": "agent"}, Text(said, usage=usage), float(at)),
+            _session(at + 1, "tool", {"text": "written"}, tool="write"),
+            _session(at + 2, "tool", output, tool="command"),
+            _session(at + 3, "wait", {"experiments": made}),
+        ]
+    last = 10 * TURNS + 10
+    entries += [
+        _session(last, "end", {"reflections": "Corners matter."}, reason="finished"),
+        _session(last + 1, "open", {"isolation": "jailed"}, agent=1, kind="builtin"),
+        Entry("state", body={"state": "paused"}, elapsed=float(last + 1)),
+    ]
+    with SqlJournal.create(folder / "conversation", meta) as journal:
+        journal.append(entries)
+    return folder / "conversation"
+
+
 def _repository(run: Path) -> str:
     """The shared repository with one commit, whose id is returned."""
     tree, bare = run / "tree", run / "control" / "repo.git"

@@ -14,24 +14,57 @@ import msgspec
 from culmen.core.brief import Text
 from culmen.core.event import Custom, Event
 from culmen.core.json import JsonObject
-from culmen.observe.figures import clock_text
 from culmen.store import views
 from culmen.web.pages.added import Page
 from culmen.web.runs import Digest
 
-_STEPS = 400  # of one agent
+_STEPS = 5_000  # of one agent
+_REPORTED = 400  # of one agent in a document that holds their texts
 _TEXT = 20_000  # characters of one text
+_HEAD = 160  # characters of a text that is sent without being asked for
+_MORE = 20  # steps whose texts are sent at once
+_TRANSCRIPT = 4_000_000  # bytes read of a transcript
 _WAIT = 10.0  # seconds that git may take
+_SPEAKERS = {"said": "agent", "text": "agent", "thought": "agent", "tool": "tool"}
+# fields of a step that are sent with its text alone
+_LATER = ("text", "reports")
 
 
 def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Every agent's session: its steps, reports, experiments, end and merge.
 
-    These are the effects `session.*` of agents/messages.py. `transcript` is the text that the
-    agent's own program left in the run's folder, if any; that of a built-in agent is among its
-    steps, as texts of its model and results of its tools. `tried` are its experiments with scores.
+    These are the effects `session.*` of agents/messages.py, and the lines of the transcript that
+    the agent's own program left in the run's folder; `transcript` is one in another form. `tried`
+    are its experiments with scores. With `brief`, steps have only the `head` of what was said, its
+    length `chars`, and, if a `text` is searched for, `found`. With `agent` and `from`, only the
+    whole steps of that agent from that one on are returned, a few at a time.
     """
     run.refresh()
+    agents = run.memoise_result("sessions", run.last, lambda: _read_agents(run))
+    if "from" in params:
+        return {"steps": _whole_steps(agents, params)}
+    notes = [
+        {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}}
+        | {"kind": note.kind}
+        for note in run.notes
+        if note.kind.startswith(("session", "agent"))
+    ]
+    sought = params.get("text", "").lower()
+    if params.get("brief"):
+        agents = [
+            each | {"steps": [_brief_step(step, sought) for step in each["steps"]]}
+            for each in agents
+        ]
+    else:
+        agents = [each | {"steps": each["steps"][:_REPORTED]} for each in agents]
+    return {
+        "agents": agents,
+        "notes": notes[-200:],
+        "direction": run.meta.task.objective.direction,
+    }
+
+
+def _read_agents(run: Digest) -> list[JsonObject]:
     agents: dict[int, JsonObject] = {}
     # agents work one after another: a model's text in between belongs to the one at work
     at_work: int | None = None
@@ -46,18 +79,32 @@ def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     for note in run.notes:
         if note.kind == "experiment" and note.body.get("agent") in agents:
             agents[note.body["agent"]]["tried"].append(_experiment_row(note.body))
-    notes = [
-        {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}}
-        | {"kind": note.kind}
-        for note in run.notes
-        if note.kind.startswith(("session", "agent"))
+    return [agents[number] for number in sorted(agents)]
+
+
+def _whole_steps(agents: list[JsonObject], params: Mapping[str, str]) -> list[JsonObject]:
+    numbers = [params.get("agent", ""), params["from"]]
+    if not all(number.isdigit() for number in numbers):
+        return []
+    agent, start = map(int, numbers)
+    return [
+        step
+        for each in agents
+        if each["agent"] == agent
+        for step in each["steps"][start : start + _MORE]
     ]
-    direction = run.meta.task.objective.direction
-    return {
-        "agents": [agents[number] for number in sorted(agents)],
-        "notes": notes[-200:],
-        "direction": direction,
-    }
+
+
+def _brief_step(step: JsonObject, sought: str) -> JsonObject:
+    """A step without its texts and without fields that are empty."""
+    said = "\n".join([*step["reports"], step["text"]])
+    brief = {name: value for name, value in step.items() if name not in _LATER and value}
+    brief["chars"] = len(said)
+    if sought:
+        words = [said, step["about"], step["fault"], step["ended"]]
+        words += [each[name] for each in step["experiments"] for name in ("path", "note")]
+        brief["found"] = any(sought in str(word).lower() for word in words)
+    return brief
 
 
 def _agent_events(run: Digest) -> list[Event]:
@@ -113,7 +160,7 @@ def _add_event(run: Digest, agent: JsonObject, event: Event, data: JsonObject) -
     if step == "end":
         agent |= {name: _cut_text(str(data.get(name, ""))) for name in ("reflections", "notes")}
         agent["ended"] = agent["ended"] or str(entry.body.get("reason", ""))
-        agent["transcript"] = _read_transcript(run.run, str(data.get("transcript", "")))
+        _add_transcript(agent, run.run, str(data.get("transcript", "")))
     if step == "commit":
         agent["commit"] = {
             name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")
@@ -129,7 +176,9 @@ def _add_event(run: Digest, agent: JsonObject, event: Event, data: JsonObject) -
                 "seq": event.seq,
                 "elapsed": entry.elapsed,
                 "step": step,
+                "speaker": _SPEAKERS.get(step, "culmen"),
                 "about": _step_description(entry.body),
+                "dollars": usage.dollars if usage is not None else 0.0,
                 **_step_results(entry.result, data),
             }
         )
@@ -149,14 +198,35 @@ def _step_results(result: object, data: JsonObject) -> JsonObject:
         for each in data.get("experiments") or ()
         if isinstance(each, dict)
     ]
+    text = _cut_text(result.text if isinstance(result, Text) else str(data.get("text", "")))
+    reports = [_cut_text(str(each)) for each in data.get("reports") or ()]
     return {
-        "text": _cut_text(result.text if isinstance(result, Text) else str(data.get("text", ""))),
+        "head": _head_line("\n".join([*reports, text])),
+        "text": text,
         "fault": result.fault if isinstance(result, Text) else str(data.get("fault", "")),
-        "reports": [_cut_text(str(each)) for each in data.get("reports") or ()],
+        "reports": reports,
         "experiments": experiments,
         "changed": list(data.get("changed") or ()),
         "ended": str(data.get("ended", "")),
     }
+
+
+def _head_line(text: str) -> str:
+    """The first line of a text; of a JSON object its fields."""
+    text = text.strip()
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object]) if text[:1] == "{" else {}
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        fields = {}
+    if not fields:
+        return text[:_HEAD].partition("\n")[0]
+    shown = {
+        name: f"{len(value)} entries" if isinstance(value, dict | list) else value
+        for name, value in fields.items()
+    }
+    return ", ".join(f"{name}: {' '.join(str(value).split())}" for name, value in shown.items())[
+        :_HEAD
+    ]
 
 
 def _cut_text(text: str, max_characters: int = _TEXT) -> str:
@@ -204,31 +274,53 @@ def _commit_diff(run: Path, commit: str) -> str:
     )
 
 
-def _read_transcript(run: Path, name: str) -> str:
-    """The text of a file inside the run's folder; "" for anything else."""
-    if not name:
-        return ""
+def _add_transcript(agent: JsonObject, run: Path, name: str) -> None:
+    """Add the transcript of the agent's program: as steps at their times, or as one text."""
+    path, text = _read_file(run, name)
+    if path is None:
+        return
+    if path.suffix != ".jsonl":
+        agent["transcript"] = _cut_text(text)
+        return
+    began = next((step["elapsed"] for step in agent["steps"] if step["step"] == "open"), 0.0)
+    steps: list[JsonObject] = []
+    row = _Heard(0.0, "", "")
+    for number, line in enumerate(filter(str.strip, text.splitlines())):
+        row = _transcript_row(line) or _Heard(row.seconds, "line", line)  # torn, or another form
+        steps.append(
+            {
+                "seq": f"program-{number}",
+                "elapsed": began + row.seconds,
+                "step": row.kind,
+                "speaker": _SPEAKERS.get(row.kind, "program"),
+                "about": "",
+                "dollars": 0.0,
+                **_step_results(Text(row.text), {}),
+            }
+        )
+    agent["count"] += len(steps)
+    agent["steps"] = sorted(agent["steps"] + steps, key=lambda step: step["elapsed"])[:_STEPS]
+
+
+def _read_file(run: Path, name: str) -> tuple[Path | None, str]:
+    """A file inside the run's folder and its text; (None, "") for anything else."""
     path, root = (run / name).resolve(), run.resolve()
-    if root not in path.parents or not path.is_file():
-        return ""
+    if not name or root not in path.parents or not path.is_file():
+        return None, ""
     with path.open("rb") as file:
-        text = file.read(4 * _TEXT).decode("utf-8", "replace")
-    return _cut_text(
-        "\n".join(map(_transcript_line, text.splitlines())) if path.suffix == ".jsonl" else text
-    )
+        return path, file.read(_TRANSCRIPT).decode("utf-8", "replace")
 
 
-def _transcript_line(line: str) -> str:
-    """One line of an agent's program as `0:07 KIND: TEXT`; any other line unchanged."""
+def _transcript_row(line: str) -> _Heard | None:
+    """A line of an agent's program; None if it is in another form."""
     try:
-        row = msgspec.json.decode(line, type=_Heard)
+        return msgspec.json.decode(line, type=_Heard)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return line
-    return f"{clock_text(row.seconds)} {row.kind}: {row.text}"
+        return None
 
 
 class _Heard(msgspec.Struct):
-    """A line in the form that `sessions.hosting` writes."""
+    """A line in the form that `sandbox.process` writes."""
 
     seconds: float
     kind: str
