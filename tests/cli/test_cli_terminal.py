@@ -151,3 +151,15 @@ def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
     assert max(map(len, lines)) <= 30
     words = [word for line in lines for word in line.split()]
     assert {"several", "words", "row"} <= set(words)
+
+
+def test_marks_of_the_writing_direction_are_neutral_in_show_and_check(place: Place) -> None:
+    marks = "\u202e\u2066\u2069\u200f"
+    seed = f"def run():\n    # admin {marks} begin\n    print('said {marks}')\n    return 3.0\n"
+    place.task("peak", seed=seed, evaluator=EVALUATOR.replace("got {output}", f"got {marks}"))
+    assert place.here("run", "peak", "--budget", "evaluations=1", "--run-dir", "run").code == 0
+    for words in (("show", "run"), ("check", "peak"), ("best", "run"), ("log", "run")):
+        terminal = Terminal(place.root, *words)
+        assert terminal.end() in (0, 1)
+        assert not set(marks) & set(terminal.seen), words
+        assert words[0] not in ("show", "check") or "\\u202e" in terminal.seen, terminal.text

@@ -11,7 +11,8 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.llm.call import CallFailed
-from culmen.llm.endpoint import Connections, Endpoint
+from culmen.llm.connections import Connections
+from culmen.llm.endpoint import Endpoint
 from culmen.llm.spec import Key
 
 OK = b'{"choices": []}'
@@ -126,12 +127,20 @@ def test_responses_that_break_off(said: Any, kind: str) -> None:
     assert caught.value.kind == kind
 
 
-def test_a_redirect_and_a_compressed_body_are_the_general_clients() -> None:
-    packed = gzip.compress(OK)
-    text, server = talk(*[reply("307 There", "Location: /v2/x\r\n", b"")] * 2, reply())
+def test_a_redirect_at_the_host_is_followed_and_a_compressed_body_is_read() -> None:
+    text, server = talk(reply("307 There", "Location: /v2/x\r\n", b""), reply())
     assert text == OK.decode() and server.requests[-1].startswith(b"POST /v2/x")
-    text, _ = talk(*[reply(headers="Content-Encoding: gzip\r\n", body=packed)] * 2)
-    assert text == OK.decode()
+    text, server = talk(reply(headers="Content-Encoding: gzip\r\n", body=gzip.compress(OK)))
+    assert text == OK.decode() and len(server.requests) == 1
+
+
+def test_a_permanent_redirect_is_remembered() -> None:
+    async def then(endpoint: Endpoint, server: Scripted) -> None:
+        for _ in range(3):
+            await endpoint.post("/x", {"model": "m"})
+        assert [request.split(b" ")[1] for request in server.requests] == [b"/v1/x", b"/v9/x", b"/v9/x", b"/v9/x"]
+
+    talk(reply("308 Moved", "Location: /v9/x\r\n", b""), reply(), reply(), reply(), then=then)
 
 
 def test_nothing_listens_there() -> None:

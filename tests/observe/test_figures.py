@@ -55,3 +55,4 @@ def test_small_words() -> None:
 
 def test_control_characters_are_spelled_out() -> None:
     assert escape_controls("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"
+    assert escape_controls("a\u202eb\u2066c\u200f\u061c\u2028") == "a\\u202eb\\u2066c\\u200f\\u061c\\u2028"

@@ -146,7 +146,7 @@ def test_a_change_is_seen_by_pointing_at_it_and_by_focus(made: tuple[Site, list[
     assert glance.count() == 1
     page.mouse.move(5, 5)
     glance.wait_for(state="detached")
-    page = tab.open(site, "/r/better/overview")
+    page = tab.open(site, "/r/better/story")
     summary = page.locator(".story summary").first
     page.locator(".story .id").first.focus()
     page.keyboard.press("Tab")

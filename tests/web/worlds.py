@@ -275,7 +275,12 @@ def verdicts(folder: Path) -> dict[str, Path]:
     made = {
         "better": _ended(folder / "better", [0.75, 0.9, 1.0], winner={"gain_margin": 0.0, "noise": _EXACT}),
         "spent": _ended(folder / "spent", [0.75, 0.9], reason="evaluations", known=1.0, winner={"noise": _EXACT}),
-        "within": _ended(folder / "within", [0.5, 0.58], winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy}),
+        "within": _ended(
+            folder / "within",
+            [0.5, 0.58],
+            bounds=(0.0, 0.6),
+            winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy},
+        ),
         "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
         "minimised": _ended(folder / "minimised", [20.0, 12.0], direction="min", target=10.0, winner={"noise": _EXACT}),
         "doubted": _ended(folder / "doubted", [20.0, 12.0], direction="min", reports=True, winner={"noise": _EXACT}),

@@ -26,7 +26,7 @@ from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
-from culmen.evaluate.local import VERIFIER_PATIENCE
+from culmen.evaluate.jail.scorer_pool import VERIFIER_PATIENCE
 
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
 _ATTEMPTS = 2  # a node repeats an evaluation lost by its own jail once

@@ -129,6 +129,10 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 OVER_LIMIT = "over_limit"
 """Kind of fault: a reply was longer than the limit that the request named."""
+MISCOUNTED = "miscounted"
+"""Kind of fault: a reply was reported to have more tokens than its request can have."""
+NOTED = (OVER_LIMIT, MISCOUNTED)
+"""Kinds of faults of replies that are used all the same."""
 _REFUSED = "budget_"
 
 

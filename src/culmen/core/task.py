@@ -171,7 +171,7 @@ def combined_score(
     return score
 
 
-Form = Literal["call", "serve", "command", "legacy", "function"]
+Form = Literal["call", "serve", "command", "legacy", "function", "rollout"]
 # share by which a score must pass the best known value before it counts as beyond it
 KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
@@ -255,9 +255,10 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits of one evaluation, and of the process that runs several.
 
-    Wall seconds, megabytes of memory and of files, processes, kilobytes of output kept. `calls` is
-    the number of evaluations after which the process of a Python function is replaced; 1: each
-    evaluation has a process of its own, as candidates in the jail always have.
+    Wall seconds, megabytes of memory and of files, processes, kilobytes of output kept.
+    `scorer_memory_mb` is what judging one output may take beyond the memory of the loaded
+    evaluator. `calls` is the number of evaluations after which the process of a Python function is
+    replaced; 1: each evaluation has a process of its own, as candidates in the jail always have.
     """
 
     seconds: float = 60.0
@@ -267,6 +268,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     output_kb: int = 1024
     scorer_seconds: float = 60.0
     calls: int = 1000
+    scorer_memory_mb: int = 2048
 
 
 NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
@@ -284,6 +286,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
                 another one (see proxy)
                 function: a Python callable of the user's own process
                 (`culmen.optimize(evaluator=fn)`)
+                rollout: an agent works on the case with the candidate, tests judge its work
     path        the evaluator file, absolute; "" for function
     entry       name of the candidate's function (call, serve), default "run"
     module      the candidate part that is imported as the program, default the first
@@ -329,20 +332,22 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_python(self) -> bool:
         """True if it is a Python file, and not a function, a program or a server."""
-        return bool(self.path) and not self.program and not self.url
+        return self.path.endswith(".py") and not self.program and not self.url
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     """The editable text of a task.
 
     `frozen` parts may never change; with `markers` = enforced, only text between EVOLVE-BLOCK
-    markers.
+    markers. With `frontmatter` = frozen, the YAML at the head of a part (between lines ---) may
+    not change.
     """
 
     frozen: tuple[str, ...] = ()
     markers: Literal["off", "optional", "enforced"] = "optional"
     language: str = "python"
     max_chars: int = 200_000
+    frontmatter: Literal["free", "frozen"] = "free"
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -516,7 +516,11 @@ def _reported_error_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
 
 def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
     remedies = {
-        "memory_limit": "raise [limits] memory_mb, or make the initial program need less",
+        "memory_limit": (
+            "raise [limits] scorer_memory_mb, or let the evaluator need less"
+            if "scorer_memory_mb" in observation.feedback
+            else "raise [limits] memory_mb, or make the initial program need less"
+        ),
         "output_limit": (
             "raise [limits] output_kb, or let the initial program print and return less"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -22,10 +23,8 @@ from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
-
-VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
 class LocalBackend:
@@ -56,11 +55,8 @@ class LocalBackend:
         self._form = find_form(task.evaluator.form)
         self._runner = None if self._form is None else self._form.new_runner(self)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
-        self._judges = ScorerPool(
-            task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics)
-        )
-        patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
-        self._verifiers = ScorerPool(task.evaluator, patience, task.evaluator.verifier)
+        self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))
+        self._verifiers = ScorerPool(task.evaluator, task.limits, task.evaluator.verifier)
         self._jail: Jail | None = None
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -210,7 +206,9 @@ class LocalBackend:
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         if not self._runs_program:
-            return await self._judge_output(candidate, case, seed, 0.0, None, certify)
+            started = time.monotonic()
+            verdict = await self._judge_output(candidate, case, seed, 0.0, None, certify)
+            return replace(verdict, seconds=time.monotonic() - started)
         if self.scoring.trust == "proxied" and self._runner is not None:
             return await self._runner.evaluate_apart(candidate, case, seed, slot)
         return await self.evaluate_in_one_process(candidate, case, seed, slot, certify)
@@ -257,10 +255,8 @@ class LocalBackend:
         }
         try:
             answer = await self._judges.ask(**question, output=output)
-        except ScorerStalled as error:
-            return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
-            return outcome.lost_outcome("scorer_error", str(error))
+            return outcome.of_failed_scorer(error)
         except AskingFailed as error:
             return outcome.lost_outcome(error.reason, str(error))
         verdict = outcome.of_answer(answer, self.task.objective)

@@ -16,6 +16,7 @@ from culmen.core.task import WIDEST, Evaluator, Objective, combined_score, missi
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.culprit import culprit_of_trace
 from culmen.evaluate.jail.fork_server import ChildExit, storable_text
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerOverfull, ScorerStalled
 from culmen.evaluate.taskfiles.surface import is_text
 
 ARTIFACT_CHARS = 20_000
@@ -137,9 +138,12 @@ _EXCEPTIONS = {
 }
 
 
-def stalled_outcome(why: str) -> EvaluationOutcome:
-    """An output that occupied the scorer for too long."""
-    return EvaluationOutcome(Status.REJECTED, "scorer_stalled", feedback=why)
+def of_failed_scorer(error: ScorerFailed) -> EvaluationOutcome:
+    """Outcome of an output that a scorer did not judge."""
+    if isinstance(error, ScorerStalled | ScorerOverfull):
+        reason = "scorer_stalled" if isinstance(error, ScorerStalled) else "memory_limit"
+        return EvaluationOutcome(Status.REJECTED, reason, feedback=str(error))
+    return lost_outcome("scorer_error", str(error))
 
 
 def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
@@ -183,6 +187,8 @@ def _of_answer(answer: JsonObject, objective: Objective) -> EvaluationOutcome:
     kind = answer["kind"]
     if kind == "raised":
         return lost_outcome("scorer_error", feedback)
+    if kind == "too_large":
+        return EvaluationOutcome(Status.REJECTED, "output_limit", feedback=feedback)
     if kind == "away":
         return provider_away(feedback)
     if kind == "tripped":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -32,6 +33,11 @@ from culmen.llm.call import (
 )
 from culmen.llm.endpoint import Endpoint, status_error
 from culmen.llm.spec import Key
+
+_TOKEN_BYTES = 512  # of the longest token, a run of spaces, and more
+_MOST_TOKENS = 2**53  # that are counted: all sums of them are numbers of any store
+_DEEPEST = 32  # levels of a tool call
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class OpenAIBackend:
@@ -180,7 +186,13 @@ def read_reply(text: str) -> Reply:
     read = [choice for choice in map(_read_choice, choices) if choice is not None]
     if not read:
         raise BadResponse("no_content", raw=text, tokens=tokens)
-    return Reply(tuple(read), tokens)
+    return Reply(tuple(read), None if tokens and _counts_too_few(tokens, read) else tokens)
+
+
+def _counts_too_few(tokens: Tokens, read: list[Completion]) -> bool:
+    """True if a prompt and these texts have more tokens than were reported, as zero for a text."""
+    said = sum(len(choice.text.encode("utf-8", "replace")) for choice in read)
+    return said > 0 and (tokens.input == 0 or tokens.output * _TOKEN_BYTES < said)
 
 
 def read_tokens(usage: object) -> Tokens | None:
@@ -195,7 +207,7 @@ def read_tokens(usage: object) -> Tokens | None:
     counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
     if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):
         return None
-    return Tokens(*counts)  # pyright: ignore[reportArgumentType]
+    return Tokens(*(min(c, _MOST_TOKENS) for c in counts))  # pyright: ignore[reportArgumentType]
 
 
 def _read_choice(choice: object) -> Completion | None:
@@ -208,10 +220,25 @@ def _read_choice(choice: object) -> Completion | None:
         return Completion(text or message.get("refusal") or "", "refused")
     tools = message.get("tool_calls")
     if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
+        if not all(map(_is_storable, tools)):
+            return None
         return Completion(text or "", "tools", tuple(tools))
     if text is None:
         return Completion("", "length") if finish == "length" else None
     return Completion(text, "length" if finish == "length" else "stop")
+
+
+def _is_storable(value: object, depth: int = 0) -> bool:
+    """True for data that every store and every JSON accepts; the numbers of servers may not be."""
+    if isinstance(value, dict):
+        return depth < _DEEPEST and all(
+            _is_storable(item, depth + 1) for pair in value.items() for item in pair
+        )
+    if isinstance(value, list):
+        return depth < _DEEPEST and all(_is_storable(item, depth + 1) for item in value)
+    if isinstance(value, str):
+        return "\0" not in value and not _SURROGATE.search(value)
+    return not isinstance(value, int | float) or abs(value) < 2**63
 
 
 def _content_text(content: object) -> str | None:
@@ -225,7 +252,7 @@ def _content_text(content: object) -> str | None:
 
 def _error_in(error: object, raw: str) -> Exception:
     code = error.get("code") if isinstance(error, dict) else None
-    message = str(error.get("message", "")) if isinstance(error, dict) else str(error)
+    message = str(error.get("message", "") if isinstance(error, dict) else error)[:2_000]
     if code == 429:
         return RateLimited(message)
     if isinstance(code, int) and code >= 500:

@@ -26,6 +26,9 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     more: JsonObject = {}
 
 
+# a provider's count is believed up to this factor beyond the limits of a request, and this number
+# of tokens beyond that of its prompt
+COUNTED_MORE, _OWN_TOKENS = 4, 16_384
 _FRAME = 8  # tokens that a message, and a request, has besides its text
 
 
@@ -98,6 +101,14 @@ class Tokens(msgspec.Struct, frozen=True):
     output: int = 0
     cached: int = 0
     cache_write: int = 0
+
+    def are_believable(self, most_read: int, most_written: int) -> bool:
+        """False if a request and its reply, of at most about these tokens, cannot have as many.
+
+        A provider may count more: by another tokenizer, with its own prompts and with reasoning.
+        """
+        most = COUNTED_MORE * most_read + _OWN_TOKENS, COUNTED_MORE * most_written
+        return self.input <= most[0] and self.output <= most[1]
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from culmen.core.brief import OVER_LIMIT
+from culmen.core.brief import MISCOUNTED, OVER_LIMIT
 from culmen.core.errors import UserError
 from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.llm.call import (
+    COUNTED_MORE,
     BadResponse,
     Call,
     CallFailed,
@@ -33,9 +34,10 @@ from culmen.llm.call import (
     Tokens,
 )
 from culmen.llm.limits import AsyncClock, Health, RateLimiter, RealClock
-from culmen.llm.spec import ModelSpec, PriceList, Provider, RetryPolicy
+from culmen.llm.spec import Key, ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
+_RAW_READ = RAW_KEPT + 2_000  # of these, so that no part of a key is left at the end
 # refused requests in a row after which the settings are wrong, not the requests
 DECLINED_IN_A_ROW = 3
 
@@ -94,8 +96,75 @@ class _Progress:
         return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
 
 
+class Unreported:
+    """Attempts at one model whose cost the provider did not report, such as replies cut off.
+
+    Before the first report each counts with its largest cost. Then replies are taken to be as long
+    as those that were reported: n of them as n times their mean, with three standard deviations of
+    that sum and two of the mean. Prompts count with the most tokens for a byte seen so far.
+    """
+
+    def __init__(self) -> None:
+        self._reports = self._samples = self._attempts = self._priced = 0
+        self._mean = self._squares = self._ratio = 0.0
+        self._bytes = self._prompts = self._longest = 0
+        self._held = Usage()
+
+    def add_report(self, call: Call, tokens: Tokens) -> None:
+        """Count an attempt with known tokens (Welford's update)."""
+        each = tokens.output / call.samples
+        self._reports += 1
+        delta = each - self._mean
+        self._mean += delta / self._reports
+        self._squares += delta * (each - self._mean)
+        self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
+
+    def add_attempt(self, call: Call, prompt: int, is_unpriced: bool) -> None:
+        """Count an attempt without a report; `prompt` bounds the tokens of its prompt."""
+        self._attempts += 1
+        self._priced += is_unpriced
+        self._samples += call.samples
+        self._bytes += call.most_prompt_tokens()
+        self._prompts += prompt
+        self._longest += call.samples * call.max_tokens
+
+    def settle(self, prices: PriceList) -> Usage:
+        """The change of the likely cost of all these attempts since the last call."""
+        if not self._attempts:
+            return Usage()
+        n = self._attempts
+        prompt, reply = -(-self._prompt_tokens() // n), -(-self._reply_tokens() // n)
+        each = prices.largest_usage(Tokens(prompt, reply))
+        bound = Usage(
+            input_tokens=n * each.input_tokens,
+            output_tokens=n * each.output_tokens,
+            dollars=self._priced * each.dollars,
+        )
+        change, self._held = bound - self._held, bound
+        return change
+
+    def _prompt_tokens(self) -> int:
+        known = math.ceil(self._ratio * self._bytes) if self._reports else self._prompts
+        return min(self._prompts, known)
+
+    def _reply_tokens(self) -> int:
+        if not self._reports:
+            return self._longest
+        # one report says nothing of their spread
+        variance = self._squares / (self._reports - 1) if self._reports > 1 else self._mean**2
+        room = 3 * math.sqrt(self._samples) + 2 * self._samples / math.sqrt(self._reports)
+        likely = self._samples * self._mean + room * math.sqrt(variance)
+        return min(self._longest, math.ceil(likely) + self._attempts)
+
+
 def _permit_always(_: Usage) -> bool:
     return True
+
+
+def _log_warning(sentence: str) -> None:
+    import logging
+
+    logging.getLogger("culmen.llm").warning("%s", sentence)
 
 
 class Caller:
@@ -112,22 +181,25 @@ class Caller:
         lanes: asyncio.Semaphore | None = None,
         limiter: RateLimiter | None = None,
         health: Health | None = None,
-        scrub: Callable[[str], str] = str,
+        key: Key | None = None,
         clock: AsyncClock | None = None,
         rng: random.Random | None = None,
+        tell: Callable[[str], None] = _log_warning,
     ) -> None:
-        self.backend, self.policy, self._scrub = (
+        self.backend, self.policy, self._key = (
             with_protocol_defaults(ModelBackend, backend),
             policy or RetryPolicy(),
-            scrub,
+            key or Key(),
         )
+        self._tell, self._has_told = tell, False
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
         self._limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
-        # by model: largest ratio of counted to estimated prompt tokens
-        self._ratios: dict[str, float] = {}
+        # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
+        self._ratios: dict[str, tuple[float, int]] = {}
+        self._unreported: dict[str, Unreported] = {}
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None
@@ -146,7 +218,7 @@ class Caller:
             try:
                 reply = await self._make_attempt(call, so_far)
             except CallFailed as failure:
-                cost = self._count_failure(failure, prices, so_far, largest)
+                cost = self._count_failure(failure, call, prices, so_far, largest)
                 if not self._should_retry(failure, so_far):
                     spending.settle_attempt(largest, cost)
                     return so_far.to_outcome(fault=failure.kind)
@@ -164,11 +236,7 @@ class Caller:
                 cost = self._reply_cost(call, reply, prices, largest, so_far)
                 spending.settle_attempt(largest, cost)
                 so_far.usage = so_far.usage + cost
-                return so_far.to_outcome(
-                    tuple(
-                        msgspec.structs.replace(c, text=clean_text(c.text)) for c in reply.choices
-                    )
-                )
+                return so_far.to_outcome(tuple(map(self._stored_choice, reply.choices)))
 
     def largest_cost(self, call: Call, prices: PriceList) -> Usage:
         """The largest cost of one attempt.
@@ -176,8 +244,12 @@ class Caller:
         A token for each byte of the prompt, or more if the provider has ever counted more, and all
         the tokens allowed for the reply.
         """
-        prompt = math.ceil(call.most_prompt_tokens() * self._ratios.get(call.model, 1.0))
+        prompt = self._most_prompt_tokens(call)
         return prices.largest_usage(Tokens(prompt, call.samples * call.max_tokens))
+
+    def _most_prompt_tokens(self, call: Call) -> int:
+        ratio, more = self._ratios.get(call.model, (1.0, 0))
+        return math.ceil(call.most_prompt_tokens() * ratio) + more
 
     def _reply_cost(
         self, call: Call, reply: Reply, prices: PriceList, largest: Usage, so_far: _Progress
@@ -185,11 +257,41 @@ class Caller:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
         if tokens is not None:
-            ratio = tokens.input / call.most_prompt_tokens()
-            self._ratios[call.model] = max(self._ratios.get(call.model, 1.0), ratio)
+            size, (ratio, more) = (
+                call.most_prompt_tokens(),
+                self._ratios.get(call.model, (1.0, 0)),
+            )
+            ratio = max(ratio, min(tokens.input / size, COUNTED_MORE))
+            self._ratios[call.model] = ratio, max(more, tokens.input - COUNTED_MORE * size)
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
-        return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, largest)
+        return self._with_uncertain_cost(
+            prices.usage_for(tokens, reply.dollars), tokens, call, prices
+        )
+
+    def _with_uncertain_cost(
+        self, cost: Usage, tokens: Tokens | None, call: Call, prices: PriceList
+    ) -> Usage:
+        """The cost of an attempt, with the change of what attempts without a report may have cost.
+
+        A reply with a report tells more about those before it, so the change may be negative.
+        """
+        unreported = self._unreported.setdefault(call.model, Unreported())
+        if tokens is None:
+            prompt = self._most_prompt_tokens(call)
+            unreported.add_attempt(call, prompt, is_unpriced=cost.unpriced > 0)
+        else:
+            unreported.add_report(call, tokens)
+        change = unreported.settle(prices)
+        return msgspec.structs.replace(
+            cost, uncertain_tokens=change.tokens, uncertain_dollars=change.dollars
+        )
+
+    def _stored_choice(self, choice: Completion) -> Completion:
+        """A choice as it may be stored: without the provider's key."""
+        calls = tuple(self._key.hide_in(call) for call in choice.tool_calls)
+        text = self._key.hide(clean_text(choice.text))
+        return msgspec.structs.replace(choice, text=text, tool_calls=calls)
 
     def with_backend(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider; lanes, limits and health are shared."""
@@ -199,9 +301,10 @@ class Caller:
             lanes=self._lanes,
             limiter=self._limiter,
             health=self._health,
-            scrub=self._scrub,
+            key=self._key,
             clock=self._clock,
             rng=self._rng,
+            tell=self._tell,
         )
 
     async def close(self) -> None:
@@ -216,7 +319,12 @@ class Caller:
             started = self._clock.now()
             try:
                 reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
+                texts = sum(len(choice.text) for choice in reply.choices)
+                if not self._is_believable(call, reply.tokens, texts, so_far):
+                    reply = msgspec.structs.replace(reply, tokens=None, dollars=None)
             except CallFailed as failure:
+                if not self._is_believable(call, failure.tokens, len(failure.raw), so_far):
+                    failure.tokens = None
                 self._report_failure(failure)
                 slot.tokens = _used_tokens(failure.tokens, slot.tokens if failure.billed else 0)
                 raise
@@ -226,6 +334,24 @@ class Caller:
             self._declined = 0
             slot.tokens = _used_tokens(reply.tokens, slot.tokens)
             return reply
+
+    def _is_believable(
+        self, call: Call, tokens: Tokens | None, characters: int, so_far: _Progress
+    ) -> bool:
+        """False if a request and a reply of this length cannot have this number of tokens."""
+        written = call.samples * call.max_tokens + characters
+        if tokens is None or tokens.are_believable(call.most_prompt_tokens(), written):
+            return True
+        so_far.faults[MISCOUNTED] += 1
+        if not self._has_told:
+            self._has_told = True
+            read, written = (min(number, 2**63) for number in (tokens.input, tokens.output))
+            self._tell(
+                f"{call.model}: the provider counted {read:.6g} tokens of a prompt and "
+                f"{written:.6g} of a reply, more than the request can have: budgets count the "
+                "most that it could have cost"
+            )
+        return False
 
     async def _complete_within(self, call: Call, seconds: float) -> Reply:
         try:
@@ -246,8 +372,9 @@ class Caller:
         if isinstance(failure, Declined) and failure.kind == "bad_request":
             self._declined += 1
             if self._declined >= DECLINED_IN_A_ROW:
+                reason = self._key.scrub(str(failure)[:_RAW_READ])[:300]
                 raise UserError(
-                    f"the provider rejects every request: {self._scrub(str(failure))[:300]}",
+                    f"the provider rejects every request: {reason}",
                     fix=(
                         "check the model's options (temperature, max_tokens, extra) in the models "
                         "file"
@@ -255,17 +382,23 @@ class Caller:
                 ) from None
 
     def _count_failure(
-        self, failure: CallFailed, prices: PriceList, so_far: _Progress, largest: Usage
+        self,
+        failure: CallFailed,
+        call: Call,
+        prices: PriceList,
+        so_far: _Progress,
+        largest: Usage,
     ) -> Usage:
         """Note a failed attempt; its cost."""
         so_far.faults[failure.kind] += 1
         if failure.raw:
-            so_far.raws.append(
-                f"[{failure.kind}] {clean_text(self._scrub(failure.raw))[:RAW_KEPT]}"
-            )
+            raw = self._key.scrub(clean_text(failure.raw[:_RAW_READ]))
+            so_far.raws.append(f"[{failure.kind}] {raw[:RAW_KEPT]}")
         if not failure.billed and failure.tokens is None:
             return Usage()
-        cost = _with_uncertain_cost(prices.usage_for(failure.tokens), failure.tokens, largest)
+        cost = self._with_uncertain_cost(
+            prices.usage_for(failure.tokens), failure.tokens, call, prices
+        )
         so_far.usage = so_far.usage + cost
         return cost
 
@@ -292,12 +425,6 @@ class Caller:
     def _requested_wait(self, failure: CallFailed) -> float:
         """Seconds that the provider asked all callers to wait, up to the policy's cap."""
         return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
-
-
-def _log_warning(sentence: str) -> None:
-    import logging
-
-    logging.getLogger("culmen.llm").warning("%s", sentence)
 
 
 class Providers:
@@ -350,8 +477,9 @@ class Providers:
             lanes=asyncio.Semaphore(provider.concurrency),
             limiter=RateLimiter(provider.rpm, provider.tpm, self._clock),
             health=self._make_health(provider),
-            scrub=provider.key.scrub,
+            key=provider.key,
             clock=self._clock,
+            tell=self._tell,
         )
 
     def _make_health(self, provider: Provider) -> Health:
@@ -378,15 +506,6 @@ def make_backend(model: ModelSpec) -> MinimalModel:
 
     endpoint = Endpoint(provider.key, provider.effective_base_url, provider.timeout)
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
-
-
-def _with_uncertain_cost(cost: Usage, tokens: Tokens | None, largest: Usage) -> Usage:
-    """The cost of an attempt, with its largest further cost if the provider did not report it."""
-    return msgspec.structs.replace(
-        cost,
-        uncertain_tokens=largest.tokens if tokens is None else 0,
-        uncertain_dollars=max(0.0, largest.dollars - cost.dollars) if cost.unpriced else 0.0,
-    )
 
 
 def likely_cost(call: Call, prices: PriceList) -> Usage:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.core.brief import OVER_LIMIT
+from culmen.core.brief import NOTED
 from culmen.core.usage import Usage, total_usage
 from culmen.llm.call import Call, Completion
 from culmen.llm.caller import CallOutcome, Providers, RequestSpending
@@ -175,7 +175,7 @@ class ReplySampler:
             short > 0
             and model.samples > 1
             and answers.choices
-            and not set(answers.faults) - {OVER_LIMIT}
+            and not set(answers.faults) - set(NOTED)
         ):
             rest, caller = (
                 split_samples(msgspec.structs.replace(call, samples=short), 1),

@@ -68,7 +68,35 @@ class Key:
     def scrub(self, text: str) -> str:
         """The text without this key and without anything that looks like a key."""
         key = self._read_key() if self.is_needed else ""
-        return _LOOKS_LIKE_KEY.sub("[key]", text.replace(key, "[key]") if key else text)
+        text = _key_pattern(key).sub("[key]", text) if key else text
+        return _LOOKS_LIKE_KEY.sub("[key]", text)
+
+    def hide(self, text: str) -> str:
+        """The text without this key, also as JSON escapes it; nothing else of it changes.
+
+        A key that may be a word of a text, such as `none` or `placeholder`, is no secret.
+        """
+        key = self._secret()
+        if not key or not any(mark in text for mark in (key, "\\u00", "\\/")):
+            return text
+        return _key_pattern(key).sub("[key]", text)
+
+    def stream_filter(self) -> KeyFilter:
+        """A filter that hides this key in a stream of bytes."""
+        return KeyFilter(self._secret().encode())
+
+    def hide_in(self, value: object) -> object:
+        """Plain data without this key in any of its texts."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide_in(name): self.hide_in(item) for name, item in value.items()}
+        return [self.hide_in(item) for item in value] if isinstance(value, list) else value
+
+    def _secret(self) -> str:
+        """The key, "" for one that is no secret."""
+        key = self._read_key() if self.is_needed else ""
+        return key if len(key) >= 16 or (len(key) >= 8 and any(map(str.isdigit, key))) else ""
 
     def _read_key(self) -> str:
         if not self.file:
@@ -77,6 +105,30 @@ class Key:
             return Path(self.file).expanduser().read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             return ""
+
+
+@lru_cache(16)
+def _key_pattern(key: str) -> re.Pattern[str]:
+    """The key, and any form of it in JSON, also in JSON within JSON."""
+    forms = (re.escape(char) + rf"|\\{{1,4}}(?:u{ord(char):04x}|{re.escape(char)})" for char in key)
+    return re.compile("".join(f"(?:{form})" for form in forms), re.IGNORECASE)
+
+
+class KeyFilter:
+    """A stream of bytes without a key; the bytes that may begin one are held back."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._held = key, b""
+
+    def feed(self, chunk: bytes, is_last: bool = False) -> bytes:
+        """The bytes that can be passed on after this chunk."""
+        if not self._key:
+            return chunk
+        data = (self._held + chunk).replace(self._key, b"[key]")
+        begun = range(min(len(self._key) - 1, len(data)), 0, -1) if not is_last else ()
+        held = next((n for n in begun if data.endswith(self._key[:n])), 0)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -253,6 +305,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens       tokens of one reply, reasoning included; doubled once for a truncated reply
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
+    price_unknown    True if a budget in dollars is accepted though it cannot limit this model
     context          tokens of prompt and reply together, at most: prompts are made to fit (None:
                      learnt from a refusal)
     images           True if it sees pictures (None: by its name)
@@ -271,6 +324,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     send_seed: bool = False
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
+    price_unknown: bool = False
     extra: JsonObject = {}
     context: int | None = None
     backend: MinimalModel | None = None
@@ -297,6 +351,13 @@ class ModelSpec(msgspec.Struct, frozen=True):
         """The model's price."""
         redirected = self.provider.base_url is None and self.provider.effective_base_url is not None
         return PriceList(self.model, "" if redirected else self.provider.prices, self.price)
+
+    @property
+    def can_be_priced(self) -> bool:
+        """True if a price is known before a request, or a backend may report it with the reply."""
+        if self.backend is not None or self.provider.name == "litellm":
+            return True
+        return self.price_list.dollars_for(Tokens(1000, 1000)) is not None
 
 
 class Weighted(msgspec.Struct, frozen=True):

@@ -15,10 +15,16 @@ _DIGITS = 6  # significant digits of a score; more is noise, less hides late imp
 _CONTROL = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 }
+# marks that change the order in which a text is shown, so that a program reads as another one
+_ORDER = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROL |= {code: f"\\u{code:04x}" for code in _ORDER}
 
 
 def escape_controls(text: str) -> str:
-    """Text of unknown origin made safe for a terminal: control characters are escaped."""
+    """Text of unknown origin made safe for a terminal.
+
+    Control characters and marks of the writing direction are escaped.
+    """
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Table, case, func, insert, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from culmen.core.admissions import ADMISSION
-from culmen.core.brief import OVER_LIMIT, Proposal, Text
+from culmen.core.brief import NOTED, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
@@ -523,8 +523,10 @@ class Totals:
         result = entry.result
         if isinstance(result, Proposal | Text | Edits) and result.fault:
             self.counters["fault", escape_text(result.fault)] += 1
-        if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
-            self.counters["fault", OVER_LIMIT] += beyond  # counted even if the request succeeded
+        if isinstance(result, Proposal | Text):
+            for kind in NOTED:
+                if number := result.faults.get(kind, 0):  # counted even if the request succeeded
+                    self.counters["fault", kind] += number
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key, usage = (
             (escape_text(entry.effect), escape_text(role), escape_text(model)),

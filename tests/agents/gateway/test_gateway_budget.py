@@ -360,3 +360,22 @@ def test_the_environment_of_each_kind(tmp_path: Path) -> None:
                 gateway.env(token, "openai")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_count_that_is_impossible_costs_what_the_request_could_have_cost(
+    form: str, stream: bool, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        with ModelServer([Turn("hello", tokens=Tokens(10**30, 10**7))]) as server:
+            async with running({"*": model(server)}, tmp_path, Budget(tokens=3 * ROOM)) as agent:
+                assert (await agent.post(form, stream=stream)).status_code == 200
+                await agent.gateway.settled(agent.token)
+                report = agent.gateway.report(agent.token)
+                assert (report.usage.tokens, report.usage.unpriced) == (0, 1)
+                assert 0 < report.held.tokens <= ROOM
+                assert (await agent.post(form, stream=stream)).status_code == 200
+        assert rows(tmp_path)[0]["miscounted"]
+
+    asyncio.run(main())

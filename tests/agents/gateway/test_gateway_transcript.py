@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from culmen.agents.gateway.account import GatewayLimits, Transcript
 from culmen.core.usage import Budget
-from culmen.llm.spec import Provider
+from culmen.llm.spec import Key, Provider
 from tests.agents.gateway.conftest import FORMATS, SECRET, model, rows, running
 from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
@@ -49,6 +50,36 @@ def test_no_key_in_transcripts_logs_or_errors(
         assert token not in text
     assert "sk-other" not in written
     assert len(rows(tmp_path)) == 4 * 7
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_key_that_a_server_repeats_does_not_reach_the_agent(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", "k3y-0123")  # shorter than the pieces of the server's streams
+
+    async def main() -> None:
+        with ModelServer([Turn("k3y-0123")] * 2) as server:
+            async with running({"*": model(server)}, tmp_path) as agent:
+                for stream in (False, True):
+                    answer = await agent.post(form, stream=stream)
+                    assert answer.status_code == 200 and "[key]" in answer.text and "k3y-0123" not in answer.text
+
+    asyncio.run(main())
+    assert "k3y-0123" not in (tmp_path / "agent-a.jsonl").read_text()
+
+
+def test_a_key_in_a_stream_is_hidden_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", SECRET)
+    whole = f"a {SECRET[:9]} {SECRET} sk-up {SECRET}{SECRET[:-1]}".encode()
+    for first in range(len(whole)):
+        for size in (1, 7, 40):
+            filter = Key("UPSTREAM_KEY").stream_filter()
+            cuts = [0, first, *range(first + size, len(whole), size), len(whole)]
+            passed = [filter.feed(whole[a:b]) for a, b in itertools.pairwise(cuts)]
+            read = b"".join([*passed, filter.feed(b"", is_last=True)])
+            assert read == whole.replace(SECRET.encode(), b"[key]")
+    assert Key().stream_filter().feed(b"none") == b"none"
 
 
 def test_what_was_written_before_is_only_referred_to(tmp_path: Path) -> None:

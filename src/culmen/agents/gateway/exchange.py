@@ -148,13 +148,23 @@ class Exchange:
                     await self._send_upstream(connection, content, drop, send)
                 finally:
                     if self._billable:
-                        spent = request_cost(
-                            self._model, self._reader.tokens, self._reader.complete
-                        )
+                        spent = request_cost(self._model, *self._counted_tokens(len(content)))
                     slot.tokens = slot.tokens if spent.unpriced else spent.tokens
         finally:
             account.settle(reserved, spent)
             self.facts["usage"] = msgspec.to_builtins(spent)
+
+    def _counted_tokens(self, size: int) -> tuple[Tokens | None, bool]:
+        """The provider's count for a request of `size` bytes, and True if it is final.
+
+        A count that is impossible is not used: the request then costs the most that it could.
+        Tools of the provider's own add any number of tokens.
+        """
+        tokens = self._reader.tokens
+        if tokens is None or self._hosted or tokens.are_believable(size, self._most_output):
+            return tokens, self._reader.complete
+        self.facts["miscounted"] = [tokens.input, tokens.output]
+        return None, False
 
     def _check_budgets(self, reserved: Usage) -> None:
         """Raise `RequestRefused` if the agent's budget or the run's does not hold the request."""
@@ -246,7 +256,7 @@ class Exchange:
         elif "text/event-stream" in response.headers.get("content-type", ""):
             await self._return_stream(response, headers, drop, send)
         else:
-            body = await self._read_reply_body(response)
+            body = self._without_key(await self._read_reply_body(response))
             self._read_full_reply(body)
             await self._return_body(response.status_code, headers, body, send)
         self.record_outcome("ok" if response.status_code < 300 else "error", response.status_code)
@@ -254,9 +264,11 @@ class Exchange:
     async def _return_stream(
         self, response: httpx2.Response, headers: dict[str, str], drop: bool, send: Send
     ) -> None:
-        events = EventSplitter()
+        assert self._model is not None
+        events, hidden = EventSplitter(), self._model.provider.key.stream_filter()
         await self._return_head(response.status_code, headers, send)
-        async for chunk in response.aiter_bytes():
+        async for read in response.aiter_bytes():
+            chunk = hidden.feed(read)
             received = events.feed(chunk)
             kept = [
                 event.raw for event in received if not (self._read_stream_event(event) and drop)
@@ -264,9 +276,11 @@ class Exchange:
             out = b"".join(kept) if drop and not events.lost else chunk
             if out:
                 await send({"type": "http.response.body", "body": out, "more_body": True})
-        rest = events.remaining_events()
-        kept = [event.raw for event in rest if not self._read_stream_event(event)] if drop else []
-        await send({"type": "http.response.body", "body": b"".join(kept), "more_body": False})
+        held = hidden.feed(b"", is_last=True)
+        rest = [*events.feed(held), *events.remaining_events()]
+        kept = [event.raw for event in rest if not self._read_stream_event(event)]
+        out = b"".join(kept) if drop and not events.lost else held
+        await send({"type": "http.response.body", "body": out, "more_body": False})
 
     def _read_stream_event(self, event: StreamEvent) -> bool:
         """Read one event; True if it holds nothing except the usage."""
@@ -305,11 +319,10 @@ class Exchange:
         return bytes(body)
 
     def _without_key(self, body: bytes) -> bytes:
-        """An error's body without the key, which some providers repeat."""
+        """A body without the key, which some providers repeat."""
         assert self._model is not None
-        key = self._model.provider.key
-        secret = key.reveal().encode() if key.is_needed else b""
-        return body.replace(secret, b"[key]") if secret else body
+        text = body.decode("utf-8", "surrogateescape")
+        return self._model.provider.key.hide(text).encode("utf-8", "surrogateescape")
 
     async def _return_body(
         self, status: int, headers: dict[str, str], body: bytes, send: Send

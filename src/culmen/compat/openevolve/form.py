@@ -45,6 +45,7 @@ class LegacyForm:
     }
     jail_modules: ClassVar[tuple[str, ...]] = (_PROCESSES, _CANDIDATE)
     jail_sources: ClassVar[tuple[str, ...]] = ("culmen.compat",)
+    backend: ClassVar[str] = ""
 
     def contract_of(self, module: reading.Module) -> str | None:
         """The contract `shinka`, "" for `evaluate(path)`, None for neither."""
@@ -60,6 +61,10 @@ class LegacyForm:
     ) -> Task:
         """The task of an evaluator's file; raise `TaskError` if it cannot be read."""
         return folder.task_from_files(program, evaluator, config, goal)
+
+    def with_agent(self, task: Task, agent: str) -> Task:
+        """The task unchanged: no agent takes part."""
+        return task
 
     def new_runner(self, host: FormHost) -> LegacyRunner:
         """The runner of a backend's evaluations."""
@@ -77,7 +82,7 @@ class LegacyRunner:
 
     async def check(self, jail: Jail) -> None:
         """Load the evaluator inside the jail, the only place where it ever runs."""
-        judges = scorer_pool.ScorerPool(self._task.evaluator, self._task.limits.scorer_seconds)
+        judges = scorer_pool.ScorerPool(self._task.evaluator, self._task.limits)
         with JailedEvaluation(self._task, jail, Candidate.of({}), None, 0, form="check") as run:
             result = await run.perform(0, judges)
         if not isinstance(result, bytes):

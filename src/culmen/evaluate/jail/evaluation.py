@@ -22,7 +22,7 @@ from culmen.evaluate import outcome
 from culmen.evaluate.forms import find_form
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
 # after its deadline; if a child is not reported by then, the fork-server counts as dead
@@ -180,10 +180,8 @@ class JailedEvaluation:
                 program=self.channel,
                 patience=self.allowed,
             )
-        except ScorerStalled as error:
-            return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
-            return outcome.lost_outcome("scorer_error", str(error))
+            return outcome.of_failed_scorer(error)
         except AskingFailed as error:
             return outcome.lost_outcome(error.reason, str(error))
         self.finished = time.monotonic()

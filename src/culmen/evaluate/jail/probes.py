@@ -171,7 +171,7 @@ async def _run_probe(
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
     with JailedEvaluation(task, jail, _PROGRAM, Case("probe", targets.values), 0) as run:
-        result = await run.perform(0, ScorerPool(evaluator, 1.0))
+        result = await run.perform(0, ScorerPool(evaluator, limits))
     if isinstance(result, EvaluationOutcome):
         raise JailFailed(f"{result.reason}: {result.feedback}".strip())
     values = wire.decode(result)

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+_TREE = 1000  # processes of a tree that are looked at
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
@@ -115,6 +116,17 @@ def tree_kb(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
             used = sum(_share_kb(pid, table[pid][1]) for pid in tree)
         result[root] = used
     return result
+
+
+def descendants_kb(pid: int, limit_kb: int) -> int:
+    """Kilobytes in use by a process and its descendants; exact if it seems more than a limit."""
+    tree = [pid]
+    for parent in tree:
+        tree += child_pids(parent) if len(tree) < _TREE else ()
+    used = {each: resident_kb(each) for each in tree}
+    if sum(used.values()) <= limit_kb or len(tree) == 1:
+        return sum(used.values())
+    return sum(_share_kb(each, kilobytes) for each, kilobytes in used.items())
 
 
 def resident_kb(pid: int) -> int:

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.evaluation import OUTPUT, Case
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail import kernel, wire
+from culmen.evaluate.jail import kernel, procfs, wire
 from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
 from culmen.evaluate.jail.culprit import is_outage
 from culmen.evaluate.jail.plain import last_lines, load_file, number_or_type
@@ -54,18 +55,21 @@ def main() -> None:
     """Entry point of the scorer's process.
 
     argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify),
-    and the command or URL of an evaluator that is not a Python file, as JSON.
+    and as JSON the command or URL of an evaluator that is not a Python file, and its memory in MB.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with_pipe(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
-        command, url, address = json.loads(sys.argv[6])
+        command, url, address, memory_mb = json.loads(sys.argv[6])
+        is_elsewhere = bool(command or url) and role == "score"
         judge = (
             spoken_judge(path, command, url, address)
-            if (command or url) and role == "score"
+            if is_elsewhere
             else load_judge(path, form, role)
         )
+        if not is_elsewhere:
+            limit_memory(memory_mb)
     except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
         wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
         return
@@ -81,14 +85,25 @@ def main() -> None:
         printed = Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             ask = ModelAsk(channel)
-            answer = _judge_request(
-                judge, form, json.loads(payload), output, program, _READERS[role], ask
-            )
+            try:
+                answer = _judge_request(
+                    judge, form, json.loads(payload), output, program, _READERS[role], ask
+                )
+            except MemoryError:
+                answer = {"kind": "memory"}
             ask.refuse_questions()
         answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
         if program is not None:
             program.channel.close()
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
+
+
+def limit_memory(megabytes: int) -> None:
+    """Let this process and its children have so much data beyond what it has now."""
+    with contextlib.suppress(OSError, ValueError):  # other systems do not have this limit
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = procfs.data_bytes() + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
 def load_judge(path: str, form: str, role: str = "score") -> Callable[..., object]:
@@ -130,12 +145,14 @@ def _judge_request(
 ) -> JsonObject:
     """The answer to the orchestrator.
 
-    Its kind is score | invalid | bad_output | candidate | tripped | gone | raised | away. An
-    exception during judgement counts against the candidate; an evaluator that exits or returns no
-    valid result is broken.
+    Its kind is score | invalid | bad_output | too_large | candidate | tripped | gone | raised |
+    away | memory. An exception during judgement counts against the candidate; an evaluator that
+    exits or returns no valid result is broken. Raises MemoryError.
     """
     try:
         offered = _offered_arguments(form, request, output, program)
+    except wire.TooLarge as error:
+        return {"kind": "too_large", "feedback": str(error)}
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
     answer: JsonObject
@@ -152,6 +169,8 @@ def _judge_request(
         answer = {"kind": "gone"}
     except CandidateError as error:
         answer = {"kind": "candidate", "feedback": str(error)}
+    except MemoryError:
+        raise
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
         heard = repr(offered.get("output", ""))
         answer = _exception_answer(error, request["parts"], heard)
@@ -183,11 +202,7 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
         return {"kind": "invalid", "feedback": str(error)}
     if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
-    kind = (
-        "tripped"
-        if isinstance(error, Exception) and not isinstance(error, MemoryError)
-        else "raised"
-    )
+    kind = "tripped" if isinstance(error, Exception) else "raised"
     return {"kind": kind, "feedback": last_lines(error)}
 
 
@@ -203,7 +218,7 @@ def _offered_arguments(
     }
     if program is not None:
         return {"call": program, "candidate": program, **offered}
-    value: Any = None if not output else wire.decode(output)
+    value: Any = None if not output else wire.decode(output, request["limit"])
     if form != "command":
         return {"output": value, **offered}
     text = value["stdout"]
@@ -378,7 +393,7 @@ class CandidateProgram:
             raise CandidateGone from None
         if kind == "R":
             try:
-                return wire.decode(payload)
+                return wire.decode(payload, self.limit)
             except wire.WireError as error:
                 raise CandidateError(f"bad output: {error}") from None
         raise CandidateError(_traceback_text(payload))

@@ -19,12 +19,15 @@ from culmen.core.asking import current_asker
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
-from culmen.core.task import Evaluator
+from culmen.core.task import Evaluator, Limits
 from culmen.evaluate.jail import bubblewrap, container, procfs, spoken, wire
 from culmen.evaluate.jail.asking import LIMIT
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
 _CODE = "import sys; sys.path += {folders!r}; from culmen.evaluate.jail.scorer import main; main()"
+
+
+VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
 class ScorerFailed(Exception):
@@ -35,14 +38,27 @@ class ScorerStalled(ScorerFailed):
     """A scorer was busy with one output for too long: the output is the cause."""
 
 
+class ScorerOverfull(ScorerFailed):
+    """A fresh scorer needed too much memory for one output: the output is the cause."""
+
+
 _BUSY_SHARE = 0.2  # share of its time that a scorer must have computed to count as busy
+_WATCH_SECONDS = 0.1  # between two looks at a scorer's memory
+# share of its memory after which the end of a scorer counts as one for lack of memory: libraries
+# end a process when an allocation fails
+_FULL_SHARE = 0.5
 
 
 class ScorerProcess:
-    """One process with the evaluator loaded."""
+    """One process with the evaluator loaded.
 
-    def __init__(self, evaluator: Evaluator, path: str = "") -> None:
-        self.path = path or evaluator.path
+    `judged` is the number of outputs that it has judged.
+    """
+
+    def __init__(self, evaluator: Evaluator, memory_mb: int, path: str = "") -> None:
+        self.path, self.judged = path or evaluator.path, 0
+        self._memory_kb, self._loaded_kb = memory_mb << 10, 0
+        self._is_overfull = False
         self._fix = "make the file importable and let it define the function its form needs"
         if evaluator.url or evaluator.program:
             self._fix = (
@@ -57,7 +73,7 @@ class ScorerProcess:
         folders = [str(bubblewrap.PACKAGE.parent), *filter(None, [spoken.judge_folder(judge)])]
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(folders=folders)]
         role = "certify" if path else "score"
-        elsewhere = json.dumps([evaluator.program, evaluator.url, judge])
+        elsewhere = json.dumps([evaluator.program, evaluator.url, judge, memory_mb])
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
         self._contained = spoken.starts_containers(evaluator.program)
@@ -91,6 +107,7 @@ class ScorerProcess:
             last = self._complaints.read()[-2000:].decode(errors="replace").strip()
             error = last or "its process ended or hung while it loaded"
         self._complaints.close()
+        self._loaded_kb = procfs.descendants_kb(self._process.pid, 0)
         if error:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
@@ -107,10 +124,11 @@ class ScorerProcess:
     ) -> JsonObject:
         """One answer within `seconds`, not counting the time of models.
 
-        Raises ScorerFailed, ScorerStalled, and the errors of an `Asker`; the process must then be
-        replaced.
+        Raises ScorerFailed, ScorerStalled, ScorerOverfull, and the errors of an `Asker`; the
+        process must then be replaced.
         """
         before = self._processor_seconds()
+        watch = asyncio.create_task(self._watch_memory())
         try:
             async with asyncio.timeout(seconds) as alarm:
                 await write_frame(self._channel, "S", json.dumps(request).encode())
@@ -119,7 +137,11 @@ class ScorerProcess:
                 else:
                     await write_frame(self._channel, "D", output or b"")
                 _, payload = await read_final_frame(self._channel, 1 << 26, alarm)
-            return json.loads(payload)
+            answer = json.loads(payload)
+            if answer["kind"] == "memory":
+                raise self._overfull_error()
+            self.judged += 1
+            return answer
         except TimeoutError:
             busy = self._processor_seconds() - before
             if busy < _BUSY_SHARE * seconds:
@@ -128,19 +150,50 @@ class ScorerProcess:
                 ) from None
             raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
         except (EOFError, OSError, ValueError, wire.WireError) as error:
+            if self._is_overfull or await self._ended_full():
+                raise self._overfull_error() from None
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
+        finally:
+            watch.cancel()
+
+    async def _watch_memory(self) -> None:
+        """End the scorer once it and its programs need too much memory."""
+        limit = self._loaded_kb + self._memory_kb
+        while not self._is_overfull:
+            await asyncio.sleep(_WATCH_SECONDS)
+            self._is_overfull = procfs.descendants_kb(self._process.pid, limit) > limit
+        self._kill()
+
+    async def _ended_full(self) -> bool:
+        """True if the process, which does not answer, needed much of its memory."""
+        self._kill()
+        with contextlib.suppress(ChildProcessError):
+            _, status, usage = await asyncio.to_thread(os.wait4, self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            peak_kb = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss >> 10
+            return peak_kb > self._loaded_kb + _FULL_SHARE * self._memory_kb
+        return False
+
+    def _overfull_error(self) -> ScorerOverfull:
+        return ScorerOverfull(
+            f"judging the output needs more than {self._memory_kb >> 10} MB of memory "
+            "([limits] scorer_memory_mb)"
+        )
 
     def _processor_seconds(self) -> float:
         """Seconds of processor time of the scorer and the programs that it started."""
         pid = self._process.pid
         return sum(map(procfs.cpu_seconds, (pid, *procfs.child_pids(pid))))
 
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     async def close(self) -> None:
         """End the process and its session."""
         self._channel.close()
         os.close(self._lifeline)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         await asyncio.to_thread(self._process.wait)
         if self._contained:
             await asyncio.to_thread(container.remove_orphaned_containers)
@@ -149,14 +202,16 @@ class ScorerProcess:
 class ScorerPool:
     """A pool of running scorers, at most one per evaluation in flight.
 
-    `path` is the file that they load if it is not the evaluator itself: its verifier. `several`:
-    the task has several objectives, so a result may be metrics without a score.
+    `path` is the file that they load if it is not the evaluator itself: its verifier, which may
+    take `VERIFIER_PATIENCE` times as long. `several`: the task has several objectives, so a result
+    may be metrics without a score.
     """
 
     def __init__(
-        self, evaluator: Evaluator, seconds: float, path: str = "", several: bool = False
+        self, evaluator: Evaluator, limits: Limits, path: str = "", several: bool = False
     ) -> None:
-        self.evaluator, self.seconds, self.path, self.several = evaluator, seconds, path, several
+        self.evaluator, self.limits, self.path, self.several = evaluator, limits, path, several
+        self.seconds = limits.scorer_seconds * (VERIFIER_PATIENCE if path else 1)
         self._idle: list[ScorerProcess] = []
         self._busy: set[ScorerProcess] = set()
         self._retired: set[ScorerProcess] = set()
@@ -166,7 +221,7 @@ class ScorerPool:
         self._idle.append(await self._start_scorer())
 
     async def _start_scorer(self) -> ScorerProcess:
-        scorer = ScorerProcess(self.evaluator, self.path)
+        scorer = ScorerProcess(self.evaluator, self.limits.scorer_memory_mb, self.path)
         try:
             await scorer.wait_until_loaded()
         except BaseException:
@@ -187,20 +242,40 @@ class ScorerPool:
     ) -> JsonObject:
         """Judge one output (or drive one `program`).
 
-        Raises ScorerFailed if the scorer dies or is too slow.
+        Raises ScorerFailed if the scorer dies or is too slow. One that needs too much memory may
+        have lost it over earlier outputs, so a fresh one judges this output again.
         """
-        scorer = self._idle.pop() if self._idle else await self._replacement_scorer()
-        self._busy.add(scorer)
         request = {
             "case": None if case is None else msgspec.to_builtins(case),
             "seed": seed,
             "parts": parts,
+            "seconds": seconds,
+            "limit": self.limits.output_kb << 10,
         }
         request |= {"several": True} if self.several else {}
+        scorer = self._idle.pop() if self._idle else await self._replacement_scorer()
         try:
-            answer = await scorer.ask(
-                {**request, "seconds": seconds}, output, program, self.seconds + patience
-            )
+            return await self._ask_scorer(scorer, request, output, program, patience)
+        except ScorerOverfull as error:
+            if not scorer.judged:
+                raise
+            await self.retire_scorers()
+            if program is not None:  # it has begun to answer
+                raise ScorerFailed(str(error)) from None
+        fresh = await self._replacement_scorer()
+        return await self._ask_scorer(fresh, request, output, None, patience)
+
+    async def _ask_scorer(
+        self,
+        scorer: ScorerProcess,
+        request: JsonObject,
+        output: bytes | None,
+        program: socket.socket | None,
+        patience: float,
+    ) -> JsonObject:
+        self._busy.add(scorer)
+        try:
+            answer = await scorer.ask(request, output, program, self.seconds + patience)
         except BaseException:
             self._busy.discard(scorer)
             self._retired.discard(scorer)

@@ -100,9 +100,13 @@ def encode(value: object) -> bytes:
     return ValueWriter().encode(value)
 
 
-def decode(data: Data) -> Any:
-    """The value of `encode`d bytes; raise WireError if they are malformed or hostile."""
-    return ValueReader().decode(data)
+def decode(data: Data, limit: int | None = None) -> Any:
+    """The value of `encode`d bytes; raise WireError if they are malformed or hostile.
+
+    An array without elements has a shape, from which a reader may make much: raise TooLarge if its
+    other sides are those of an array of more than `limit` bytes.
+    """
+    return ValueReader(limit).decode(data)
 
 
 class ValueWriter:
@@ -251,8 +255,8 @@ class ValueReader:
     `marks` maps each kind of value besides JSON's own to its reader; subclasses may add more.
     """
 
-    def __init__(self) -> None:
-        self.buffers, self._taken = memoryview(b""), 0
+    def __init__(self, limit: int | None = None) -> None:
+        self.buffers, self._taken, self._limit = memoryview(b""), 0, limit
 
     def decode(self, data: Data) -> Any:
         """See `decode`."""
@@ -335,6 +339,9 @@ class ValueReader:
         dtype = numpy.dtype(name)
         if math.prod(shape) * dtype.itemsize != size:
             raise WireError("array shape and size disagree")
+        outline = math.prod(max(1, n) for n in shape) * dtype.itemsize
+        if self._limit is not None and outline > self._limit:
+            raise TooLarge(f"an empty array with the sides of one of {outline:,} bytes")
         numbers = self._buffer_slice(offset, size)
         if name == "|b1" and numpy.frombuffer(numbers, numpy.uint8).max(initial=0) > 1:
             raise WireError("neither true nor false")

@@ -42,6 +42,7 @@ def candidates_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             "facets", page.all, lambda: msgspec.to_builtins(views.candidate_facets(run.run))
         ),
         "best": best.id if best else "",
+        "several": bool(run.meta.task.objective.metrics),
         "direction": run.meta.task.objective.direction,
     }
 

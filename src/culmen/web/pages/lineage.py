@@ -43,7 +43,7 @@ class _Family(NamedTuple):
 
 
 def lineage_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
-    """The path to `to` (by default the best), following first parents, and what was tried beside.
+    """The path of first parents to `to` (default: the best), and its branches.
 
     Candidates are columns; `parents` are indices into them, of the nearest ancestor that was sent.
     `line` holds the path in order: an item is a shown step (`node`), several steps between two

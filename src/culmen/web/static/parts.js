@@ -19,10 +19,13 @@ const LONG = 60; // characters of a value that gets a line of its own
 /** What a strategy's notes say of it: a sentence each, marked where it is not as it should be. */
 export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, each.text))) : null);
 
+/** A long word with places where it may break: after signs, not within names. */
+const breakable = (text) => text.split(/(?<=[(,=/_-])(?=[^\s/])/).flatMap((piece, n) => (n ? [h("wbr"), piece] : [piece]));
+
 /** A few facts, label above value. */
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, title]) =>
-    h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
+    h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : typeof value === "string" ? breakable(value) : value))));
 
 const TONES = {
   finished: "good", "out of budget": "good", stopped: "warn", running: "live", starting: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
