@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,7 @@ from culmen.web.pages.added import Page
 from culmen.web.runs import Digest
 
 _STEPS = 5_000  # of one agent
-_REPORTED = 400  # of one agent, or one rollout, in a document that holds their texts
+_REPORTED = 400  # of one agent in a document that holds their texts
 _ROLLOUTS = 40  # of a skill
 _TEXT = 20_000  # characters of one text
 _HEAD = 160  # characters of a text that is sent without being asked for
@@ -28,44 +30,52 @@ _MORE = 20  # steps whose texts are sent at once
 _TRANSCRIPT = 4_000_000  # bytes read of a transcript
 _WAIT = 10.0  # seconds that git may take
 _SPEAKERS = {"said": "agent", "text": "agent", "thought": "agent", "tool": "tool"}
+# errors of a text that is no JSON, or JSON in another form
+_UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 # fields of a step that are sent with its text alone
 _LATER = ("text", "reports")
 
 
 def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
-    """Every agent's session: its steps, reports, experiments, end and merge.
+    """Every agent's session and every rollout of a skill: their steps, and how they ended.
 
-    These are the effects `session.*` of agents/messages.py, and the lines of the transcript that
-    the agent's own program left in the run's folder; `transcript` is one in another form. `tried`
-    are its experiments with scores. With `brief`, steps have only the `head` of what was said, its
-    length `chars`, and, if a `text` is searched for, `found`. With `agent` and `from`, only the
-    whole steps of that agent from that one on are returned, a few at a time.
+    The steps of an agent are the effects `session.*` of agents/messages.py, and the lines of the
+    transcript that its own program left in the run's folder; `transcript` is one in another form.
+    `tried` are its experiments with scores. With `brief`, steps have only the `head` of their
+    texts, their length `chars`, and, if a `text` is searched for, `found`. With `agent` and `from`,
+    only the whole steps of that agent or rollout from that one on are returned, a few at a time.
     """
     run.refresh()
     agents = run.memoise_result("sessions", run.last, lambda: _read_agents(run))
+    failed = params.get("rollouts") == "failed"
+    rollouts = run.memoise_result(
+        f"rollouts {failed}", run.last, lambda: _read_rollouts(run, failed)
+    )
     if "from" in params:
-        return {"steps": _whole_steps(agents, params)}
+        return {"steps": _whole_steps([*agents, *rollouts], params)}
     notes = [
         {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}}
         | {"kind": note.kind}
         for note in run.notes
         if note.kind.startswith(("session", "agent"))
     ]
-    sought = params.get("text", "").lower()
-    if params.get("brief"):
-        agents = [
-            each | {"steps": [_brief_step(step, sought) for step in each["steps"]]}
-            for each in agents
-        ]
-    else:
-        agents = [each | {"steps": each["steps"][:_REPORTED]} for each in agents]
     return {
-        "agents": agents,
-        "rollouts": _rollout_rows(run, params),
+        "agents": _shown_steps(agents, params),
+        "rollouts": _shown_steps(rollouts, params),
         "all_rollouts": run.meta.task.evaluator.form == "rollout",
         "notes": notes[-200:],
         "direction": run.meta.task.objective.direction,
     }
+
+
+def _shown_steps(talks: list[JsonObject], params: Mapping[str, str]) -> list[JsonObject]:
+    """The agents or rollouts with brief steps, or with the first of their whole steps."""
+    if not params.get("brief"):
+        return [each | {"steps": each["steps"][:_REPORTED]} for each in talks]
+    sought = params.get("text", "").lower()
+    return [
+        each | {"steps": [_brief_step(step, sought) for step in each["steps"]]} for each in talks
+    ]
 
 
 def _read_agents(run: Digest) -> list[JsonObject]:
@@ -86,15 +96,12 @@ def _read_agents(run: Digest) -> list[JsonObject]:
     return [agents[number] for number in sorted(agents)]
 
 
-def _whole_steps(agents: list[JsonObject], params: Mapping[str, str]) -> list[JsonObject]:
-    numbers = [params.get("agent", ""), params["from"]]
-    if not all(number.isdigit() for number in numbers):
-        return []
-    agent, start = map(int, numbers)
+def _whole_steps(talks: list[JsonObject], params: Mapping[str, str]) -> list[JsonObject]:
+    start = int(params["from"]) if params["from"].isdecimal() else 0
     return [
         step
-        for each in agents
-        if each["agent"] == agent
+        for each in talks
+        if str(each["agent"]) == params.get("agent")
         for step in each["steps"][start : start + _MORE]
     ]
 
@@ -111,14 +118,14 @@ def _brief_step(step: JsonObject, sought: str) -> JsonObject:
     return brief
 
 
-def _rollout_rows(run: Digest, params: Mapping[str, str]) -> list[JsonObject]:
-    """The newest rollouts of a skill with their steps; with `rollouts` = failed, failures alone."""
+def _read_rollouts(run: Digest, failed: bool) -> list[JsonObject]:
+    """The newest rollouts of a skill, with their steps; failures alone if `failed`."""
     if run.meta.task.evaluator.form != "rollout":
         return []
-    failed = 1.0 if params.get("rollouts") == "failed" else None
     splits = {case.id: case.split for case in run.meta.task.cases}
-    return [
+    rows = [
         {
+            "agent": f"rollout-{seq}",
             "candidate": seen.candidate,
             "case": seen.case,
             "split": splits.get(seen.case, ""),
@@ -130,36 +137,62 @@ def _rollout_rows(run: Digest, params: Mapping[str, str]) -> list[JsonObject]:
             "feedback": _cut_text(seen.feedback),
             "steps": _trajectory_steps(seen.artifacts.get(TRAJECTORY, "")),
         }
-        for seen in views.newest_observations(run.run, _ROLLOUTS, failed)
+        for seq, seen in views.newest_observations(run.run, _ROLLOUTS, 1.0 if failed else None)
     ]
+    return [row | {"count": len(row["steps"]), "tried": []} for row in rows]
+
+
+class _Trajectory(msgspec.Struct):
+    """The part of a trajectory (`rollouts.trajectory`) that is shown."""
+
+    steps: list[JsonObject] = []
 
 
 def _trajectory_steps(text: str) -> list[JsonObject]:
-    """The steps of a trajectory as texts; none of one that was cut off."""
+    """The steps of a trajectory, one for each text in it; none of one that was cut off."""
     try:
-        steps = msgspec.json.decode(text or "{}").get("steps", [])
-    except msgspec.DecodeError:
+        steps = msgspec.json.decode(text or "{}", type=_Trajectory).steps[:_STEPS]
+    except _UNREADABLE:
         return []
+    times = [_timestamp_seconds(step) for step in steps]
     return [
-        {
-            "source": str(step.get("source", "")),
-            "text": _cut_text(str(step.get("message") or "")),
-            "thought": _cut_text(str(step.get("reasoning_content") or "")),
-            "calls": [
-                f"{call.get('function_name', '')} {_arguments_text(call.get('arguments'))}"
-                for call in step.get("tool_calls") or ()
-                if isinstance(call, dict)
-            ],
-        }
-        for step in steps[:_REPORTED]
-        if isinstance(step, dict)
+        _text_step(f"{number}.{place}", max(0.0, at - times[0]), *piece)
+        for number, (step, at) in enumerate(zip(steps, times, strict=True), 1)
+        for place, piece in enumerate(_trajectory_texts(step))
     ]
 
 
-def _arguments_text(arguments: object) -> str:
-    if isinstance(arguments, dict) and isinstance(arguments.get("text"), str):
-        return _cut_text(arguments["text"], 2_000)
-    return _cut_text(msgspec.json.encode(arguments).decode(), 2_000)
+def _timestamp_seconds(step: JsonObject) -> float:
+    try:
+        return datetime.fromisoformat(str(step.get("timestamp"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _trajectory_texts(step: JsonObject) -> Iterator[tuple[str, str, str, str]]:
+    """Kind, speaker, tool and text of each text of a step, in order."""
+    source = str(step.get("source", ""))
+    if step.get("reasoning_content"):
+        yield "thought", source, "", _text_of(step["reasoning_content"])
+    if step.get("message"):
+        yield "said", source, "", _text_of(step["message"])
+    for call in _rows_of(step.get("tool_calls")):
+        arguments = call.get("arguments")
+        if isinstance(arguments, dict) and isinstance(arguments.get("text"), str):
+            arguments = arguments["text"]
+        yield "tool", "tool", str(call.get("function_name", "")), _text_of(arguments or "")
+    observation = step.get("observation")
+    results = observation.get("results") if isinstance(observation, dict) else None
+    for result in _rows_of(results):
+        yield "result", "tool", "", _text_of(result.get("content") or "")
+
+
+def _rows_of(value: object) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _agent_events(run: Digest) -> list[Event]:
@@ -232,18 +265,32 @@ def _add_event(run: Digest, agent: JsonObject, event: Event, data: JsonObject) -
                 "elapsed": entry.elapsed,
                 "step": step,
                 "speaker": _SPEAKERS.get(step, "culmen"),
-                "about": _step_description(entry.body),
+                "about": _step_description(entry.body, data),
                 "dollars": usage.dollars if usage is not None else 0.0,
                 **_step_results(entry.result, data),
             }
         )
 
 
-def _step_description(body: JsonObject) -> str:
+def _step_description(body: JsonObject, data: JsonObject) -> str:
     closing = f"while closing: {body['closing']}" if body.get("closing") else ""
-    return " ".join(
-        filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing))
-    )
+    named = [body.get("tool"), body.get("reason"), data.get("isolation"), closing]
+    return " ".join(str(each) for each in named if each)
+
+
+def _text_step(
+    seq: str, elapsed: float, kind: str, speaker: str, about: str, text: str
+) -> JsonObject:
+    """A step that is a text alone."""
+    return {
+        "seq": seq,
+        "elapsed": elapsed,
+        "step": kind,
+        "speaker": speaker,
+        "about": about,
+        "dollars": 0.0,
+        **_step_results(Text(text), {}),
+    }
 
 
 def _step_results(result: object, data: JsonObject) -> JsonObject:
@@ -267,21 +314,18 @@ def _step_results(result: object, data: JsonObject) -> JsonObject:
 
 
 def _head_line(text: str) -> str:
-    """The first line of a text; of a JSON object its fields."""
-    text = text.strip()
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object]) if text[:1] == "{" else {}
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        fields = {}
-    if not fields:
-        return text[:_HEAD].partition("\n")[0]
+    """The first line of a text without marks of a block of code; of a JSON object its fields."""
+    text = re.sub(r"^\s*```\w*\n", "", text).strip()
+    fields: dict[str, object] = {}
+    if text[:1] == "{":
+        with contextlib.suppress(*_UNREADABLE):
+            fields = msgspec.json.decode(text.removesuffix("```"), type=dict[str, object])
     shown = {
-        name: f"{len(value)} entries" if isinstance(value, dict | list) else value
+        name: f"{len(value)} entries" if isinstance(value, dict | list) else str(value)
         for name, value in fields.items()
     }
-    return ", ".join(f"{name}: {' '.join(str(value).split())}" for name, value in shown.items())[
-        :_HEAD
-    ]
+    line = ", ".join(f"{name}: {' '.join(value.split())}" for name, value in shown.items())
+    return (line or text.partition("\n")[0])[:_HEAD]
 
 
 def _cut_text(text: str, max_characters: int = _TEXT) -> str:
@@ -342,17 +386,9 @@ def _add_transcript(agent: JsonObject, run: Path, name: str) -> None:
     row = _Heard(0.0, "", "")
     for number, line in enumerate(filter(str.strip, text.splitlines())):
         row = _transcript_row(line) or _Heard(row.seconds, "line", line)  # torn, or another form
-        steps.append(
-            {
-                "seq": f"program-{number}",
-                "elapsed": began + row.seconds,
-                "step": row.kind,
-                "speaker": _SPEAKERS.get(row.kind, "program"),
-                "about": "",
-                "dollars": 0.0,
-                **_step_results(Text(row.text), {}),
-            }
-        )
+        speaker = _SPEAKERS.get(row.kind, "program")
+        name = f"program-{number}"
+        steps.append(_text_step(name, began + row.seconds, row.kind, speaker, "", row.text))
     agent["count"] += len(steps)
     agent["steps"] = sorted(agent["steps"] + steps, key=lambda step: step["elapsed"])[:_STEPS]
 
@@ -370,7 +406,7 @@ def _transcript_row(line: str) -> _Heard | None:
     """A line of an agent's program; None if it is in another form."""
     try:
         return msgspec.json.decode(line, type=_Heard)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except _UNREADABLE:
         return None
 
 

@@ -6,6 +6,7 @@ import { plural } from "./format.js";
 
 const MOST = 200_000; // characters beyond which a text is shown as it is
 const ENTRIES = 200; // entries of one list or object that are shown
+const DIFFERENCE = /^(diff --git |--- [^\n]*\n\+\+\+ )/;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)\n([\s\S]*?)(?:^ {0,3}\1[`~]*[ \t]*$|(?![\s\S]))/gm;
 
 /** A text as elements; `spoken` if it is prose rather than the output of a program. */
@@ -16,7 +17,7 @@ export function rendered(text, spoken) {
   const lines = text.trim().split("\n");
   const rows = lines.length > 1 ? lines.map(parsed) : [undefined];
   if (rows.every((row) => row !== undefined)) return rows.map((row) => json(row));
-  if (/^(diff --git |--- [^\n]*\n\+\+\+ )/.test(text)) return [h("div", { class: "boxed" }, patchBlock(text, "A difference"))];
+  if (DIFFERENCE.test(text)) return [h("div", { class: "boxed" }, patchBlock(text, "A difference"))];
   return pieces(text, spoken);
 }
 
@@ -55,22 +56,44 @@ function parsed(text) {
 
 const plain = (text) => h("div", { class: "plain" }, text);
 
-/** Paragraphs, with `names` in the font of code. */
-const prose = (text) => h("div", { class: "prose" }, text.split(/(`[^`\n]+`)/).map((part, place) => (place % 2 ? h("code", {}, part.slice(1, -1)) : part)));
+const MARK = /(`[^`\n]+`|\*\*[^*\n]+\*\*|^#{1,6} [^\n]*$)/m;
 
-/** JSON to unfold: short things stand on one line, texts of several lines as they are meant. */
-export function json(value, name, depth = 0) {
+/** Paragraphs, with `names` in the font of code, headings and what is **stressed** in bold. */
+const prose = (text) => h("div", { class: "prose" }, text.split(MARK).map((part, place) => (place % 2 ? marked(part) : part)));
+
+function marked(part) {
+  if (part[0] === "`") return h("code", {}, part.slice(1, -1));
+  return h("strong", {}, part[0] === "#" ? part.replace(/^#+ /, "") : part.slice(2, -2));
+}
+
+const TEXT = /^(code|content|text|source|file_text|new_str|old_str|diff|patch|command)$/; // fields that may hold a program
+
+/** JSON to unfold: short things stand on one line, texts of several lines as they are meant, in colours where the name of a file is known. */
+export function json(value, name, depth = 0, language = "") {
   const label = name === undefined ? null : h("span", { class: "k-name" }, `${name}: `);
-  if (value === null || typeof value !== "object") return h("div", { class: "json-line" }, label, scalar(value));
+  if (value === null || typeof value !== "object") return h("div", { class: "json-line" }, label, scalar(value, String(name), language));
   const entries = Array.isArray(value) ? value.map((each, place) => [place, each]) : Object.entries(value);
   const size = Array.isArray(value) ? `[${plural(entries.length, "entry")}]` : `{${plural(entries.length, "field")}}`;
   if (!entries.length) return h("div", { class: "json-line" }, label, Array.isArray(value) ? "[]" : "{}");
-  const shown = entries.slice(0, ENTRIES).map(([key, each]) => json(each, key, depth + 1));
+  const file = [value.path, value.file, value.file_path].find((each) => typeof each === "string");
+  const inner = file ? languageOf(file, "") : language;
+  const shown = entries.slice(0, ENTRIES).map(([field, each]) => json(each, field, depth + 1, inner));
   if (entries.length > ENTRIES) shown.push(h("div", { class: "note" }, `and ${entries.length - ENTRIES} more`));
-  return h("details", { class: "json", open: depth < 2 && entries.length <= 30 }, h("summary", {}, label, h("span", { class: "note" }, size)), h("div", { class: "json-in" }, shown));
+  const called = typeof value.tool === "string" ? h("strong", {}, `${value.tool} `) : null;
+  return h("details", { class: "json", open: depth < 2 && entries.length <= 30 }, h("summary", {}, label, called, h("span", { class: "note" }, size)), h("div", { class: "json-in" }, shown));
 }
 
-function scalar(value) {
+function scalar(value, name, language) {
   if (typeof value !== "string") return h("span", { class: typeof value === "number" ? "k-number" : "k-keyword" }, String(value));
-  return value.includes("\n") ? plain(value) : h("span", { class: "k-string" }, value);
+  if (!value.includes("\n")) return h("span", { class: "k-string" }, value);
+  if (DIFFERENCE.test(value)) return h("div", { class: "boxed" }, patchBlock(value, name));
+  return language && TEXT.test(name) ? h("div", { class: "boxed" }, codeBlock(value, language, name)) : plain(value);
+}
+
+/** A prompt or a reply: as it is meant to be read, and as it was written where that differs. */
+export function readable(text) {
+  if (!text) return plain("(empty)");
+  const shown = rendered(text, true);
+  const same = shown.length === 1 && shown[0].className !== "boxed" && shown[0].textContent.trim() === text.trim();
+  return same ? shown : [shown, h("details", {}, h("summary", {}, "As it was written"), plain(text))];
 }
