@@ -75,12 +75,23 @@ export function json(value, name, depth = 0, language = "") {
   const entries = Array.isArray(value) ? value.map((each, place) => [place, each]) : Object.entries(value);
   const size = Array.isArray(value) ? `[${plural(entries.length, "entry")}]` : `{${plural(entries.length, "field")}}`;
   if (!entries.length) return h("div", { class: "json-line" }, label, Array.isArray(value) ? "[]" : "{}");
+  if (depth && brief(entries)) return h("div", { class: "json-line" }, label, bracketed(entries, Array.isArray(value)));
   const file = [value.path, value.file, value.file_path].find((each) => typeof each === "string");
   const inner = file ? languageOf(file, "") : language;
   const shown = entries.slice(0, ENTRIES).map(([field, each]) => json(each, field, depth + 1, inner));
   if (entries.length > ENTRIES) shown.push(h("div", { class: "note" }, `and ${entries.length - ENTRIES} more`));
   const called = typeof value.tool === "string" ? h("strong", {}, `${value.tool} `) : null;
   return h("details", { class: "json", open: depth < 2 && entries.length <= 30 }, h("summary", {}, label, called, h("span", { class: "note" }, size)), h("div", { class: "json-in" }, shown));
+}
+
+const SHORT = 72; // characters of an object or a list that stands on one line
+
+/** Whether entries are few, short and no objects themselves. */
+const brief = (entries) => entries.length <= 12 && entries.every(([, each]) => (each === null || typeof each !== "object") && !String(each).includes("\n")) && entries.map(([field, each]) => `${field}: ${each}`).join(", ").length <= SHORT;
+
+function bracketed(entries, listed) {
+  const inner = entries.map(([field, each], place) => [place ? ", " : "", listed ? null : h("span", { class: "k-name" }, `${field}: `), scalar(each, field, "")]);
+  return [listed ? "[" : "{", inner, listed ? "]" : "}"];
 }
 
 function scalar(value, name, language) {

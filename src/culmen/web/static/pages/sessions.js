@@ -69,7 +69,8 @@ function sums(doc, ctx) {
   const kinds = [...new Set(doc.agents.flatMap((each) => each.steps.map((step) => step.step)))];
   const aside = h("div", { class: "toolbar" },
     h("label", { class: "field" }, "Search", h("input", { type: "search", name: "steps", value: ctx.params.text || "", onchange: (event) => ctx.go({ text: event.target.value }, true) })),
-    choice("Kinds of steps", ["", ...kinds].map((kind) => [kind, DONE[kind] || words(kind) || "all"]), ctx.params.kind || "", (kind) => ctx.go({ kind }, true)));
+    h("label", { class: "field" }, "Kinds of steps", h("select", { name: "kind", value: ctx.params.kind || "", onchange: (event) => ctx.go({ kind: event.target.value }, true) },
+      ["", ...kinds].map((kind) => h("option", { value: kind }, DONE[kind] || words(kind) || "all")))));
   return section("In all", { wide: true, aside }, facts([
     ["agents", count(doc.agents.length)], ["steps", count(sum(doc, "count"))], ["experiments", count(doc.agents.reduce((all, each) => all + experiments(each), 0))],
     ["tokens", count(sum(doc, "tokens"))], ["dollars", dollars(sum(doc, "dollars"))]]));
@@ -219,7 +220,7 @@ function outline(each, shown, turns, state, ctx) {
     const faults = some.filter((step) => step.fault).length;
     return h("li", { "data-key": `turn-${turn}` }, h("button", { type: "button", "aria-current": places.includes(state.at.get(each.agent)) ? "true" : null, onclick: () => reveal(each, places[0], state, ctx) },
       h("span", { class: "turn" }, turn ? `Turn ${turn}` : "Beginning", faults ? h("span", { class: "fault" }, ` ${plural(faults, "error")}`) : null, paid ? h("span", { class: "note" }, ` ${dollars(paid)}`) : null),
-      first ? h("span", { class: "first" }, first.head) : null,
+      first ? h("span", { class: "opening" }, first.head) : null,
       h("span", { class: "who" }, speakers.map(([name, n]) => [h("span", { class: name }, times(name, n)), " "]), toolsOf(some).map(([name, n]) => [h("span", { class: "tool" }, times(name, n)), " "]), made ? h("span", {}, plural(made, "experiment")) : null)));
   });
   return h("nav", { class: "outline", "aria-label": `Outline of agent ${each.agent}` }, h("ol", {}, rows));
