@@ -66,14 +66,10 @@ def experiments(run: Path, agent: int) -> list[dict[str, object]]:
 
 
 def read(page: Any, agent: int) -> Any:
-    """Unfold an agent, if it is not, and all its messages; their bodies."""
-    button = page.get_by_role("button", name=f"Read agent {agent}")
-    if button.count():
-        button.click()
+    """Unfold an agent and all its messages; its card."""
+    page.get_by_role("button", name=f"Read agent {agent}").click()
     card = page.locator(f"[data-key='agent-{agent}']")
-    if card.get_by_role("button", name="Fold these").count():
-        card.get_by_role("button", name="Fold these").click()
-    card.get_by_role("button", name="Unfold these").click()
+    card.get_by_role("button", name="Unfold these", exact=True).click()
     card.locator(".message [aria-expanded=true]").first.wait_for()
     return card
 
@@ -82,7 +78,7 @@ def test_a_program_its_transcript_reports_and_what_it_left(place: Place, own: Si
     run = place.root / "runs/program"
     page = tab.open(own, "/r/program/sessions")
     assert page.locator("h2").nth(1).inner_text().startswith("Agent 0: cmd")
-    assert page.locator(".message-body").count() == 0  # folded at first
+    assert page.locator(".message").count() == 0  # folded at first
     card = read(page, 0)
     tried = experiments(run, 0)
     table = rows(page, "Experiments of agent 0")
@@ -134,7 +130,8 @@ def test_what_the_model_of_a_built_in_agent_said(place: Place, own: Site, tab: T
         for line in text.splitlines():
             call = json.loads(line) if line[:1] == "{" else {}
             wanted = call.values() if call else [] if line[:3] == "```" else [line.strip()]
-            assert all(str(each) in shown for each in wanted), (line, shown)
+            texts_in = [each for value in wanted for each in (value if isinstance(value, list) else [value])]
+            assert all(str(each) in shown for each in texts_in), (line, shown)
         assert '{"tool"' not in shown and "```" not in shown
     tokens = page.locator("[data-key='agent-0'] .facts").inner_text()
     assert "550" in tokens
@@ -158,7 +155,14 @@ def test_a_long_session_is_read_by_outline_keys_and_links(tmp_path: Path, tab: T
     page.get_by_role("button", name="Read agent 0").click()
     assert card.locator(".message").count() == 100 and card.locator(".message-body").count() == 0
     assert card.locator(".outline li").count() == 26
-    assert "Turn 5 1 error" in card.locator(".outline").inner_text()
+    turn = card.locator("[data-key='turn-5']").inner_text()
+    assert turn.split("\n") == [
+        "Turn 5 1 error",
+        "$0.0320",
+        "Turn 5: I widen `RADIUS`.",
+        "agent culmen write command 1 experiment",
+    ]
+    assert "write 1,000, command 1,000" in card.locator(".facts").inner_text()
     card.get_by_role("button", name="Next").click()
     card.get_by_text("1 of 4,002").wait_for()
     page.keyboard.press("j")
@@ -174,7 +178,7 @@ def test_a_long_session_is_read_by_outline_keys_and_links(tmp_path: Path, tab: T
     page.keyboard.press("k")
     card.get_by_text("3 of 4,002").wait_for()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    body.get_by_role("button", name="Copy").click()
+    card.locator(".message[aria-current]").get_by_role("button", name="Copy").click()
     assert page.evaluate("() => navigator.clipboard.readText()") == "written"
     colours = {
         who: card.locator(f".message.{who} strong").first.evaluate("e => getComputedStyle(e).color")
@@ -198,4 +202,44 @@ def test_a_long_session_is_read_by_outline_keys_and_links(tmp_path: Path, tab: T
     page.locator(".message-head", has_text="Turn 777: I widen").wait_for()
     assert card.locator(".message").count() == 1 and "4,001 steps left out" in card.inner_text()
     page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+def test_rollouts_are_read_as_sessions_are(tmp_path: Path, tab: Tab) -> None:
+    worlds.rollouts(tmp_path)
+    page = tab.open(served(tmp_path), "/r/rollouts/sessions")
+    assert page.locator(".rollout").count() == 2 and page.locator(".message").count() == 0
+    page.get_by_role("button", name="failed", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('.rollout').length === 1")
+    page.get_by_role("button", name="Read the rollout on two").click()
+    messages = page.locator(".message-head")
+    shown = [" ".join(text.split()) for text in messages.all_inner_texts()]
+    assert shown == [
+        "0:00 user Write the answer.",
+        "0:02 agent thinks It is in the hint.",
+        "0:02 agent I look.",
+        "0:02 tool read path: hint.txt",
+        "0:02 tool result 42",
+        "0:03 system 3 events left out",
+    ]
+    outline = page.locator(".outline").inner_text()
+    assert "agent ×2" in outline and "read" in outline and "system" in outline
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.locator("[aria-current] .message-body", has_text="It is in the hint.").wait_for()
+    assert page.get_by_text("the answer is wrong").is_visible()
+
+
+def test_hostile_sessions_are_shown_as_text(tmp_path: Path, tab: Tab) -> None:
+    worlds.hostile(tmp_path)
+    page = tab.open(served(tmp_path), "/r/hostile/sessions")
+    page.set_viewport_size({"width": 390, "height": 844})
+    card = read(page, 0)
+    assert worlds.HOSTILE[0] in card.locator(".message-body").first.inner_text()
+    assert page.evaluate(
+        "() => [window.pwned, document.querySelectorAll('main img, main script, main style').length]"
+    ) == [
+        None,
+        0,
+    ]
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390

@@ -11,10 +11,10 @@ import msgspec
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.evaluation import Observation, Sign, Status
+from culmen.core.evaluation import TRAJECTORY, Case, Observation, Sign, Status
 from culmen.core.event import Custom, Entry
 from culmen.core.result import NoiseReport, RunResult, Score
-from culmen.core.task import MetricGoal, Objective, Task
+from culmen.core.task import Evaluator, MetricGoal, Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -220,6 +220,37 @@ def conversation(folder: Path) -> Path:
     with SqlJournal.create(folder / "conversation", meta) as journal:
         journal.append(entries)
     return folder / "conversation"
+
+
+def rollouts(folder: Path) -> Path:
+    """A run in which one candidate was tried on two cases: one passed without a trajectory, one failed with one."""
+    call = {"function_name": "read", "arguments": {"path": "hint.txt"}}
+    heard = {"tool_calls": [call], "observation": {"results": [{"content": "42"}]}}
+    steps = [
+        {"source": "user", "message": "Write the answer.", "timestamp": "2026-01-01T00:00:00.000+00:00"},
+        {"source": "agent", "message": "I look.", "reasoning_content": "It is in the hint.", **heard},
+        {"source": "system", "message": "3 events left out", "timestamp": "2026-01-01T00:00:03.000+00:00"},
+    ]
+    steps[1]["timestamp"] = "2026-01-01T00:00:02.000+00:00"
+    trajectory = {TRAJECTORY: json.dumps({"schema_version": "ATIF-v1.7", "steps": steps})}
+    about = Task(
+        "rollouts",
+        seeds=({"SKILL.md": "Read the hint.\n"},),
+        cases=(Case("one"), Case("two", split="val")),
+        evaluator=Evaluator(form="rollout"),
+    )
+    made = about.initial_candidates()[0]
+    failed = Observation(
+        made.id, Status.OK, 0.0, case="two", feedback="the answer is wrong", artifacts=trajectory, seconds=3.0
+    )
+    meta = RunMeta("rollouts", about, {"path": "x:Gated", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    with SqlJournal.create(folder / "rollouts", meta) as journal:
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=(made,)))])
+        passed = Observation(made.id, Status.OK, 1.0, case="one", seconds=2.0)
+        journal.append([Entry("done", 1, "m", "evaluate", result=passed, elapsed=1.0)])
+        journal.append([Entry("done", 2, "m", "evaluate", result=failed, elapsed=2.0)])
+        journal.append([Entry("state", body={"state": "paused"}, elapsed=3.0)])
+    return folder / "rollouts"
 
 
 def _repository(run: Path) -> str:

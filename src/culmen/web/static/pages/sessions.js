@@ -70,7 +70,7 @@ function sums(doc, ctx) {
   const aside = h("div", { class: "toolbar" },
     h("label", { class: "field" }, "Search", h("input", { type: "search", name: "steps", value: ctx.params.text || "", onchange: (event) => ctx.go({ text: event.target.value }, true) })),
     h("label", { class: "field" }, "Kinds of steps", h("select", { name: "kind", value: ctx.params.kind || "", onchange: (event) => ctx.go({ kind: event.target.value }, true) },
-      ["", ...kinds].map((kind) => h("option", { value: kind }, DONE[kind] || words(kind) || "all")))));
+      ["", ...kinds].map((kind) => h("option", { value: kind }, (DONE[kind] || words(kind) || "all").slice(0, 40))))));
   return section("In all", { wide: true, aside }, facts([
     ["agents", count(doc.agents.length)], ["steps", count(sum(doc, "count"))], ["experiments", count(doc.agents.reduce((all, each) => all + experiments(each), 0))],
     ["tokens", count(sum(doc, "tokens"))], ["dollars", dollars(sum(doc, "dollars"))]]));
@@ -243,7 +243,7 @@ function message(each, place, at, state, ctx) {
   const what = ["said", "text", "tool"].includes(step.step) ? "" : DONE[step.step] || words(step.step);
   const made = step.experiments || [];
   const line = [step.fault ? words(step.fault) : "", step.head || made.map((one) => one.path).join(", ") || (step.changed || []).join(", "), step.ended ? `ended: ${words(step.ended)}` : ""].filter(Boolean).join(" · ");
-  const inner = [h("time", {}, clock(step.elapsed)), h("strong", {}, step.speaker), h("span", { class: "what" }, [what, step.about].filter(Boolean).join(" ")),
+  const inner = [h("time", {}, clock(step.elapsed || 0)), h("strong", {}, step.speaker), h("span", { class: "what" }, [what, step.about].filter(Boolean).join(" ")),
     step.fault ? pill("error") : null, open ? null : h("span", { class: "head" }, line)];
   return h("li", { class: `message ${step.speaker}${step.fault ? " faulty" : ""}`, "data-key": name, "aria-current": place === at ? "true" : null },
     more ? h("button", { type: "button", class: "message-head", id: `message-${name}`, "aria-expanded": String(open), onclick: toggle }, inner) : h("div", { class: "message-head", id: `message-${name}`, tabindex: "-1" }, inner),
