@@ -157,4 +157,5 @@ def test_replies_in_json_are_read_by_their_fields(site: Site, tab: Tab):
         }"""
     )
     assert told[0][0] == "{3 fields}idea: wider <b>ring</b>code: import math\nx = 1\ntried: [1, 2]"
-    assert told[0][1].startswith("As it was written```json") and told[1:] == [["no {JSON}"], ["(empty)"]]
+    assert told[0][1].startswith("As it was written```json")
+    assert told[1:] == [["no {JSON}", "As it was writtenno {JSON}"], ["(empty)"]]

@@ -101,10 +101,9 @@ function scalar(value, name, language) {
   return language && TEXT.test(name) ? h("div", { class: "boxed" }, codeBlock(value, language, name)) : plain(value);
 }
 
-/** A prompt or a reply: as it is meant to be read, and as it was written where that differs. */
+/** A prompt or a reply: as it is meant to be read, and folded as it was written. */
 export function readable(text) {
   if (!text) return plain("(empty)");
   const shown = rendered(text, true);
-  const same = shown.length === 1 && shown[0].className !== "boxed" && shown[0].textContent.trim() === text.trim();
-  return same ? shown : [shown, h("details", {}, h("summary", {}, "As it was written"), plain(text))];
+  return [shown, h("details", {}, h("summary", {}, "As it was written"), plain(text))];
 }
