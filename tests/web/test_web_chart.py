@@ -150,11 +150,12 @@ def test_replies_in_json_are_read_by_their_fields(site: Site, tab: Tab):
     page = tab.open(site, "/")
     told = page.evaluate(
         r"""async () => {
-          const { readable } = await import("/static/code.js");
+          const { readable } = await import("/static/message.js");
           const text = JSON.stringify({ idea: "wider <b>ring</b>", code: "import math\nx = 1\n", tried: [1, 2] });
-          const shown = text => [readable(text)].flat().map(each => each.textContent);
+          const shown = text => [readable(text)].flat(2).map(each => each.textContent);
           return [shown("```json\n" + text + "\n```"), shown("no {JSON}"), shown("")];
         }"""
     )
-    assert told[0][0] == "ideawider <b>ring</b>codeimport math\nx = 1\ntried1122"
-    assert told[0][1].startswith("As it was written```json") and told[1:] == [["no {JSON}"], ["(empty)"]]
+    assert told[0][0] == "{3 fields}idea: wider <b>ring</b>code: import math\nx = 1\ntried: [1, 2]"
+    assert told[0][1].startswith("As it was written```json")
+    assert told[1:] == [["no {JSON}", "As it was writtenno {JSON}"], ["(empty)"]]

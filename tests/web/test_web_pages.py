@@ -327,7 +327,9 @@ def test_candidate(site: Site, tab: Tab):
     assert waiting.value.path().read_text() == detail.parts["program.py"]
     page.get_by_label("Show").select_option("whole")
     page.wait_for_selector(".code:not(.diff)")
-    text = page.evaluate("() => [...document.querySelectorAll('.code li')].map(l => l.textContent).join('\\n') + '\\n'")
+    text = page.evaluate(
+        "() => [...document.querySelectorAll('[data-key=text] .code li')].map(l => l.textContent + '\\n').join('')"
+    )
     assert text == detail.parts["program.py"]
     assert "return" in page.locator(".k-keyword").all_inner_texts()
     told = facts(page)
@@ -339,7 +341,7 @@ def test_candidate(site: Site, tab: Tab):
     assert newest[0].feedback in page.locator(".plain").first.inner_text()
     for name, whole in (("Prompt", detail.prompt), ("Reply", detail.reply)):
         page.locator("summary", has_text=name).click()
-        box = page.locator("details", has=page.locator("summary", has_text=name)).locator(".plain")
+        box = page.locator("details", has=page.locator("summary", has_text=name)).locator(".plain").last
         assert box.evaluate("box => box.textContent") == whole
     line = views.lineage_steps(run, best.id)
     assert [row[1] for row in rows(page, "Ancestors")] == [step.row.id[:8] for step in line]
@@ -378,11 +380,13 @@ def test_candidate_change_from_any_ancestor(site: Site, tab: Tab):
                                "[...document.querySelectorAll('.note')].some(n => n.innerText.includes(id))",
                                arg=f"since {ancestor[:8]}")  # fmt: skip
         before = views.candidate_detail(run, ancestor).parts["program.py"].splitlines()
-        added = page.locator(".code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
-        removed = page.locator(".code li.del").evaluate_all("lines => lines.map(l => l.textContent)")
+        added = page.locator("[data-key=text] .code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
+        removed = page.locator("[data-key=text] .code li.del").evaluate_all("lines => lines.map(l => l.textContent)")
         assert added and [line for line in now if line in added] == added
         assert removed and [line for line in before if line in removed] == removed
-        kept = page.locator(".code li:not(.add):not(.del):not(.fold)").evaluate_all("ls => ls.map(l => l.textContent)")
+        kept = page.locator("[data-key=text] .code li:not(.add):not(.del):not(.fold)").evaluate_all(
+            "ls => ls.map(l => l.textContent)"
+        )
         assert set(kept) <= set(before) & set(now)
 
 
@@ -586,6 +590,10 @@ def test_sessions(site: Site, tab: Tab):
     assert page.locator("h2").all_inner_texts()[:2] == ["In all", "Agent 0: builtin"]
     totals = page.locator("section[aria-label='In all'] .facts").inner_text().split()
     assert totals == ["agents", "2", "steps", "7", "experiments", "1", "tokens", "840", "dollars", "$0.0700"]
+    assert "The ring is loose." not in page.locator("main").inner_text()  # folded
+    page.get_by_role("button", name="Read agent 0").click()
+    page.get_by_role("button", name="Unfold these", exact=True).click()
+    page.locator(".message-body").first.wait_for()
     text = page.locator("[data-key='agent-0']").inner_text()
     for expected in (
         "The ring is loose.",
@@ -601,10 +609,10 @@ def test_sessions(site: Site, tab: Tab):
     assert "not part of the run" not in page.content()  # a transcript outside the run's folder
     assert facts(page)["tokens"] == "240" or "600" in page.locator("[data-key='agent-0'] .facts").inner_text()
     page = tab.open(site, "/r/agents/sessions?kind=wait")
-    page.wait_for_function("() => document.querySelectorAll('.steps > li').length === 1")
+    page.wait_for_function("() => document.querySelectorAll('.message').length === 1")
     page = tab.open(site, "/r/agents/sessions?text=circles.py")
-    page.wait_for_function("() => document.querySelector('.steps > li')?.innerText.includes('TASK.md')")
-    assert page.locator(".steps > li").count() == 1
+    page.wait_for_function("() => document.querySelector('.message')?.innerText.includes('TASK.md')")
+    assert page.locator(".message").count() == 1
     page = tab.open(site, "/r/polca-1/sessions")
     assert "No agent had a session" in page.locator("main").inner_text()
 

@@ -11,10 +11,10 @@ import msgspec
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.evaluation import Observation, Sign, Status
+from culmen.core.evaluation import TRAJECTORY, Case, Observation, Sign, Status
 from culmen.core.event import Custom, Entry
 from culmen.core.result import NoiseReport, RunResult, Score
-from culmen.core.task import MetricGoal, Objective, Task
+from culmen.core.task import Evaluator, MetricGoal, Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -182,6 +182,75 @@ def agents(folder: Path) -> Path:
     )
     journal.close()
     return folder / "agents"
+
+
+TURNS = 1_000  # of `conversation`, each of four messages
+
+
+def conversation(folder: Path) -> Path:
+    """A run in which the first of two agents had a session of thousands of messages, of every form."""
+    meta = RunMeta("conversation", task(), {"path": "x:Cato", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    entries = [Entry("state", body={"state": "running"}), _session(1, "open", {"isolation": "jailed"}, kind="builtin")]
+    usage = Usage(calls=1, input_tokens=900, output_tokens=100, dollars=0.002)
+    for turn in range(1, TURNS + 1):
+        call = json.dumps({"tool": "write", "path": f"candidates/a00/{turn}.py", "note": "two lines\nof a note"})
+        said = (
+            f"Turn {turn}: I widen `RADIUS`.\n```json\n{call}\n```\n```python\ndef radius():\n    return {turn}\n```\n"
+        )
+        result = {
+            "score": turn,
+            "log": f"first\nsecond of {turn}",
+            "cases": [{"case": n, "ok": True} for n in range(3)],
+        }
+        output = {"text": json.dumps(result)} if turn % 5 else {"fault": "missing", "text": "no such file"}
+        made = [{"ticket": f"t{turn}", "path": f"candidates/a00/{turn}.py", "note": "wider"}]
+        at = 10 * turn
+        entries += [
+            Entry("done", at, "m", "write", {"role": "agent"}, Text(said, usage=usage), float(at)),
+            _session(at + 1, "tool", {"text": "written"}, tool="write"),
+            _session(at + 2, "tool", output, tool="command"),
+            _session(at + 3, "wait", {"experiments": made}),
+        ]
+    last = 10 * TURNS + 10
+    entries += [
+        _session(last, "end", {"reflections": "Corners matter."}, reason="finished"),
+        _session(last + 1, "open", {"isolation": "jailed"}, agent=1, kind="builtin"),
+        Entry("state", body={"state": "paused"}, elapsed=float(last + 1)),
+    ]
+    with SqlJournal.create(folder / "conversation", meta) as journal:
+        journal.append(entries)
+    return folder / "conversation"
+
+
+def rollouts(folder: Path) -> Path:
+    """A run in which one candidate was tried on two cases: one passed without a trajectory, one failed with one."""
+    call = {"function_name": "read", "arguments": {"path": "hint.txt"}}
+    heard = {"tool_calls": [call], "observation": {"results": [{"content": "42"}]}}
+    steps = [
+        {"source": "user", "message": "Write the answer.", "timestamp": "2026-01-01T00:00:00.000+00:00"},
+        {"source": "agent", "message": "I look.", "reasoning_content": "It is in the hint.", **heard},
+        {"source": "system", "message": "3 events left out", "timestamp": "2026-01-01T00:00:03.000+00:00"},
+    ]
+    steps[1]["timestamp"] = "2026-01-01T00:00:02.000+00:00"
+    trajectory = {TRAJECTORY: json.dumps({"schema_version": "ATIF-v1.7", "steps": steps})}
+    about = Task(
+        "rollouts",
+        seeds=({"SKILL.md": "Read the hint.\n"},),
+        cases=(Case("one"), Case("two", split="val")),
+        evaluator=Evaluator(form="rollout"),
+    )
+    made = about.initial_candidates()[0]
+    failed = Observation(
+        made.id, Status.OK, 0.0, case="two", feedback="the answer is wrong", artifacts=trajectory, seconds=3.0
+    )
+    meta = RunMeta("rollouts", about, {"path": "x:Gated", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    with SqlJournal.create(folder / "rollouts", meta) as journal:
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=(made,)))])
+        passed = Observation(made.id, Status.OK, 1.0, case="one", seconds=2.0)
+        journal.append([Entry("done", 1, "m", "evaluate", result=passed, elapsed=1.0)])
+        journal.append([Entry("done", 2, "m", "evaluate", result=failed, elapsed=2.0)])
+        journal.append([Entry("state", body={"state": "paused"}, elapsed=3.0)])
+    return folder / "rollouts"
 
 
 def _repository(run: Path) -> str:

@@ -104,8 +104,11 @@ def stream_observations(
 
 def newest_observations(
     run: Path | str, limit: int, scored_below: float | None = None
-) -> list[Observation]:
-    """The newest observations, newest first; with `scored_below` those without such a score."""
+) -> list[tuple[int, Observation]]:
+    """The newest observations and their events' numbers, newest first.
+
+    With `scored_below` only those without a score of at least that.
+    """
     folder, o = Path(run), sql.observation.c
     newest = sql.select(o.seq).order_by(o.seq.desc())
     if scored_below is not None:
@@ -115,8 +118,8 @@ def newest_observations(
     with open_snapshot(folder) as connection:
         rows = connection.execute(query.order_by(sql.event.c.seq.desc())).all()
         events = assemble_events(connection, folder, rows, Texts())
-    found = [each.entry.result for each in events]
-    return [each for each in found if isinstance(each, Observation)]
+    found = [(each.seq, each.entry.result) for each in events]
+    return [(seq, seen) for seq, seen in found if isinstance(seen, Observation)]
 
 
 class FailureCauses(msgspec.Struct, frozen=True):

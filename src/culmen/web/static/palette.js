@@ -9,13 +9,13 @@ const LEAST = 2; // characters from which on they are
 const MOST = 7; // pages, and runs, that are listed
 
 const KEYS = [
-  ["Ctrl K", "find a page, a run, a candidate or a text"], ["/", "go to the filter of a table"], ["j, k", "the next and the previous row of a table"],
+  ["Ctrl K", "find a page, a run, a candidate or a text"], ["/", "go to the filter of a table"], ["j, k", "the next and the previous row of a table, or message of a session"],
   ["Enter", "open the row's candidate or run"], ["?", "show these keys"], ["+ − 0 L ← →", "on a chart: closer, wider, everything, logarithms, read its points"],
 ];
 
 /** Let the keys work; `open` opens the palette. */
 export function listen(open) {
-  const acts = { j: () => move(1), k: () => move(-1), "/": () => find(open), "?": help };
+  const acts = { j: () => pressButton("j") || move(1), k: () => pressButton("k") || move(-1), "/": () => find(open), "?": help };
   document.addEventListener("keydown", (event) => {
     const held = event.ctrlKey || event.metaKey;
     if (held && !event.altKey && event.key.toLowerCase() === "k") {
@@ -29,6 +29,16 @@ export function listen(open) {
 }
 
 const writes = (element) => Boolean(element.closest("select, textarea, input:not([type=checkbox])"));
+
+/** Press the button in view that names the key, unless the focus is in a table; true if there is one. */
+function pressButton(key) {
+  const now = document.activeElement || document.body;
+  const buttons = [...document.querySelectorAll(`main [aria-keyshortcuts="${key}"]`)];
+  const near = buttons.find((each) => each.closest(".card").contains(now)) || buttons.find((each) => each.closest(".card").getBoundingClientRect().bottom > innerHeight / 3);
+  if (!near || now.closest("main tbody")) return false;
+  near.click();
+  return true;
+}
 
 /** Focus the link of the next row that has one; the browser opens it on Enter. */
 function move(step) {

@@ -41,8 +41,8 @@ export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word]
 /** How a run stands, in a colour that is seen from afar. */
 export const statePill = (label, title) => h("span", { class: `pill state pill-${TONES[label] || "quiet"}`, "data-state": label, title: title || meaning(label) }, label);
 
-/** A button that copies a text; none where the browser lets nothing be copied. */
-export const copyButton = (text) => (navigator.clipboard ? h("button", { type: "button", class: "button copy", "aria-label": `Copy ${text}`, onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null);
+/** A button that copies a text, with a `name` for readers where it is long; none where the browser lets nothing be copied. */
+export const copyButton = (text, name = text) => (navigator.clipboard ? h("button", { type: "button", class: "button copy", "aria-label": `Copy ${name}`, onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null);
 
 const REST = 180; // milliseconds that a pointer rests before a glance opens, and that it may be away
 let glance = null; // {box, from}: there is one at a time

@@ -1,9 +1,10 @@
 // One candidate: its texts, what changed, how it was judged, where it came from.
 
 import { chart } from "../chart.js";
-import { changed, codeBlock, diffBlock, languageOf, readable } from "../code.js";
+import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, number, plural, signed, words } from "../format.js";
+import { readable, rendered } from "../message.js";
 import { cell, empty, facts, idLink, pill, score, section, statusPill, table, th } from "../parts.js";
 
 export const title = "Candidate";
@@ -176,9 +177,9 @@ export function feedback(doc) {
   if (!told.length) return section("Feedback and artifacts", { wide: true }, empty("The evaluator said nothing beyond the score."));
   return section("Feedback and artifacts", { wide: true }, told.map((each, place) => h("details", { open: place === 0 },
     h("summary", {}, each.case || (each.status === "ok" ? number(each.score) : each.status), h("span", { class: "note" }, words(each.reason || ""))),
-    each.feedback ? h("div", { class: "plain" }, each.feedback) : null,
+    each.feedback ? rendered(each.feedback) : null,
     (each.signs || []).map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
-    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), /^data:image\/(png|jpeg);base64,/.test(text) ? h("img", { src: text, alt: name, style: "max-width: 100%" }) : h("div", { class: "plain" }, text)]))));
+    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), /^data:image\/(png|jpeg);base64,/.test(text) ? h("img", { src: text, alt: name, style: "max-width: 100%" }) : rendered(text)]))));
 }
 
 /** What the model was asked, and what it replied. */
@@ -187,7 +188,7 @@ export function asked(doc) {
     const why = doc.operator === "seed" ? "It is a seed of the task." : "It did not come from a model's reply: an offline operator or a strategy made it.";
     return section("Prompt and reply", { wide: true }, empty(`${why} So there is no prompt.`));
   }
-  return section("Prompt and reply", { wide: true, note: "As sent and received; JSON by its fields." },
+  return section("Prompt and reply", { wide: true, note: "JSON by its fields, code in its colours; as sent and received where it says so." },
     [["Prompt", doc.prompt], ["Reply", doc.reply]].map(([name, text]) => h("details", {}, h("summary", {}, name, h("span", { class: "note" }, plural(text.length, "character"))), readable(text))));
 }
 

@@ -3,6 +3,7 @@
 import { chart } from "../chart.js";
 import { h, s } from "../dom.js";
 import { count, decimals, number, percent, plural, words } from "../format.js";
+import { json } from "../message.js";
 import { extent } from "../scale.js";
 import { cell, condition, empty, facts, idLink, section, table, th } from "../parts.js";
 
@@ -136,7 +137,7 @@ function list(panel, doc, ctx) {
     const value = row[name];
     if (typeof value === "number") return cell(number(value));
     if (name === "id" && /^[0-9a-f]{12}$/.test(String(value))) return h("td", {}, idLink(ctx, value));
-    return h("td", { class: "wrap" }, value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+    return h("td", { class: "wrap" }, value === null || value === undefined ? "" : typeof value === "object" ? json(value, undefined, 2) : String(value));
   };
   const rows = panel.rows.map((row) => h("tr", {}, columns.map((name) => one(row, name))));
   const more = panel.count > panel.rows.length ? `The first ${panel.rows.length} of ${panel.count}.` : null;
