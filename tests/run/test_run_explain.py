@@ -130,7 +130,7 @@ def test_gains_are_those_of_the_equations(tmp_path: Path) -> None:
 
 
 def test_another_rule_is_not_taken_for_the_journals(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = next(n for n in range(40, 50) if explain_evaluation(finished, str(n)).decision)
+    number = next(n for n in range(20, 150) if explain_evaluation(finished, str(n)).decision)
     monkeypatch.setattr(knowledge_gradient, "AGAIN", 50.0)
     other = explain_evaluation(finished, str(number))
     assert not other.recomputed and other.decision is None and other.why_not

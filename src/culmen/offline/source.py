@@ -7,12 +7,14 @@ the same.
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import re
+import symtable
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 
 Span = tuple[int, int]
@@ -206,14 +208,43 @@ def part_suffix(name: str) -> str:
 
 
 def is_well_formed(source: EditableText, text: str) -> bool:
-    """True if an edited text is as well-formed as its source: Python, JSON, storable."""
+    """True if an edited text is as well-formed as its source: Python, JSON, storable.
+
+    A Python text must not use names that nothing defines, but for those its source does.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         return False
     if source.tree is not None:
-        return parse_python(text) is not None
+        return parse_python(text) is not None and undefined_names(text) <= undefined_names(
+            source.text
+        )
     return not is_json(source.text) or part_suffix(source.name) != ".json" or is_json(text)
+
+
+@lru_cache(256)
+def undefined_names(text: str) -> frozenset[str]:
+    """Global names that a Python text reads and never binds; none where it imports `*`."""
+    used, bound = set[str](), set(dir(builtins))
+    scopes = [symtable.symtable(text, "candidate", "exec")]
+    while scopes:
+        scope = scopes.pop()
+        scopes += scope.get_children()
+        is_module = scope.get_type() == "module"
+        for symbol in scope.get_symbols():
+            if symbol.is_global() or is_module:
+                name = symbol.get_name()
+                if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
+                    bound.add(name)
+                elif symbol.is_referenced():
+                    used.add(name)
+    if re.search(r"^\s*from\s.+\simport\s+\*", text, re.MULTILINE):
+        return frozenset()
+    return frozenset(used - bound - _MODULE_NAMES)
+
+
+_MODULE_NAMES = {"__file__", "__name__", "__doc__", "__builtins__", "__spec__", "__loader__"}
 
 
 def is_json(text: str) -> bool:
