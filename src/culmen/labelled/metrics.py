@@ -103,7 +103,7 @@ def choose_metric(
 
 
 def _suit_labels(labels: Sequence[str], classes: tuple[str, ...]) -> tuple[MetricName, str]:
-    numbers = [parse_number(label) for label in labels]
+    numbers = [_number_of_label(label) for label in labels]
     if all(number is not None for number in numbers):
         few = len(set(numbers)) <= _FEW_NUMBERS and all(
             number is not None and number.is_integer() for number in numbers
@@ -128,7 +128,7 @@ def _class_names(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _require_numbers(labels: Sequence[str]) -> None:
-    wrong = next((label for label in labels if parse_number(label) is None), None)
+    wrong = next((label for label in labels if _number_of_label(label) is None), None)
     if wrong is not None:
         fix = "correct the label, or choose --metric exact"
         raise UserError(f"the label '{wrong[:40]}' is not a number", where="--metric", fix=fix)
@@ -193,6 +193,12 @@ def _score_contained(classes: Sequence[str], answer: str, label: str) -> AnswerS
 
 def _contains(text: str, words: str) -> bool:
     return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
+
+
+def _number_of_label(label: str) -> float | None:
+    """The number that a whole label is, with or without a currency; else None."""
+    bare = normalize_text(label).strip("$€£% ")
+    return parse_number(bare) if _NUMBER.fullmatch(bare) else None
 
 
 def parse_number(text: str) -> float | None:
