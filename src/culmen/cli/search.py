@@ -438,9 +438,8 @@ def _evaluator_requests_text(meta: RunMeta) -> str:
     if not roles:
         return ""
     least = "" if evaluations is None else f"at least {count_text(evaluations, 'call')} in all; "
-    return (
-        f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
-    )
+    measured = "culmen check measures what one evaluation costs" if meta.task.root else ""
+    return f"asks models as {', '.join(roles)}, {least}{measured}".rstrip("; ,")
 
 
 def _agents_at_work_text(meta: RunMeta) -> str:

@@ -9,6 +9,7 @@ import typer
 from culmen.cli.options import ProgressFlags, SearchFlags, request_from_flags
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Goal, VerbTable
+from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 from culmen.observe.figures import count_text, dollars_text, join_nonempty, number_text
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from culmen.labelled.search import AnswerCost, PromptPlan
     from culmen.run.plan import RunPlan
 
+PERFECT = "1"  # the score at which a search ends: no better one exists
 _NAMED = 8  # labels or columns named in one line
 
 
@@ -72,10 +74,9 @@ def prompt(
     ] = "",
     goal: Goal = None,
 ) -> Answer:
-    """Improve a prompt over labelled cases.
+    """Improve a prompt over labelled cases: from a table to a result.
 
-    Reads the table, proposes metric, split and budget, shows what they can tell and may cost, then
-    searches. No file has to be written; test cases are used once, for the result.
+    Metric, split and budget are proposed and shown, with power and cost, before the first call.
     """
     from culmen.cli.search import run_plan
     from culmen.labelled.search import (
@@ -99,13 +100,27 @@ def prompt(
         goal=goal or "",
     )
     plan = plan_prompt(request, None if flags.budget is None else Budget.parse(flags.budget))
-    asked = request_from_flags(flags, model=_models_by_role(flags, answer_model), budget=None)
+    shows = not screen.as_json and not progress.quiet
+    if not (flags.model or flags.models or answer_model):
+        if shows:
+            show_plan(screen, plan, None)
+        raise UserError(
+            "which model answers is not said",
+            where="--model",
+            fix="add --model MODEL, as openai/gpt-5-mini; a server of your own: culmen docs endpoint",
+        )
+    asked = request_from_flags(
+        flags,
+        model=_models_by_role(flags, answer_model),
+        budget=None,
+        stop_at=flags.stop_at or PERFECT,
+    )
     run = requested_plan(plan.task, asked)
     cost = likely_answers(plan, run.options.model, run.options.models_file)
-    if not screen.as_json and not progress.quiet:
+    if shows:
         show_plan(screen, plan, cost)
     run, agreement = checked_judge(plan, run)
-    if agreement is not None and not screen.as_json and not progress.quiet:
+    if agreement is not None and shows:
         screen.print_pairs(("judge", _agreement_text(agreement)), err=True)
     answer = run_plan(screen, run, flags, progress, run.task.notes)
     answer.data["plan"] = plan_document(plan, run, cost, agreement)
@@ -179,6 +194,8 @@ def _split_text(plan: PromptPlan) -> str:
 
 def _power_text(plan: PromptPlan) -> str:
     gain = plan.gain
+    if gain is None and plan.cases.count_split("test"):
+        return "the budget is too small to try both prompts on test cases"
     if gain is None:
         return "no test cases: whether a gain holds for new cases cannot be seen"
     return (

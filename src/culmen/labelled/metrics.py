@@ -31,6 +31,7 @@ OTHER = "other"
 _CLASSES = 30  # distinct labels of a classification, at most
 _EACH = 2  # cases of each label of a classification, on average and at least
 _CLASS_WORDS = 6  # words of a class's name, at most
+_NAME_WORDS = 2  # median number of words of labels that are names, to be given exactly
 _LONG_WORDS = 40  # median number of words from which on common words say little
 _FEW_NUMBERS = 10  # distinct whole numbers that are classes rather than quantities
 _EDGES = " \t\r\n\"'`*“”‘’«»"
@@ -113,6 +114,8 @@ def _suit_labels(labels: Sequence[str], classes: tuple[str, ...]) -> tuple[Metri
     if classes:
         return "exact", f"{len(classes)} different labels"
     words = median(len(label.split()) for label in labels)
+    if words <= _NAME_WORDS:
+        return "exact", f"labels of about {words:g} word{'s'[: words > 1]}"
     if words > _LONG_WORDS:
         return "judge", f"labels are texts of about {words:g} words"
     return "f1", f"{len(set(labels))} different labels, of about {words:g} words"

@@ -96,29 +96,30 @@ class PromptReport(msgspec.Struct, frozen=True):
     agreement: JudgeAgreement | None = None
 
     def __str__(self) -> str:
+        sections = [*self.sections(), *([("spent", [self.spent])] if self.spent else [])]
         blocks = [
-            "\n".join([heading, *(f"  {line}" for line in lines)])
-            for heading, lines in self.sections()
+            "\n".join([heading, *(f"  {line}" for line in lines)]) for heading, lines in sections
         ]
         return "\n\n".join([self.headline, *blocks])
 
     def sections(self) -> list[tuple[str, list[str]]]:
-        """Headings with their lines, in display order."""
+        """Headings with their lines, in display order; the cost is left to the caller."""
         found = [(f"score on {self.cases} {self.split} cases", self._score_lines())]
         if self.confusion is not None:
             found.append(("confusion: label (row), answer (column)", table_lines(self.confusion)))
         found.append((_DIFF, self.diff.splitlines() or ["no difference: your prompt was kept"]))
         if self.worst:
             found.append((f"worst {self.split} cases", self._worst_lines()))
-        if self.spent:
-            found.append(("spent", [self.spent]))
         return found
 
     def _score_lines(self) -> list[str]:
         lines = [
-            f"{name:<7} {score_with_margin(each.score, each.new_margin or each.margin, _BOUNDS)}"
+            f"{name:<7} {score_with_margin(each.score, each.margin, _BOUNDS)}"
             for name, each in (("before", self.before), ("after", self.after))
         ]
+        if self.after.new_margin:
+            new = score_with_margin(self.after.score, self.after.new_margin, _BOUNDS)
+            lines[-1] += f" for these cases, {new} for new ones"
         if self.gain is not None and not self.kept:
             lines.append(f"gain    {difference_text(self.gain, self.gain_margin)}")
         if self.split != "test":
@@ -206,7 +207,7 @@ def count_confusion(task: Task, metric: Metric, seen: Seen) -> Confusion | None:
     labels, counts = metric.classes, Counter[tuple[str, str]]()
     for case in task.cases:
         row = next((name for name in labels if are_equal(str(case.info), name)), "")
-        for each in seen.get(case.id, []):
+        for each in seen.get(case.id, [])[-1:]:
             answer = each.artifacts.get(OUTPUT, "") if each.ok else ""
             counts[row, score_answer(metric, answer, str(case.info)).predicted or OTHER] += 1
     answers = (*labels, OTHER)

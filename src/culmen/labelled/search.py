@@ -267,7 +267,10 @@ def optimize_prompt(
     chosen, objects = options.read_keywords(keywords, RunOptions(), RunKeywords)
     plan = plan_prompt(request, chosen.budget if keywords.get("budget") is not None else None)
     chosen = msgspec.structs.replace(
-        chosen, budget=plan.budget, workers=chosen.workers or form.WORKERS
+        chosen,
+        budget=plan.budget,
+        workers=chosen.workers or form.WORKERS,
+        stop_at=keywords.get("stop_at", 1.0),
     )
     run, _ = checked_judge(plan, plan_run(plan.task, strategy, chosen, objects))
     study = PromptStudy.from_plan(run, run_dir)
