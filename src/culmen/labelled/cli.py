@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from culmen.labelled.search import AnswerCost, PromptPlan
     from culmen.run.plan import RunPlan
 
-PERFECT = "1"  # the score at which a search ends: no better one exists
 _NAMED = 8  # labels or columns named in one line
 
 
@@ -107,13 +106,12 @@ def prompt(
         raise UserError(
             "which model answers is not said",
             where="--model",
-            fix="add --model MODEL, as openai/gpt-5-mini; a server of your own: culmen docs endpoint",
+            fix="add --model MODEL, as gpt-5-mini; for a server of your own: culmen docs endpoint",
         )
     asked = request_from_flags(
         flags,
         model=_models_by_role(flags, answer_model),
         budget=None,
-        stop_at=flags.stop_at or PERFECT,
     )
     run = requested_plan(plan.task, asked)
     cost = likely_answers(plan, run.options.model, run.options.models_file)
@@ -128,11 +126,14 @@ def prompt(
 
 
 def _models_by_role(flags: SearchFlags, answer_model: str | None) -> list[str] | None:
-    """The models of `--model`, with that of the role `answer`, which may stand for all."""
+    """The models of `--model` with that of the role `answer`, which writes prompts if none does."""
+    from culmen.llm.roles import ModelBook
+
     if answer_model is None:
         return flags.model
     named = [each for each in flags.model or () if not each.startswith("answer=")]
-    return [*(named or ([] if flags.models else [answer_model])), f"answer={answer_model}"]
+    has_default = any("=" not in each for each in named) or ModelBook(flags.models).roles_text()
+    return [*([] if has_default else [answer_model]), *named, f"answer={answer_model}"]
 
 
 def plan_document(

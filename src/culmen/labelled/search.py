@@ -270,7 +270,6 @@ def optimize_prompt(
         chosen,
         budget=plan.budget,
         workers=chosen.workers or form.WORKERS,
-        stop_at=keywords.get("stop_at", 1.0),
     )
     run, _ = checked_judge(plan, plan_run(plan.task, strategy, chosen, objects))
     study = PromptStudy.from_plan(run, run_dir)
