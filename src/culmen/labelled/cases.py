@@ -1,4 +1,4 @@
-"""Labelled rows as cases: label and inputs, duplicates, splits, and the gain that they can show.
+"""Labelled rows as cases: columns, duplicates, splits, budget, and the gain that they show.
 
 The split is a function of the rows alone: each label's cases, in the order of a hash of their
 inputs, are dealt to train, val and test in proportion.

@@ -158,7 +158,7 @@ def plan_document(
 
 
 def show_plan(screen: Screen, plan: PromptPlan, cost: AnswerCost | None) -> None:
-    """Print what was found in the cases and what is proposed, to standard error."""
+    """Print cases, metric, split, power and cost to standard error."""
     cases, choice = plan.cases, plan.metric
     classes = choice.metric.classes
     shown = ", ".join(classes[:_NAMED]) + (

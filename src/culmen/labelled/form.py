@@ -1,4 +1,4 @@
-"""Tasks whose candidate is a prompt: made of a prompt and labelled cases, evaluated by a model.
+"""Tasks whose candidate is a prompt over labelled cases; a model answers.
 
 The prompt's placeholders are filled with the case's columns; columns that it does not name follow
 it. One evaluation is one question to the model of the role `answer`, and one to `judge` if a model

@@ -1,4 +1,4 @@
-"""From a prompt and a table of cases to a run: the plan with its cost and power, and the search.
+"""From a prompt and a table of cases to a run: plan, cost, power, and the search.
 
 study = culmen.optimize_prompt("Which team?", "tickets.csv", "team", model="openai/gpt-5-mini")
 print(study.report)
@@ -71,7 +71,7 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptPlan(msgspec.Struct, frozen=True):
-    """A task made of a prompt and its cases, with what is proposed for it."""
+    """A task made of a prompt and its cases, with the metric and budget proposed."""
 
     task: Task
     cases: LabelledCases
