@@ -71,6 +71,9 @@ def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
     assert sum(map(sum, report["confusion"]["counts"])) == 15
     assert place.here("best", "run").out.startswith(PROMPT) and place.here("status", "run").code == 0
     assert place.here("report", "run", "-o", "report.html").code == 0
+    forked = place.here("fork", "run", "--budget", "evaluations=+20", "--run-dir", "more", "--json")
+    assert forked.code == 0 and forked.document["prompt"]["cases"] == 15, forked.err
+    assert forked.document["isolation"] == "not needed"
 
 
 def test_json_has_the_plan_and_the_report(place: Place) -> None:

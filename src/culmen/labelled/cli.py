@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from culmen.labelled.search import AnswerCost, PromptPlan
     from culmen.run.plan import RunPlan
 
+_ANSWER = "answer="  # of a role's model in `--model`
 _NAMED = 8  # labels or columns named in one line
 
 
@@ -129,11 +130,13 @@ def _models_by_role(flags: SearchFlags, answer_model: str | None) -> list[str] |
     """The models of `--model` with that of the role `answer`, which writes prompts if none does."""
     from culmen.llm.roles import ModelBook
 
-    if answer_model is None:
+    given = [each for each in flags.model or () if each.startswith(_ANSWER)]
+    answer = answer_model or (given[-1].removeprefix(_ANSWER) if given else "")
+    if not answer:
         return flags.model
-    named = [each for each in flags.model or () if not each.startswith("answer=")]
-    has_default = any("=" not in each for each in named) or ModelBook(flags.models).roles_text()
-    return [*([] if has_default else [answer_model]), *named, f"answer={answer_model}"]
+    others = [each for each in flags.model or () if not each.startswith(_ANSWER)]
+    has_default = any("=" not in each for each in others) or ModelBook(flags.models).roles_text()
+    return [*([] if has_default else [answer]), *others, f"{_ANSWER}{answer}"]
 
 
 def plan_document(

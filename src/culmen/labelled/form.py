@@ -172,8 +172,8 @@ class PromptBackend(Backend):
         self.task, self.workers, self._metric = task, workers or WORKERS, metric_of(task)
 
     async def start(self) -> str:
-        """No isolation level: nothing of a candidate is run."""
-        return ""
+        """The isolation in force: none is needed, for nothing of a candidate is run."""
+        return "not needed"
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False

@@ -45,6 +45,7 @@ _SHORT, _LONG = 8, 300  # tokens beside the label: of a terse answer, and of one
 _CHECKED = 6  # cases that a judge's agreement is measured on
 _UNRELIABLE = 0.75  # agreement below which a judge is refused
 _LONGEST_NAME = 200  # characters of a prompt that may be a file's name
+_TEXT_FILES = (".txt", ".md", ".prompt", ".jinja", ".j2")
 _ONE_PART = "prompt.txt"
 
 
@@ -128,7 +129,7 @@ def read_prompt(prompt: str) -> tuple[str, str]:
         raise UserError(
             "the prompt is empty", where="PROMPT", fix="give a file, or the text in quotation marks"
         )
-    if is_name and " " not in prompt.strip():
+    if is_name and (" " not in prompt.strip() or path.suffix.lower() in _TEXT_FILES):
         raise missing_file_error(path, "PROMPT")
     return _ONE_PART, prompt
 
