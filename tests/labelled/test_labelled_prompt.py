@@ -168,6 +168,15 @@ def test_python_names_mistakes_as_the_command_line_does(tmp_path: Path) -> None:
         culmen.optimize_prompt(PROMPT, [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}], "b", model=lambda prompt: "x")
 
 
+def test_a_data_frame_is_a_table(tmp_path: Path, server: ModelServer) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([{**row, "when": pandas.Timestamp(2024, 1, n + 1)} for n, row in enumerate(tickets(6))])
+    study = culmen.optimize_prompt(
+        "{ticket} of {when}", frame, "team", model=spec(server), budget=12, run_dir=tmp_path / "run", progress=False
+    )
+    assert study.report.split == "train" and "of 2024-01-0" in server.asked[0].text
+
+
 def test_three_cases_and_ten_thousand(tmp_path: Path, server: ModelServer) -> None:
     few = culmen.optimize_prompt(
         PROMPT, tickets(3), "team", model=spec(server), budget=20, run_dir=tmp_path / "few", progress=False

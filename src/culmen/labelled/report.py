@@ -104,7 +104,8 @@ class PromptReport(msgspec.Struct, frozen=True):
 
     def sections(self) -> list[tuple[str, list[str]]]:
         """Headings with their lines, in display order; the cost is left to the caller."""
-        found = [(f"score on {self.cases} {self.split} cases", self._score_lines())]
+        cases = count_text(self.cases, f"{self.split} case")
+        found = [(f"score on {cases}", self._score_lines())]
         if self.confusion is not None:
             found.append(("confusion: label (row), answer (column)", table_lines(self.confusion)))
         found.append((_DIFF, self.diff.splitlines() or ["no difference: your prompt was kept"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast, runtime_checkable
 
 import msgspec
 
@@ -228,9 +228,16 @@ class PromptStudy(Study):
         return read_report(self.path)
 
 
+@runtime_checkable
+class _DataFrame(Protocol):
+    """A data frame of pandas, as far as it is used here."""
+
+    def to_dict(self, orient: Any, /) -> Any: ...
+
+
 def optimize_prompt(
     prompt: str | Path,
-    cases: str | Path | Iterable[Mapping[str, Any]],
+    cases: str | Path | Iterable[Mapping[str, Any]] | _DataFrame,
     label: str,
     *,
     inputs: Sequence[str] = (),
@@ -245,19 +252,24 @@ def optimize_prompt(
 ) -> PromptStudy:
     """Improve a prompt over labelled cases and return the finished study.
 
-    `prompt` is a file or the text itself; `cases` a CSV, JSONL or parquet file, or rows as
-    mappings; `label` the column of the right answer. `inputs` are the columns that the model sees
-    (default: those in braces in the prompt, else all others), `metric` is exact, contains, f1,
-    numeric or judge (default: by the labels), `split` TRAIN/VAL/TEST in per cent. `model` may be a
+    `prompt` is a file or the text itself; `cases` a CSV, JSONL or parquet file, rows as
+    mappings, or a data frame; `label` the column of the right answer. `inputs` are the columns that
+    the model sees (default: those in braces in the prompt, else all others), `metric` is exact,
+    contains, f1, numeric or judge (default: by the labels), `split` TRAIN/VAL/TEST in per cent.
+    `model` may be a
     mapping with the roles `answer` and `judge`. `study.report` has the result. The other keywords
     are those of `optimize`. Raises `UserError` for mistakes that you can fix.
     """
     from culmen.run.plan import plan_run
 
-    rows = cases if isinstance(cases, str | Path) else [dict(row) for row in cases]
+    if isinstance(cases, str | Path):
+        rows: str | list[Mapping[str, Any]] = str(cases)
+    else:
+        records: Any = cases.to_dict("records") if isinstance(cases, _DataFrame) else cases
+        rows = [dict(row) for row in records]
     request = PromptRequest(
         prompt=str(prompt),
-        cases=str(rows) if isinstance(rows, Path) else rows,
+        cases=rows,
         label=label,
         inputs=inputs,
         metric=metric,

@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -94,7 +95,7 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], name: str = "cases") -> Cas
     """The table of mappings from Python; the first row is number 1."""
     columns = dict.fromkeys(str(key) for row in rows for key in row)
     numbered = (
-        TableRow(number, {str(key): value for key, value in row.items()})
+        TableRow(number, {str(key): _plain_value(value) for key, value in row.items()})
         for number, row in enumerate(rows, 1)
     )
     return CaseTable(name, tuple(columns), tuple(numbered))
@@ -281,14 +282,15 @@ def _read_parquet(path: Path) -> CaseTable:
         raise TaskError(
             f"not a parquet file: {error}", where=str(path), fix="write it again, or use CSV"
         ) from None
-    plain = [{key: _plain_value(value) for key, value in row.items()} for row in records]
-    return table_of_rows(plain, str(path))
+    return table_of_rows(records, str(path))
 
 
 def _plain_value(value: object) -> object:
     """A value as JSON has it: dates, decimals and the like as texts."""
-    if value is None or isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | int):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, list):
         return [_plain_value(each) for each in cast("list[object]", value)]
     if isinstance(value, dict):
