@@ -256,9 +256,8 @@ def optimize_prompt(
     mappings, or a data frame; `label` the column of the right answer. `inputs` are the columns that
     the model sees (default: those in braces in the prompt, else all others), `metric` is exact,
     contains, f1, numeric or judge (default: by the labels), `split` TRAIN/VAL/TEST in per cent.
-    `model` may be a
-    mapping with the roles `answer` and `judge`. `study.report` has the result. The other keywords
-    are those of `optimize`. Raises `UserError` for mistakes that you can fix.
+    `model` may be a mapping with the roles `answer` and `judge`. `study.report` has the result. The
+    other keywords are those of `optimize`. Raises `UserError` for mistakes that you can fix.
     """
     from culmen.run.plan import plan_run
 
