@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from culmen.core.usage import Budget, Usage
     from culmen.evaluate import Invalid
     from culmen.evaluate.jail.asking import AskFailed
+    from culmen.labelled.search import PromptStudy, optimize_prompt
     from culmen.memory.epsilon_net import EpsilonNet
     from culmen.offline.proposer import OfflineProposer
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
@@ -78,6 +79,8 @@ _HOME = {
     "Invalid": "evaluate",
     "AskFailed": "evaluate.jail.asking",
     "InspectEvaluator": "compat.inspect_task",
+    "PromptStudy": "labelled.search",
+    "optimize_prompt": "labelled.search",
     "EpsilonNet": "memory.epsilon_net",
     "OfflineProposer": "offline.proposer",
     "CandidateDetail": "store.views",

@@ -21,7 +21,7 @@ from .conftest import Place
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "explain",
     "log", "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report",
-    "compare", "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power",
+    "compare", "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power", "prompt",
 }  # fmt: skip
 
 READING = [

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from culmen.cli.screen import Screen
+from culmen.cli.screen import Answer, Screen
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
+from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
@@ -354,6 +355,34 @@ def status_document(now: RunStatus, path: Path) -> JsonObject:
         "next": [summary.command],
         "also": [command for command, _ in summary.also],
     }
+
+
+class Ending(NamedTuple):
+    """The result of a run in the terms of its task, beside culmen's own lines (slot `endings`).
+
+    `key` names `data` in the JSON document.
+    """
+
+    key: str
+    data: Any
+    show: Callable[[Screen], None]
+
+
+def end_answer(path: Path, more: JsonObject, code: int | None = None) -> Answer:
+    """The answer of a verb that ends with this run; `code` replaces the usual exit code."""
+    now, form = views.run_status(path), views.run_meta(path).task.evaluator.form
+    make: Callable[[Path], Ending | None] | None = find_part("endings", form)
+    ending = make(path) if make is not None else None
+    data = {**status_document(now, path), **more}
+    if ending is not None:
+        data[ending.key] = ending.data
+
+    def show(screen: Screen) -> None:
+        show_end(screen, now, path)
+        if ending is not None:
+            ending.show(screen)
+
+    return Answer(data, show, exit_code(now) if code is None else code)
 
 
 def show_end(screen: Screen, now: RunStatus, path: Path) -> None:

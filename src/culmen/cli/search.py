@@ -132,7 +132,7 @@ def run(
     )
     plan = requested_run(task, request)
     notes = (*plan.task.notes, *_note_on_proxy(plan.task))
-    return _run_plan(screen, plan, flags, progress, notes)
+    return run_plan(screen, plan, flags, progress, notes)
 
 
 def resume(
@@ -186,10 +186,10 @@ def fork(
 
     parent = find_run(run)
     plan = requested_fork(parent, request_from_flags(flags, place, carry=carry))
-    return _run_plan(screen, plan, flags, progress, fork_notes(parent.name, plan.carried))
+    return run_plan(screen, plan, flags, progress, fork_notes(parent.name, plan.carried))
 
 
-def _run_plan(
+def run_plan(
     screen: Screen,
     plan: RunPlan,
     flags: SearchFlags,
@@ -229,7 +229,6 @@ def run_study(
     """Run the study of `make` to its end or an interrupt, with progress and trackers."""
     from culmen.cli import pages
     from culmen.observe.watch import Watch
-    from culmen.store import views
 
     logging.getLogger("asyncio").setLevel(
         logging.ERROR
@@ -254,17 +253,8 @@ def run_study(
         pass
     except SystemExit as end:  # SIGTERM
         ended_with = end.code
-    now = views.run_status(study.path)
-    data = {
-        **pages.status_document(now, study.path),
-        "at_most": limits_data(study.meta),
-        "likely": likely_data(study.meta),
-    }
-    return Answer(
-        data,
-        lambda screen: pages.show_end(screen, now, study.path),
-        ended_with if isinstance(ended_with, int) else pages.exit_code(now),
-    )
+    more = {"at_most": limits_data(study.meta), "likely": likely_data(study.meta)}
+    return pages.end_answer(study.path, more, ended_with if isinstance(ended_with, int) else None)
 
 
 def _note_on_proxy(task: SearchTask) -> list[str]:
@@ -287,8 +277,7 @@ def _finished_answer(screen: Screen, path: Path) -> Answer | None:
         return None
     if not screen.as_json:
         screen.print_note("this run is finished: there is nothing left to do in it")
-    data = {**pages.status_document(now, path), "at_most": limits_data(views.run_meta(path))}
-    return Answer(data, lambda screen: pages.show_end(screen, now, path), pages.exit_code(now))
+    return pages.end_answer(path, {"at_most": limits_data(views.run_meta(path))})
 
 
 def _budget_error(path: Path, budget: str) -> UserError:
@@ -449,9 +438,8 @@ def _evaluator_requests_text(meta: RunMeta) -> str:
     if not roles:
         return ""
     least = "" if evaluations is None else f"at least {count_text(evaluations, 'call')} in all; "
-    return (
-        f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
-    )
+    measured = "culmen check measures what one evaluation costs" if meta.task.root else ""
+    return f"asks models as {', '.join(roles)}, {least}{measured}".rstrip("; ,")
 
 
 def _agents_at_work_text(meta: RunMeta) -> str:

@@ -65,6 +65,8 @@ class Extension:
     """Pages of a run in dashboard and report (`web.pages.added.Page`), by name."""
     comparison_pages: Addresses = field(default_factory=_no_addresses)
     """Functions that make a page of several runs; that named `compare` is used."""
+    endings: Addresses = field(default_factory=_no_addresses)
+    """Functions that make a `cli.pages.Ending` of a run's folder, by `Evaluator.form`."""
     verbs: Addresses = field(default_factory=_no_addresses)
     """Tables of the command line's verbs (`cli.verbs.VerbTable`), by any name."""
     checks: Addresses = field(default_factory=_no_addresses)

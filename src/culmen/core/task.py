@@ -171,7 +171,7 @@ def combined_score(
     return score
 
 
-Form = Literal["call", "serve", "command", "legacy", "function", "rollout"]
+Form = Literal["call", "serve", "command", "legacy", "function", "rollout", "prompt"]
 # share by which a score must pass the best known value before it counts as beyond it
 KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
@@ -287,6 +287,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
                 function: a Python callable of the user's own process
                 (`culmen.optimize(evaluator=fn)`)
                 rollout: an agent works on the case with the candidate, tests judge its work
+                prompt: a model answers the case with the candidate, a label or a model judges
     path        the evaluator file, absolute; "" for function
     entry       name of the candidate's function (call, serve), default "run"
     module      the candidate part that is imported as the program, default the first

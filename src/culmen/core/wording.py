@@ -102,13 +102,15 @@ def _is_python(text: str) -> bool:
 
 def _is_executed(task: Task) -> bool:
     """True if part of a candidate is executed, as far as is known."""
-    return task.evaluator.form not in ("call", "serve") or bool(task.evaluator.entry)
+    return task.evaluator.form not in ("call", "serve", "prompt") or bool(task.evaluator.entry)
 
 
 def describe_interface(task: Task) -> str:
     """The evaluator's use of a candidate, in one or two sentences; "" if it is unknown."""
     evaluator = task.evaluator
     module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
+    if evaluator.form == "prompt":
+        return "A model gets the candidate's text with each case; nothing of it is run."
     if not _is_executed(task):
         return "The evaluator reads the candidate's text; nothing of it is run."
     if evaluator.form == "call":

@@ -414,15 +414,27 @@ def with_evaluator_models(
     For looks at a task before a run. Raises `UserError` for roles that the task needs and that have
     no model, and for unreadable models.
     """
-    from culmen.llm import make_gateway
     from culmen.llm.answerer import AskingBackend
+
+    answerer = evaluator_answerer(task, model, models_file)
+    return backend if answerer is None else AskingBackend(backend, answerer)  # pyright: ignore[reportReturnType]
+
+
+def evaluator_answerer(
+    task: Task, model: Any, models_file: str | None = None
+) -> QuestionAnswerer | None:
+    """The answerer of an evaluator's questions outside a run, without a budget; None offline.
+
+    Raises as `with_evaluator_models` does. The caller closes it.
+    """
+    from culmen.llm import make_gateway
     from culmen.run.plan import check_roles
 
     check_roles(task, model, models_file)
     if model in (None, "offline"):
-        return backend
+        return None
     gateway: Any = make_gateway(task, model, models_file, _cache_dir())
-    return AskingBackend(backend, gateway.answerer)  # pyright: ignore[reportReturnType]
+    return gateway.answerer
 
 
 def _cache_dir() -> Path:

@@ -88,8 +88,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def requested_run(path: Path | None, request: RunRequest) -> RunPlan:
     """The plan of a new run of the task at `path`; UserError for values that are illegal."""
+    return requested_plan(*_requested_task(path, request))
+
+
+def requested_plan(task: Task, request: RunRequest) -> RunPlan:
+    """The plan of a new run of a task; UserError for values that are illegal."""
     _check_names(request, request.models and str(request.models))
-    task, request = _requested_task(path, request)
     defaults = _chosen_defaults(task.defaults, request.preset)
     options = _run_options(defaults, request)
     strategy = _chosen_strategy(task, defaults, options, request)

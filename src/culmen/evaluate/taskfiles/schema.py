@@ -1,7 +1,7 @@
 """The structure of `task.toml`, one struct per table, and the files that it names.
 
-An initial program comes from files, patterns, folders or texts, as named parts. `cases.jsonl` is
-the data set, one JSON object a line.
+An initial program comes from files, patterns, folders or texts, as named parts. The data set is
+JSON lines or a table (tables.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.task import Limits, Surface
+from culmen.evaluate.taskfiles import tables
 from culmen.evaluate.taskfiles.reading import (
     Shown,
     line_of,
@@ -114,6 +115,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     goal: str = ""
     system: str = ""
     cases: str = ""
+    label: str = ""  # the column of a table of cases with the right answer
     deterministic: bool | None = None
     features: list[str] = []
     seed: SeedTable | None = None
@@ -353,18 +355,17 @@ def _part_names(seed: Mapping[str, str]) -> str:
     return ", ".join(seed)
 
 
-def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases in the order of the file.
+def read_cases(path: Path, label: str = "", label_where: str = "label") -> tuple[Case, ...]:
+    """The cases in the order of the file: JSON lines, or a table (CSV, parquet).
 
-    A case without `id` is named by its position among the cases (1, 2, ...). Raises `TaskError`,
-    with the line, for anything except an object of id, input, info, split.
+    A case without `id` is named by its position among the cases (1, 2, ...). In a table, `label` is
+    the column of the right answer; a column `input` is the input, else all others together are.
+    Raises `TaskError`, with the line, for anything except an object of id, input, info, split.
     """
+    is_table = bool(label) or path.suffix.lower() in tables.SUFFIXES
     seen: dict[str, int] = {}
     cases: list[Case] = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        case = _parse_case(line, f"{path}:{number}", str(len(cases) + 1))
+    for number, case in _table_cases(path, label, label_where) if is_table else _json_cases(path):
         if case.id in seen:
             what = f"the id '{case.id}' is already that of line {seen[case.id]}"
             raise TaskError(
@@ -384,6 +385,33 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def _json_cases(path: Path) -> Iterator[tuple[int, Case]]:
+    """Line and case of every line that is not empty."""
+    count = 0
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            count += 1
+            yield number, _parse_case(line, f"{path}:{number}", str(count))
+
+
+def _table_cases(path: Path, label: str, label_where: str) -> Iterator[tuple[int, Case]]:
+    """Line and case of every row of a table."""
+    table = tables.read_table(path)
+    answer = table.require_column(label, label_where) if label else "info"
+    others = [name for name in table.columns if name not in ("id", "split", answer)]
+    for count, (line, values) in enumerate(table.rows, 1):
+        given: object = {name: values.get(name) for name in others}
+        if others == ["input"]:
+            given = values.get("input")
+        raw = {
+            "id": values.get("id") or str(count),
+            "input": given,
+            "info": values.get(answer),
+            "split": str(values.get("split") or "train").strip().lower(),
+        }
+        yield line, _case_of_object(raw, table.place_of(line), str(count))
+
+
 def _parse_case(line: str, where: str, default_id: str) -> Case:
     try:
         raw = msgspec.json.decode(line)
@@ -396,6 +424,10 @@ def _parse_case(line: str, where: str, default_id: str) -> Case:
             "a case must be a JSON object", where=where, fix='write {"input": ..., "info": ...}'
         )
     unknown_keys(raw, Case.__struct_fields__, where)
+    return _case_of_object(raw, where, default_id)
+
+
+def _case_of_object(raw: JsonObject, where: str, default_id: str) -> Case:
     split, name = raw.get("split", "train"), raw.get("id", default_id)
     if split not in SPLITS:
         raise TaskError(f"unknown split {split!r}", where=where, fix=one_of(str(split), SPLITS))

@@ -76,7 +76,8 @@ def read_task_toml(path: Path) -> Task:
     cases_path = root / table.cases
     if table.cases and not cases_path.is_file():
         raise missing_file_error(cases_path, f"{path} (cases)")
-    cases = read_cases(cases_path) if table.cases else ()
+    label_where = f"{path}:{reading.line_of(source.text, '', 'label')} (label)"
+    cases = read_cases(cases_path, table.label, label_where) if table.cases else ()
     surface = _build_surface(source, seeds)
     evaluator = _build_evaluator(source, seeds)
     files, note = reading.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])

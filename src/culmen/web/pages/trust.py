@@ -34,6 +34,7 @@ ISOLATION = {
         "Time and memory only, on systems other than Linux: everything else is open to candidates."
     ),
     "none": "Candidates run in this process: a function of the program that made the run.",
+    "not needed": "Candidates are texts that a model gets: nothing of them is run.",
 }
 
 

@@ -1,0 +1,236 @@
+"""The verb `prompt`: from a prompt and a table of cases to a better prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from culmen.cli.options import ProgressFlags, SearchFlags, request_from_flags
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import Goal, VerbTable
+from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
+from culmen.core.usage import Budget
+from culmen.observe.figures import count_text, dollars_text, join_nonempty, number_text
+
+if TYPE_CHECKING:
+    from culmen.labelled.form import JudgeAgreement
+    from culmen.labelled.search import AnswerCost, PromptPlan
+    from culmen.run.plan import RunPlan
+
+_ANSWER = "answer="  # of a role's model in `--model`
+_NAMED = 8  # labels or columns named in one line
+
+
+def prompt(
+    screen: Screen,
+    flags: SearchFlags,
+    progress: ProgressFlags,
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="A file, or the text in quotation marks.")
+    ],
+    cases: Annotated[
+        str, typer.Argument(metavar="CASES", help="A CSV, JSONL or parquet file, a case a row.")
+    ],
+    label: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column with the right answer.")
+    ] = "",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="COLUMN",
+            help="A column that the model sees. Repeatable.",
+            show_default="those in {braces} in the prompt, or all but the label",
+        ),
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="exact, contains, f1, numeric or judge.",
+            show_default="by the labels",
+        ),
+    ] = "",
+    tolerance: Annotated[
+        float | None, typer.Option(help="Largest error of a right number.", show_default="0")
+    ] = None,
+    split: Annotated[
+        str,
+        typer.Option(metavar="TRAIN/VAL/TEST", help="Shares in per cent.", show_default="50/25/25"),
+    ] = "",
+    answer_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="The model that the prompt is for.", show_default="--model"
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str, typer.Option(metavar="CHARACTER", help="Of a CSV file.", show_default="found")
+    ] = "",
+    encoding: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the text file.", show_default="found")
+    ] = "",
+    goal: Goal = None,
+) -> Answer:
+    """Improve a prompt over labelled cases: from a table to a result.
+
+    Metric, split and budget are proposed and shown, with power and cost, before the first call.
+    """
+    from culmen.cli.search import run_plan
+    from culmen.labelled.search import (
+        PromptRequest,
+        checked_judge,
+        likely_answers,
+        plan_prompt,
+    )
+    from culmen.run.request import requested_plan
+
+    request = PromptRequest(
+        prompt=prompt,
+        cases=cases,
+        label=label,
+        inputs=inputs or (),
+        metric=metric,
+        tolerance=tolerance,
+        split=split,
+        delimiter=delimiter,
+        encoding=encoding,
+        goal=goal or "",
+    )
+    plan = plan_prompt(request, None if flags.budget is None else Budget.parse(flags.budget))
+    shows = not screen.as_json and not progress.quiet
+    if not (flags.model or flags.models or answer_model):
+        if shows:
+            show_plan(screen, plan, None)
+        raise UserError(
+            "which model answers is not said",
+            where="--model",
+            fix="add --model MODEL, as gpt-5-mini; for a server of your own: culmen docs endpoint",
+        )
+    asked = request_from_flags(
+        flags,
+        model=_models_by_role(flags, answer_model),
+        budget=None,
+    )
+    run = requested_plan(plan.task, asked)
+    cost = likely_answers(plan, run.options.model, run.options.models_file)
+    if shows:
+        show_plan(screen, plan, cost)
+    run, agreement = checked_judge(plan, run)
+    if agreement is not None and shows:
+        screen.print_pairs(("judge", _agreement_text(agreement)), err=True)
+    answer = run_plan(screen, run, flags, progress, run.task.notes)
+    answer.data["plan"] = plan_document(plan, run, cost, agreement)
+    return answer
+
+
+def _models_by_role(flags: SearchFlags, answer_model: str | None) -> list[str] | None:
+    """The models of `--model` with that of the role `answer`, which writes prompts if none does."""
+    from culmen.llm.roles import ModelBook
+
+    given = [each for each in flags.model or () if each.startswith(_ANSWER)]
+    answer = answer_model or (given[-1].removeprefix(_ANSWER) if given else "")
+    if not answer:
+        return flags.model
+    others = [each for each in flags.model or () if not each.startswith(_ANSWER)]
+    has_default = any("=" not in each for each in others) or ModelBook(flags.models).roles_text()
+    return [*([] if has_default else [answer]), *others, f"{_ANSWER}{answer}"]
+
+
+def plan_document(
+    plan: PromptPlan, run: RunPlan, cost: AnswerCost | None, agreement: JudgeAgreement | None
+) -> JsonObject:
+    """The plan as plain data."""
+    cases = plan.cases
+    return {
+        "cases": len(cases.cases),
+        "label": cases.label,
+        "labels": list(plan.metric.metric.classes),
+        "inputs": list(cases.inputs),
+        "metric": plan.metric.metric.name,
+        "reason": plan.metric.reason,
+        "split": {name: cases.count_split(name) for name in ("train", "val", "test")},
+        "budget": run.options.budget,
+        "power": plan.gain,
+        "answers": cost,
+        "agreement": agreement,
+        "notes": list(cases.notes),
+    }
+
+
+def show_plan(screen: Screen, plan: PromptPlan, cost: AnswerCost | None) -> None:
+    """Print cases, metric, split, power and cost to standard error."""
+    cases, choice = plan.cases, plan.metric
+    classes = choice.metric.classes
+    shown = ", ".join(classes[:_NAMED]) + (
+        f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""
+    )
+    screen.print_pairs(
+        ("cases", count_text(len(cases.cases), "case")),
+        ("label", cases.label + (f": {shown}" if classes else "")),
+        ("inputs", _inputs_text(plan)),
+        ("metric", f"{choice.metric.name} ({choice.reason}): {choice.metric.description}"),
+        ("split", _split_text(plan)),
+        ("power", _power_text(plan)),
+        ("answers", _answers_text(cost)),
+        err=True,
+    )
+
+
+def _inputs_text(plan: PromptPlan) -> str:
+    from culmen.labelled.cases import placeholders_of
+
+    prompt = next(iter(plan.task.seeds[0].values()))
+    filled = [name for name in placeholders_of(prompt) if name in plan.cases.inputs]
+    names = ", ".join(plan.cases.inputs[:_NAMED])
+    more = len(plan.cases.inputs) - _NAMED
+    where = "in the prompt's braces" if filled else "after the prompt, as the user's message"
+    return f"{names}{f' and {more} more' if more > 0 else ''} ({where})"
+
+
+def _split_text(plan: PromptPlan) -> str:
+    counts = [(name, plan.cases.count_split(name)) for name in ("train", "val", "test")]
+    parts = join_nonempty(f"{count} {name}" for name, count in counts if count)
+    return f"{parts} ({plan.cases.split_reason})"
+
+
+def _power_text(plan: PromptPlan) -> str:
+    gain = plan.gain
+    if gain is None and plan.cases.count_split("test"):
+        return "the budget is too small to try both prompts on test cases"
+    if gain is None:
+        return "no test cases: whether a gain holds for new cases cannot be seen"
+    return (
+        f"with {count_text(gain.cases, 'test case')} gains above {number_text(gain.gain, 2)} can "
+        f"be seen; {gain.other_evaluations:,} evaluations with {gain.other_cases:,} test cases "
+        f"see {gain.other_gain:g}"
+    )
+
+
+def _answers_text(cost: AnswerCost | None) -> str:
+    if cost is None:
+        return ""
+    price = "price unknown"
+    if cost.dollars is not None:
+        price = " to ".join(dict.fromkeys(map(dollars_text, cost.dollars)))
+    return (
+        f"up to {count_text(cost.calls, 'call')} of about {cost.question:,} tokens: {price}, "
+        "beside the calls that write prompts"
+    )
+
+
+def _agreement_text(agreement: JudgeAgreement) -> str:
+    odd = join_nonempty(
+        [
+            f"refused the label of {', '.join(agreement.missed)}" if agreement.missed else "",
+            f"accepted a wrong answer to {', '.join(agreement.fooled)}" if agreement.fooled else "",
+        ]
+    )
+    return f"agrees with {agreement.agreed} of {agreement.asked} known answers" + (
+        f" ({odd})" if odd else ""
+    )
+
+
+VERBS = VerbTable("Search", (prompt,), after="run")

@@ -1,0 +1,205 @@
+"""`culmen prompt` and `culmen.optimize_prompt`: from a table to a better prompt, against a scripted model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import culmen
+from culmen.core.errors import UserError
+from culmen.core.evaluation import OUTPUT
+from culmen.llm.spec import ModelSpec, Price, Provider
+from tests.cli.conftest import Place
+from tests.labelled.world import LINES, PROMPT, csv_of, scripted, tickets, write_tickets
+from tests.servers.model_script import Asked, Turn
+from tests.servers.model_server import ModelServer
+
+MODELS = """\
+[providers.mine]
+base_url = "{url}/v1"
+base = 0.001
+cap = 0.002
+[models.small]
+provider = "mine"
+max_tokens = 200
+price = {{ input = 0.2, output = 0.8 }}
+"""
+MODEL = ("--models", "models.toml", "--model", "small")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(scripted) as running:
+        yield running
+        assert not running.errors
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: ModelServer) -> Place:
+    (tmp_path / "models.toml").write_text(MODELS.format(url=server.url))
+    return Place(tmp_path)
+
+
+def spec(server: ModelServer) -> ModelSpec:
+    provider = Provider("mine", f"{server.url}/v1", base=0.001, cap=0.002)
+    return ModelSpec(provider, "small", max_tokens=200, price=Price(input=0.2, output=0.8))
+
+
+def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
+    write_tickets(place.root, 60)
+    done = place.here("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--run-dir", "run")
+    assert done.code == 0, done.err
+    assert "split    30 train, 15 val, 15 test" in done.err and "with 15 test cases gains above 0.36" in done.err
+    assert done.err.index("gains above") < done.err.index("evaluations")  # the plan comes before the first call
+    for words in ("before  0.000", "account  billing  technical  other", "+" + LINES["billing"], "spent"):
+        assert words in done.out, done.out
+    assert {each.name for each in place.root.iterdir()} == {"tickets.csv", "models.toml", "run", "cache"}
+    again = place.here("resume", "run", "--json")
+    report = again.document["prompt"]
+    assert report["split"] == "test" and report["cases"] == 15 and report["after"]["score"] > report["before"]["score"]
+    assert sum(map(sum, report["confusion"]["counts"])) == 15
+    assert place.here("best", "run").out.startswith(PROMPT) and place.here("status", "run").code == 0
+    assert place.here("report", "run", "-o", "report.html").code == 0
+    forked = place.here("fork", "run", "--budget", "evaluations=+20", "--run-dir", "more", "--json")
+    assert forked.code == 0 and forked.document["prompt"]["cases"] == 15, forked.err
+    assert forked.document["isolation"] == "not needed"
+
+
+def test_json_has_the_plan_and_the_report(place: Place) -> None:
+    write_tickets(place.root, 24)
+    (place.root / "prompt.md").write_text("Team of {ticket}?\n")
+    command = ("prompt", "prompt.md", "tickets.csv", "--label", "team", *MODEL, "--budget", "evaluations=100", "--json")
+    document = place.here(*command).document
+    plan, report = document["plan"], document["prompt"]
+    assert plan["metric"] == "exact" and plan["labels"] == ["account", "billing", "technical"]
+    assert plan["split"] == {"train": 12, "val": 6, "test": 6} and plan["budget"]["evaluations"] == 100
+    assert plan["power"]["gain"] > 0.4 and plan["answers"]["dollars"][0] > 0
+    assert report["before"]["text"] == "Team of {ticket}?\n" and len(report["worst"]) <= 3
+    assert document["usage"]["dollars"] > 0
+
+
+def test_the_test_cases_are_asked_about_at_the_end_only(tmp_path: Path, server: ModelServer) -> None:
+    study = culmen.optimize_prompt(
+        PROMPT, tickets(60), "team", model=spec(server), run_dir=tmp_path / "run", budget=200, progress=False
+    )
+    tested = {case.id for case in study.meta.task.split("test")}
+    seen = [each.case in tested for each in study.evaluations()]
+    assert any(seen) and not any(seen[: seen.index(True)]) and seen.index(True) > 100
+    assert study.report.split == "test" and "confusion" in str(study.report)
+    first = study.evaluations()[0]
+    assert first.asked[0].role == "answer" and first.usage.calls == 1 and first.artifacts[OUTPUT]
+
+
+def test_a_killed_run_resumes_to_the_result_of_one_that_was_not(tmp_path: Path, server: ModelServer) -> None:
+    (tmp_path / "models.toml").write_text(MODELS.format(url=server.url))
+    write_tickets(tmp_path, 60)
+    command = [sys.executable, "-m", "culmen.cli.main", "prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other"), "HOME": str(tmp_path)}
+    options = ["--workers", "1", "--run-dir", "cut"]
+    running = subprocess.Popen(
+        [*command, *options], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while len(server.asked) < 40:
+        assert running.poll() is None, running.communicate()
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130 and "confusion" not in out
+    place, asked = Place(tmp_path), len(server.asked)
+    resumed = place.here("resume", "cut", "--json")
+    assert resumed.code == 0 and resumed.document["prompt"]["cases"] == 15
+    whole = place.here(*command[3:], "--workers", "1", "--run-dir", "whole", "--json")
+    assert whole.document["prompt"]["after"] == resumed.document["prompt"]["after"]
+    assert whole.document["evaluations"] == resumed.document["evaluations"]
+    assert asked < resumed.document["usage"]["calls"]
+    assert place.here("replay", "cut", "--verify").code == 0
+
+
+def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(place: Place, server: ModelServer) -> None:
+    write_tickets(place.root, 24)
+    command = ("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--metric", "judge", "--budget", "40")
+    done = place.here(*command)
+    assert done.code == 0, done.err
+    assert "agrees with 12 of 12 known answers" in done.err and "agrees with 12 of 12" in done.out
+    assert "confusion" not in done.out
+
+    def blind(asked: Asked) -> Turn:
+        return Turn("right") if "You grade answers" in str(asked.body) else scripted(asked)
+
+    with ModelServer(blind) as other:
+        (place.root / "models.toml").write_text(MODELS.format(url=other.url))
+        refused = place.here(*command, "--run-dir", "refused")
+    assert refused.code == 2 and "agrees with 6 of 12 known answers" in refused.err
+    assert not (place.root / "refused").exists()
+
+
+def test_without_a_model_the_plan_is_shown_and_no_run_made(place: Place) -> None:
+    write_tickets(place.root, 24)
+    done = place.here("prompt", PROMPT, "tickets.csv", "--label", "team")
+    assert done.code == 2 and "12 train" in done.err and "which model answers" in done.err
+    assert not (place.root / "runs").exists()
+
+
+def test_another_model_answers_than_writes(place: Place, server: ModelServer) -> None:
+    write_tickets(place.root, 24)
+    models = place.root / "models.toml"
+    models.write_text(
+        models.read_text() + models.read_text().partition("[models.small]")[2].join(["[models.tiny]", ""])
+    )
+    command = ("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--answer-model", "tiny", "--budget", "30")
+    assert place.here(*command, "--json").code == 0
+    assert {asked.model for asked in server.asked} == {"small", "tiny"}
+
+
+def test_python_names_mistakes_as_the_command_line_does(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'team'"):
+        culmen.optimize_prompt(PROMPT, tickets(3), "tean", model=lambda prompt: "x")
+    with pytest.raises(UserError, match="all cases have the label"):
+        culmen.optimize_prompt(PROMPT, [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}], "b", model=lambda prompt: "x")
+
+
+def test_a_data_frame_is_a_table(tmp_path: Path, server: ModelServer) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([{**row, "when": pandas.Timestamp(2024, 1, n + 1)} for n, row in enumerate(tickets(6))])
+    study = culmen.optimize_prompt(
+        "{ticket} of {when}", frame, "team", model=spec(server), budget=12, run_dir=tmp_path / "run", progress=False
+    )
+    assert study.report.split == "train" and "of 2024-01-0" in server.asked[0].text
+
+
+def test_three_cases_and_ten_thousand(tmp_path: Path, server: ModelServer) -> None:
+    few = culmen.optimize_prompt(
+        PROMPT, tickets(3), "team", model=spec(server), budget=20, run_dir=tmp_path / "few", progress=False
+    )
+    assert few.report.split == "train" and "no case was held out" in str(few.report)
+    many = culmen.optimize_prompt(
+        PROMPT, tickets(10_000), "team", model=spec(server), budget=100, run_dir=tmp_path / "many", progress=False
+    )
+    assert many.status.evaluations <= 100 and many.report.cases == 12
+
+
+def test_a_task_folder_takes_a_table_of_cases(tmp_path: Path, place: Place) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    (folder / "tickets.csv").write_text(csv_of(tickets(6), ";"))
+    (folder / "rules.txt").write_text("billing\n")
+    (folder / "evaluator.py").write_text(
+        "def score(parts, case):\n    return float(case.info in parts['rules.txt'] and 'ticket' in case.input)\n"
+    )
+    toml = 'goal = "g"\ncases = "tickets.csv"\n{}[seed]\nfiles = ["rules.txt"]\n[evaluator]\nentry = ""\n'
+    (folder / "task.toml").write_text(toml.format('label = "team"\n'))
+    found = place.here("check", "task", "--json")
+    assert found.code == 0 and not found.err, found.out
+    (folder / "task.toml").write_text(toml.format('label = "tean"\n'))
+    wrong = place.here("check", "task")
+    assert wrong.code == 2 and "did you mean 'team'" in wrong.err and "task.toml:3" in wrong.err
