@@ -1,6 +1,7 @@
 // What mattered: the gain of what made candidates, each kind with its interval on one scale.
 
 import { h } from "../dom.js";
+import { typeset } from "../format.js";
 import { section, table, th } from "../parts.js";
 
 const CLIP = 3; // times the largest gain beyond which an interval is cut off, so that a wide one squeezes none
@@ -21,10 +22,10 @@ function factor(found, end, paid) {
   const head = [th(title), th("gain of a candidate", { colspan: 2 }), th("improved", { class: "num" }), th("n", { class: "num" }), paid ? th("gain per dollar") : null, paid ? th("spent", { class: "num" }) : null, th("of the way", { class: "num" })];
   const rows = found.levels.map((each) => {
     const [name, gain, improved, n, bought, spent, way] = each.row;
-    return h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "plot" }, mark(each, end)), h("td", { class: "gain" }, gain),
-      h("td", { class: "num" }, improved), h("td", { class: "num" }, n), paid ? h("td", {}, bought) : null, paid ? h("td", { class: "num" }, spent) : null, h("td", { class: "num" }, way));
+    return h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "plot" }, mark(each, end)), h("td", { class: "gain" }, typeset(gain)),
+      h("td", { class: "num" }, improved), h("td", { class: "num" }, n), paid ? h("td", {}, typeset(bought)) : null, paid ? h("td", { class: "num" }, spent) : null, h("td", { class: "num" }, way));
   });
-  return h("div", { class: "factor", "data-key": found.name }, h("p", {}, h("strong", {}, `${title}: `), found.sentence), table(`Gain by ${found.title}`, head, rows, { class: "factors" }));
+  return h("div", { class: "factor", "data-key": found.name }, h("p", {}, h("strong", {}, `${title}: `), typeset(found.sentence)), table(`Gain by ${found.title}`, head, rows, { class: "factors" }));
 }
 
 /** The gain as a dot on its interval, from 0 at the left. */
