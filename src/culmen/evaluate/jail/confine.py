@@ -6,6 +6,7 @@ next, Landlock forbids mounts, seccomp comes last.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
@@ -14,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
@@ -25,6 +27,7 @@ LINE = 4  # the descriptor that joins the two processes of one evaluation, if th
 # the socket by which the fork-server gets the descriptor for questions of the filter; closed before
 # anything runs
 HANDOVER = 5
+_HANDOVER_SECONDS = 10.0
 WORK = "/w"  # work folder at level namespaces
 # removes a folder that is thousands of folders deep or full of closed ones; shutil.rmtree fails
 # at both
@@ -111,16 +114,19 @@ class ForkRequest:
     connects: bool = False
 
 
-def confine_process(policy: JailPolicy, job: ForkRequest) -> None:
+def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = False) -> None:
     """Confine the calling process for `job`.
 
-    Raises OSError; the caller must then exit without running anything.
+    One of a pair that shares a line passes descriptors to its own processes. Raises OSError; the
+    caller must then exit without running anything.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if policy.level == "namespaces":
         _mount_work_folder(policy, job)
     _change_identity(policy, job)
+    rules = _syscall_filter(policy, job, is_paired)
+    asks = rules.apart and _hand_over_questions(rules)
     set_limits(policy, job)
     kernel.prctl(
         kernel.PR_SET_DUMPABLE, 1
@@ -128,28 +134,49 @@ def confine_process(policy: JailPolicy, job: ForkRequest) -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if policy.level == "namespaces":
         _add_landlock_layer(job)
-        SyscallFilter().install()
+        rules.install()
     elif policy.level == "restricted":
         readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        _install_filter(job)
+        rules.install(asks=asks)
     set_surroundings(policy, job)
 
 
-def _install_filter(job: ForkRequest) -> None:
-    """Install the filter of level restricted; the fork-server answers its questions."""
-    listener = SyscallFilter(
+def _syscall_filter(policy: JailPolicy, job: ForkRequest, is_paired: bool) -> SyscallFilter:
+    if policy.level != "restricted":
+        return SyscallFilter()
+    return SyscallFilter(
         apart=True,
         streams=job.connects,
+        messages=is_paired,
         own_signals=not kernel.landlock_scopes_signals(),
         own_truncation=not kernel.landlock_guards_truncation(),
-    ).install()
-    if listener >= 0:
-        with socket.socket(fileno=HANDOVER) as handover:
-            socket.send_fds(handover, [b"D"], [listener])
+    )
+
+
+def _hand_over_questions(rules: SyscallFilter) -> bool:
+    """Install the filter that asks, and have the fork-server answer it; False if there is none.
+
+    The kernel lets no descriptor be passed while the user has more in flight, in whatever
+    processes, than this one may open: so it may still open many, and it waits.
+    """
+    with socket.socket(fileno=HANDOVER) as handover:
+        listener = rules.install_questions()
+        if listener < 0:
+            return False
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        end = time.monotonic() + _HANDOVER_SECONDS
+        while True:
+            try:
+                socket.send_fds(handover, [b"D"], [listener])
+                break
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS or time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
         os.close(listener)
-    else:
-        os.close(HANDOVER)
+    return True
 
 
 def _add_landlock_layer(job: ForkRequest) -> None:

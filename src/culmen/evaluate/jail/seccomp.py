@@ -128,6 +128,9 @@ CHANGES = {
     "utimensat": (280, 88),
 }
 CONNECT = {"connect": (42, 203)}
+# messages that may carry descriptors: the kernel counts those in flight for the user, so that one
+# candidate's would keep the fork-server and all others from passing theirs
+_MESSAGES = {"sendmsg": (46, 211), "sendmmsg": (307, 269)}
 _SIGNALS = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -169,31 +172,35 @@ class SyscallFilter:
                     shared; then connected pairs are the only sockets that can be made
     streams         with `apart`: stream sockets of the Unix family can be made; the listener is
                     asked to connect them
+    messages        with `apart`: messages that may carry descriptors can be sent
     own_signals     signals reach this process alone, if Landlock does not enforce that
     own_truncation  truncating a file takes the right to write it, if Landlock does not enforce that
     """
 
     apart: bool = False
     streams: bool = False
+    messages: bool = False
     own_signals: bool = False
     own_truncation: bool = False
 
-    def install(self) -> int:
-        """Install this filter on the calling process permanently; raise OSError if that fails.
+    def install_questions(self) -> int:
+        """Install the filter that asks, before the other one: that refuses to pass descriptors on.
 
-        It also holds for children and over exec. With `apart` the result is the descriptor on which
-        questions arrive; -1 if there is none, and then calls that would raise a question are
-        refused.
+        Returns the descriptor on which questions arrive, -1 if this machine gives none.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if self.apart:
-            listener = self._install_code(_NEW_LISTENER, self.assemble())
-            if listener >= 0:
-                return listener
-        if self._install_code(0, self.assemble(asks=False)) < 0:
+        return self._install_code(_NEW_LISTENER, self.assemble_questions())
+
+    def install(self, *, asks: bool = False) -> None:
+        """Install this filter on the calling process permanently; raise OSError if that fails.
+
+        It also holds for children and over exec. Unless the filter that `asks` is installed, calls
+        that would raise a question are refused.
+        """
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if self._install_code(0, self.assemble(asks=asks)) < 0:
             number = ctypes.get_errno()
             raise OSError(number, f"seccomp: {os.strerror(number)}")
-        return -1
 
     def _install_code(self, flags: int, code: bytes) -> int:
         buffer = ctypes.create_string_buffer(code, len(code))
@@ -202,10 +209,26 @@ class SyscallFilter:
         number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
         return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
 
+    def assemble_questions(self, machine: str = platform.machine()) -> bytes:
+        """The BPF program that asks. Of two filters, the one that refuses a call decides."""
+        column, audit = _ARCHITECTURES[_known_machine(machine)]
+        code = [
+            _bpf_op(_LOAD, _ARCH),
+            _bpf_op(_EQUAL, audit, 1, 0),
+            _bpf_op(_RETURN, _ALLOW),
+            _bpf_op(_LOAD, _NR),
+        ]
+        for numbers in (CHANGES | CONNECT if self.streams else CHANGES).values():
+            code += _answer_rules(numbers[column], _ASK)
+        return b"".join([*code, _bpf_op(_RETURN, _ALLOW)])
+
     def assemble(
         self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True
     ) -> bytes:
-        """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other."""
+        """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other.
+
+        With `asks` the calls of `assemble_questions` are left to that program.
+        """
         column, audit = _ARCHITECTURES[_known_machine(machine)]
         # another architecture is another set of numbers: 32-bit programs, and their socketcall,
         # have none here
@@ -236,10 +259,12 @@ class SyscallFilter:
                 _IOCTL[column], 1, [_bpf_op(_EQUAL, request, 0, 1), _bpf_op(_RETURN, _EPERM)]
             )
         if self.apart:
-            code += _user_rules(column, _ASK if asks else _EPERM)
-            code += _answer_rules(
-                CONNECT["connect"][column], _ASK if asks and self.streams else _EPERM
-            )
+            code += _user_rules(column)
+            refused = {} if asks else CHANGES
+            refused |= {} if asks and self.streams else CONNECT
+            refused |= {} if self.messages else _MESSAGES
+            for numbers in refused.values():
+                code += _answer_rules(numbers[column], _EPERM)
         if self.own_signals:
             code += _signal_rules(column, os.getpid() if pid is None else pid)
         if self.own_truncation:
@@ -276,14 +301,9 @@ def _socket_rules(column: int, *, anything: bool, streams: bool) -> list[bytes]:
     ]
 
 
-def _user_rules(column: int, changes: int) -> list[bytes]:
-    """The rules for files and processes of the user.
-
-    `changes` is the answer to changes of modes and times.
-    """
+def _user_rules(column: int) -> list[bytes]:
+    """The rules for files and processes of the user."""
     code: list[bytes] = []
-    for numbers in CHANGES.values():
-        code += _answer_rules(numbers[column], changes)
     for numbers, argument in _OTHERS.values():
         code += _with_argument(
             numbers[column], argument, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]

@@ -275,7 +275,7 @@ def run_jailed_child(
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
     arrange_descriptors(channel, log, line, handover)
     try:
-        confine_process(policy, job)
+        confine_process(policy, job, is_paired=line >= 0)
     except OSError as error:
         with contextlib.suppress(OSError):
             wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
