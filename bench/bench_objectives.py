@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import os
 import sys
 import time
@@ -27,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.train.toy_advisor import Toy, examined, policy, rehearse
 
+from culmen.core.errors import require_packages
 from culmen.train import OBJECTIVES
 from culmen.train.engine import Rules
 from culmen.train.objectives import AdvantageRule
@@ -132,9 +132,6 @@ def write(courses: Sequence[Course], path: Path) -> None:
 
 def draw(courses: Sequence[Course], path: Path, rate: float) -> None:
     """Gradient norm before clipping and entropy, barrier by barrier: medians over seeds, bands from least to most."""
-    if importlib.util.find_spec("matplotlib") is None:
-        print("\nno plot: it needs matplotlib (pip install 'culmen[plots]')")
-        return
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     figure = Figure(figsize=(10.4, 3.8), layout="constrained")
@@ -165,7 +162,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--csv", type=Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.plot:
+        require_packages("this bench with --plot", {"torch": "train", "matplotlib": "plots"}, "--plot")
+    return options
 
 
 if __name__ == "__main__":

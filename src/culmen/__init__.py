@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
     from culmen.strategies.ask_tell import AskTell
     from culmen.strategies.best_of_n import BestOfN
+    from culmen.strategies.gated import Gated
     from culmen.strategies.gepa import Gepa
     from culmen.strategies.map_elites import MapElites
     from culmen.strategies.openevolve import OpenEvolve
@@ -86,6 +87,7 @@ _HOME = {
     "Beam": "strategies.special_cases",
     "BestOfN": "strategies.best_of_n",
     "Cato": "agents.cato",
+    "Gated": "strategies.gated",
     "Gepa": "strategies.gepa",
     "MapElites": "strategies.map_elites",
     "OpenEvolve": "strategies.openevolve",

@@ -25,7 +25,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.json import JsonObject
-from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
+from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.result import RunResult
 from culmen.core.task import Limits, Task
@@ -59,6 +59,7 @@ class ReportedCandidate(RunResult, frozen=True, omit_defaults=True):
         return Candidate.of(self.parts).text
 
 
+@options.refuse_seed_twice
 def optimize(
     seed: str | Path | Mapping[str, str] | Sequence[str | Path | Mapping[str, str]] | None = None,
     evaluator: Callable[..., Any] | str | Path | None = None,
@@ -131,9 +132,9 @@ def check(
     to four cases, the first that scores once on every other case; of a data set with more than
     `most_cases`, on that many, evenly spread.
     """
+    from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
     from culmen.evaluate.function import FunctionBackend
-    from culmen.evaluate.local import LocalBackend
     from culmen.run import assemble
 
     if callable(evaluator):
@@ -143,7 +144,7 @@ def check(
         backend: Any = FunctionBackend(task, evaluator, 1)
     else:
         task = options.folder_task(evaluator, seed, "")
-        backend = LocalBackend(task, 1)
+        backend = make_backend(BackendChoice(), task, 1)
     asking = assemble.with_evaluator_models(task, backend, model)
     return assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
 
@@ -243,7 +244,10 @@ class Study:
         return cls(Path(path), meta, None)
 
     def run(self, progress: bool = True) -> str:
-        """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
+        """Search until the budget ends. Returns finished | interrupted.
+
+        Ctrl-C raises KeyboardInterrupt and SIGTERM raises SystemExit once the journal is safe, so
+        that loops over studies end, too; the study can be resumed.
 
         Raises `NothingScored` if no evaluation gave a score; if the initial program gives none,
         before any model is asked (`allow_failing=True` searches all the same). Works in scripts
@@ -276,17 +280,18 @@ class Study:
             )
         try:
             with errors.reraise_user_code_errors(), seen:
-                state = assemble.run_blocking(
+                end = assemble.run_blocking(
                     assemble.run_session(self.path, self.meta, objects, known)
                 )
         except UserError:
             self._remove_unused()
             raise
+        end.raise_signal()
         if self.status.best is None:
             from culmen.observe.summary import check_scored
 
             check_scored(self.path)
-        return state
+        return end.state
 
     def _remove_unused(self) -> None:
         """Remove the folder of a new run without an evaluation or a call: it could not begin."""

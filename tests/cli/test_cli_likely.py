@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.servers.openai_server import SCRIPTED, OpenAIServer
 
 from .conftest import Place
@@ -38,3 +40,15 @@ def test_the_range_is_in_json_too(place: Place) -> None:
     assert likely["tokens"][0] < likely["tokens"][1]
     assert likely["dollars"][0] < likely["dollars"][1] <= 0.01
     assert place.here("run", "peak", "--budget", "evaluations=3", "--json").document["likely"] is None
+
+
+def test_the_end_says_what_was_spent_of_the_money_and_for_what(place: Place) -> None:
+    place.task("peak")
+    with OpenAIServer("```python\ndef run():\n    return 4.0\n```") as server:
+        (place.root / "m.toml").write_text(SCRIPTED.format(url=server.url))
+        chosen = ("--models", "m.toml", "--model", "scripted", "--budget", "evaluations=9,dollars=0.5")
+        done = place.here("run", "peak", *chosen)
+    said = re.search(r"spent +\$([\d.]+) of \$0\.50: (\d+) proposals?", done.out + done.err)
+    assert said, done.out + done.err
+    usage = place.here("status", "--json").document["usage"]
+    assert int(said[2]) == usage["calls"] > 0 and float(said[1]) == pytest.approx(usage["dollars"], abs=1e-4)

@@ -241,15 +241,15 @@ def test_what_violates_a_constraint_afresh_is_reported_only_where_all_do() -> No
     assert ends(0.6, 0.5) == (["0.0"], {False})
 
 
-def test_the_member_with_the_best_combined_score_stands_for_the_front() -> None:
-    """By fresh evaluations, and before there are any by what the search saw; failures count at the floor."""
+def test_the_member_nearest_to_the_best_of_every_objective_stands_for_the_front() -> None:
+    """By fresh evaluations, and before there are any by what the search saw; no sum of metrics decides."""
     assert ended(Measured(THREE), 0).id == named("b")[0]
 
     def fresh(text: str, case: int, nth: int) -> Pair | None:
         return {"a": (15.0, 1.0), "b": (6.0, 6.0), "c": None if nth else (1.0, 20.0), "0.0": (0.5, 0.5)}[text]
 
     verdict = ended(Measured(THREE, fresh), 40)
-    assert on(verdict, *THREE) == ["a", "b", "c"] and verdict.id == named("a")[0]
+    assert on(verdict, *THREE) == ["a", "b", "c"] and verdict.id == named("b")[0]  # the sum is greater for a
 
 
 def test_a_member_that_cheats_is_off_the_front_whatever_is_left() -> None:

@@ -59,6 +59,19 @@ def test_a_monotone_change_of_one_metric_changes_no_front(points: np.ndarray, ch
     assert nondominated_rows(points) == nondominated_rows(bent)
 
 
+@given(st.one_of(clouds(2), clouds(3)), st.randoms())
+def test_the_default_choice_does_not_depend_on_the_order_of_the_members(points: np.ndarray, rng: Random) -> None:
+    """The two of a front of two are equally near: the better one in the first objective is taken."""
+    goals = parse_metric_goals(dict.fromkeys("xyz"[: points.shape[1]], "max"))
+    members = [
+        FrontPoint(str(row), dict(zip("xyz", points[row].tolist(), strict=False))) for row in nondominated_rows(points)
+    ]
+    chosen = nearest_to_ideal(members, goals, [1.0] * len(goals))
+    assert chosen == nearest_to_ideal(rng.sample(members, len(members)), goals, [1.0] * len(goals))
+    if len(members) == 2:
+        assert points.shape[1] > 2 or chosen.metrics["x"] == max(member.metrics["x"] for member in members)
+
+
 @given(st.one_of(clouds(2), clouds(3)))
 def test_hypervolume_is_what_counting_cells_gives(points: np.ndarray) -> None:
     reference = np.array([-10.0, 3.0, -25.0])[: points.shape[1]]

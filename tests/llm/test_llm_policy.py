@@ -81,10 +81,16 @@ def test_bad_responses_are_retried_twice_kept_raw_and_paid(clock: FakeClock) -> 
 
 
 def test_unknown_cost_is_said(clock: FakeClock) -> None:
-    outcome = run(Playing(Interrupted("cut"), BadResponse("html", raw="<html>")), clock)
+    faults = Interrupted("cut"), BadResponse("html", raw="<html>")
     most = Usage(uncertain_tokens=2 * 118, uncertain_dollars=2 * 218e-6)  # 18 tokens of prompt, 100 of reply
+    lost = run(Playing(*faults, Declined("too_long")), clock)
+    assert lost.usage == Usage(calls=2, unpriced=2) + most
+    # a reply of 5 tokens to 10 of prompt: the others may have had 27 each, see Unreported
+    likely = Usage(uncertain_tokens=2 * 37, uncertain_dollars=2 * 64e-6)
     paid = Usage(calls=3, input_tokens=10, output_tokens=5, dollars=20e-6, unpriced=2)
-    assert outcome.usage == paid + most
+    outcome = run(Playing(*faults), clock)
+    assert outcome.usage.uncertain_dollars == pytest.approx(likely.uncertain_dollars)
+    assert outcome.usage == msgspec.structs.replace(paid + likely, uncertain_dollars=outcome.usage.uncertain_dollars)
 
 
 def test_failures_that_cost_nothing_are_no_calls(clock: FakeClock) -> None:

@@ -34,6 +34,8 @@ class Billing:
     broken: int = 0
     bytes: float = 4.0
     longer: int = 0  # tokens of output beyond the limit of the request
+    usual: int = 0  # tokens of a reply, more or less; 0: as many as it may have
+    price: Price = PRICE
     pause: float = 0.001
     calls: int = 0
     tokens: int = 0
@@ -42,10 +44,13 @@ class Billing:
 
     async def complete(self, call: Call) -> Reply:
         prompt = sum(len(message.content.encode()) for message in call.messages)
-        used = Tokens(round(prompt / self.bytes) + 8, (call.max_tokens + self.longer) * call.samples)
+        each = call.max_tokens + self.longer
+        if self.usual:
+            each = min(each, round(self.usual * (0.5 + self.rng.random())))
+        used = Tokens(round(prompt / self.bytes) + 8, each * call.samples)
         self.calls += 1
         self.tokens += used.input + used.output
-        self.dollars += PRICE.cost_of_tokens(used)
+        self.dollars += self.price.cost_of_tokens(used)
         await asyncio.sleep(self.pause * self.rng.random())
         end = self.rng.randrange(10)
         if end < self.malformed:
@@ -120,3 +125,44 @@ def test_a_run_that_was_refused_money_replays_to_the_same_end(tmp_path: Path, bu
     journal.close()
     assert search.is_done and search.reason == study.status.reason == budget.partition("=")[0]
     assert search.ledger.spent.calls == study.status.usage.calls
+
+
+CHEAP = Price(input=1.0, output=4.0)
+
+
+def strong(backend: Billing, tmp_path: Path, budget: str):
+    """A run with a model that may reply at length, one reply a request."""
+    provider = Provider("custom", base=0.001, cap=0.002, retries=3, bad_retries=2)
+    model = ModelSpec(provider, "billing", price=CHEAP, backend=backend)
+    return culmen.optimize(
+        SEED, evaluator=score, model=model, budget=culmen.Budget.parse(budget), workers=4,
+        run_dir=tmp_path / "run", progress=False, deterministic=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dollars", [0.02, 0.05, 0.5])
+def test_a_small_budget_is_used_although_a_reply_may_be_long(tmp_path: Path, dollars: float) -> None:
+    backend = Billing(usual=300, price=CHEAP)
+    study = strong(backend, tmp_path, f"evaluations=2000,dollars={dollars}")
+    assert 0.8 * dollars <= backend.dollars <= dollars
+    assert study.status.reason == "dollars"
+    search, estimate = rebuild_search(study.meta, study._objects)
+    journal = SqlJournal.open(study.path, write=False)
+    replay_journal(search, journal.read(), estimate)
+    journal.close()
+    assert search.is_done and search.reason == "dollars"
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_handful_of_calls_is_made(tmp_path: Path, calls: int) -> None:
+    backend = Billing(usual=300)
+    study = strong(backend, tmp_path, f"evaluations=200,calls={calls}")
+    assert backend.calls == study.status.usage.calls == calls
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_most_of_a_budget_is_used_although_half_of_the_replies_break_off(tmp_path: Path, seed: int) -> None:
+    backend = Billing(broken=5, usual=300, price=CHEAP, rng=Random(seed))
+    study = strong(backend, tmp_path, "evaluations=4000,dollars=0.5")
+    assert 0.8 * 0.5 <= backend.dollars <= 0.5
+    assert study.status.reason == "dollars"

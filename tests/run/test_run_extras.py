@@ -40,9 +40,18 @@ def test_an_offline_run_without_cma_names_the_extra_and_leaves_no_run(task: Path
 
 
 @pytest.mark.wing("bench")
-def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task: Path):
+@pytest.mark.parametrize(
+    ("missing", "words", "extras"),
+    [
+        ({"scipy"}, "the package scipy, which is not", "compare"),
+        ({"scipy", "cma"}, "the packages scipy and cma, which are not", "compare,offline"),
+    ],
+)
+def test_a_comparison_names_all_extras_it_lacks_before_it_runs_anything(
+    task: Path, missing: set[str], words: str, extras: str
+):
     ran = without(
-        {"scipy"},
+        missing,
         task.parent,
         "compare",
         "--tasks",
@@ -55,7 +64,8 @@ def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task
         "evaluations=10",
     )
     assert ran.returncode == 2
-    assert "needs the package scipy" in ran.stderr and "pip install 'culmen[compare]'" in ran.stderr
+    told = " ".join(ran.stderr.split())
+    assert f"needs {words} installed" in told and f"pip install 'culmen[{extras}]'" in told
     assert not (task.parent / "runs").exists()
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 import culmen
 from culmen.core.errors import NothingScored
 from culmen.core.usage import Budget
+from culmen.run.options import function_task
 from culmen.store import views
 
 SEED = "a = 1\n"
@@ -272,3 +277,70 @@ def test_a_model_that_returns_no_text_is_told_with_its_file_and_line(model, what
     with pytest.raises(culmen.UserError) as caught:
         culmen.optimize("abc", evaluator=length, model=model, budget=6)
     assert what in caught.value.what and "test_run_loud.py line" in caught.value.where
+
+
+OWN_ENDPOINT = """[providers.mine]
+base_url = "http://127.0.0.1:9/v1"
+[models.small]
+provider = "mine"
+"""
+
+
+def test_dollars_that_would_limit_nothing_are_refused_with_the_remedies(place, monkeypatch):
+    models = place / "models.toml"
+    models.write_text(OWN_ENDPOINT)
+    words = said(model="small", models_file=str(models), budget=culmen.Budget(dollars=0.5))
+    for part in ("the price of mine/small is unknown", "calls=100", "price = {", "price_unknown = true"):
+        assert part in words
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    assert "openai/gpt-5-mini is unknown" in said(model="gpt-5-mini", budget=culmen.Budget(dollars=0.5))
+    for table, limit in (
+        ("price_unknown = true", {}),
+        ("price = { input = 1.0, output = 2.0 }", {}),
+        ("", {"calls": 3}),
+    ):
+        models.write_text(OWN_ENDPOINT + table)
+        budget = culmen.Budget(dollars=0.5, **limit)
+        task = function_task(SEED, (), "", "max", "priced", None, None, length, None, ())
+        keywords = {"model": "small", "models_file": str(models), "budget": budget}
+        assert (
+            culmen.Study.create(task, evaluator=length, run_dir=place / f"{table}{limit}", **keywords).meta.budget
+            == budget
+        )
+
+
+def test_a_number_as_seed_is_told_the_name_of_the_random_seed(place):
+    with pytest.raises(culmen.UserError, match="random_seed=1"):
+        culmen.optimize(SEED, length, seed=1)  # pyright: ignore[reportCallIssue]
+
+
+LOOP = """
+import time
+import culmen
+
+def slow(program):
+    time.sleep(0.02)
+    return float(len(program) % 97)
+
+for seed in range(3):
+    culmen.optimize("a = 1\\n", slow, budget=100_000, random_seed=seed, run_dir=f"run-{seed}", workers=1)
+print("the loop went on to its end")
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_a_signal_ends_a_loop_over_random_seeds_and_its_journal_is_safe(place, number, code):
+    (place / "loop.py").write_text(LOOP)
+    process = subprocess.Popen(
+        [sys.executable, "loop.py"], cwd=place, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    run, end = place / "run-0", time.monotonic() + 60
+    while not (run.exists() and (run / "journal.db").exists() and views.run_status(run).evaluations > 2):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert not out and not (place / "run-1").exists()
+    assert views.run_status(run).state == "interrupted"

@@ -12,6 +12,7 @@ import culmen
 from culmen.cli.main import main
 from culmen.core.errors import TaskError, UserError
 from culmen.evaluate.taskfiles import load
+from culmen.observe.figures import number_text
 from culmen.web.pages.overview import overview_page
 from culmen.web.runs import Digest
 
@@ -46,8 +47,11 @@ def folder(
     return place
 
 
-def test_a_task_folder_gives_a_confirmed_front_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
+def test_a_task_folder_gives_a_confirmed_front_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "run"
     study = culmen.Study.create(folder(tmp_path), run_dir=run, budget=culmen.Budget(evaluations=60))
     study.run(progress=False)
     front = study.front
@@ -64,9 +68,24 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(tmp_path: Path, capsys
     shown = capsys.readouterr()
     assert all(member.id in shown.err for member in front.members) and "def run" in shown.out
     assert main(["status", str(run)]) == 0
-    assert front.members[0].id in capsys.readouterr().out
-    page = overview_page(Digest(run), {})["front"]
-    assert len(page["members"]) == len(front.members) and page["growth"] and page["constraints"] == ["latency <= 9"]
+    status = capsys.readouterr().out
+    combined = number_text(study.best.score)  # of metrics that nobody weighed: strategies see it, people do not
+    assert front.members[0].id in status and f"front of {len(front.members)}" in status
+    assert main(["status", "--all"]) == 0
+    listed = capsys.readouterr().out
+    assert f"front of {len(front.members)}" in listed
+    assert all(combined not in text for text in (status, listed, shown.err, study.summary.result))
+    assert front.choice == front.choose().id == study.best.id
+    assert f"{front.choice}, the default choice" in shown.err and "nearest to the best value of every" in shown.err
+    first = overview_page(Digest(run), {})
+    page = first["front"]
+    assert page["choice"] == front.choice and "nearest to the best value" in page["why"]
+    assert page["start"]["metrics"] == pytest.approx({"accuracy": 2 / 3, "latency": 4})
+    assert (
+        len(page["members"]) == len(front.members)
+        and page["growth"]
+        and page["constraints"][0]["text"] == "latency <= 9"
+    )
     heights = [height for _, height in page["growth"]]
     assert heights == sorted(heights)
 

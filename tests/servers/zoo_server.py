@@ -280,7 +280,7 @@ class Zoo:
 
 
 def random_replies(seed: int = 0) -> Iterator[bytes]:
-    """Endless replies of the zoo, some spliced, with random bytes changed, doubled, or left out; half keep a true length."""
+    """Endless replies of the zoo, some spliced, with bytes changed, doubled or left out; half of a true length."""
     rng = random.Random(seed)
     names = [name for name in KINDS if not name.startswith(("many", "gzip bomb", "long", "nested"))]
     replies = [KINDS[name]("sk-zoo-0123456789", CODE.format(7.5)) for name in names]

@@ -14,7 +14,7 @@ from culmen.core.result import RunResult, Score
 from culmen.store import views
 from culmen.web.pages.candidates import candidate_detail_page as candidate_page
 from culmen.web.pages.candidates import candidates_page as table_page
-from culmen.web.pages.candidates import lineage_page as lineage_page
+from culmen.web.pages.lineage import lineage_page as lineage_page
 from culmen.web.pages.overview import overview_page
 from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, state

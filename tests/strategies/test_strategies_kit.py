@@ -44,6 +44,8 @@ VARIANTS = {
     "beam": {},
     "sequential": {},
     "best_of_n": {},
+    "gated": {},
+    "gated paired": {"gate": "paired", "repeats": "2", "batch": "2"},
 }
 
 

@@ -19,7 +19,7 @@ from culmen.evaluate.taskfiles import example_path, examples, load, surface_faul
 
 NAMES = [name for name, _ in examples()]
 # What they need may be missing, or they take long: tests of their own.
-BENCHMARKS = {"hotpotqa", "kernel_matmul", "python_to_dafny", "tau_retail", "veribench"}
+BENCHMARKS = {"hotpotqa", "kernel_matmul", "python_to_dafny", "skill", "tau_retail", "veribench"}
 LIGHT = [  # others: tests/train
     name for name in NAMES if name not in BENCHMARKS and "torch" not in load(example_path(name)).evaluator.packages
 ]
@@ -43,7 +43,7 @@ def run(task: Task, candidate: Candidate, seeds: int = 1) -> list[Observation]:
 
 def test_what_there_is() -> None:
     forms = {load(example_path(name)).evaluator.form for name in NAMES}
-    assert forms == {"call", "serve", "command"} and len(NAMES) == 21
+    assert forms == {"call", "serve", "command", "rollout"} and len(NAMES) == 22
     assert all(line and len(line) < 120 and not line.endswith(".") for _, line in examples())
 
 
@@ -51,7 +51,8 @@ def test_what_there_is() -> None:
 def test_a_copy_is_the_same_task_and_says_nothing_is_wrong(tmp_path: Path, name: str) -> None:
     written = write_new(tmp_path / "new", name)
     task, original = load(tmp_path / "new"), load(example_path(name))
-    assert {"task.toml", "evaluator.py"} <= {path.name for path in written}
+    judge = "test.sh" if task.evaluator.form == "rollout" else "evaluator.py"
+    assert {"task.toml", judge} <= {path.name for path in written}
     assert task.digest == original.digest and task.seeds == original.seeds
     assert name in BENCHMARKS or task.notes == ()
     assert all(surface_fault(task, candidate) == "" for candidate in task.initial_candidates())

@@ -189,7 +189,7 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": SEED + "[objective]\ndirection = 'up'\n"},
         ("'up'", "task.toml:4 (objective.direction)"),
     ),
-    "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected `object", "(seed)")),
+    "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected a table", "(seed)")),
     "seed missing": ({"task__toml": "[seed]\nfiles = ['q.py']\n"}, ("'q.py' does not exist", "seed.files", "'p.py'")),
     "seed empty": ({"p__py": " \n"}, ("the initial program is empty", "part p.py", "first version")),
     "seed with NUL": ({"p__py": "x = 1\0"}, ("NUL", "part p.py")),
@@ -269,6 +269,10 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         ("already reaches the target", "task.toml", 'direction to "min"'),
     ),
     "limit of zero": ({"task__toml": SEED + "[limits]\nmemory_mb = 0\n"}, ("above 0", "task.toml:4", "positive")),
+    "a file as seed": (
+        {"task__toml": "seed = 'x.py'\n"},
+        ("expected a table, got `str`", "task.toml:1 (seed)", "[seed]"),
+    ),
     "bad budget": ({"task__toml": SEED + "[defaults]\nbudget = 'euros=5'\n"}, ("'euros'", "task.toml:4", "dollars=N")),
     "bad budget of a preset": (
         {"task__toml": SEED + "[presets.paper]\nbudget = 'euros=5'\n"},

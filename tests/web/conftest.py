@@ -20,6 +20,7 @@ PAGES = (
     "overview",
     "candidates",
     "candidate",
+    "story",
     "lineage",
     "memory",
     "mechanism",

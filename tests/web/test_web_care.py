@@ -169,7 +169,7 @@ def test_everything_can_be_reached_by_keyboard(site: Site, tab: Tab):
         reached.append(page.evaluate(focused))
         if reached[-1].startswith("Scores against"):
             break
-    for wanted in ("Candidates", "Trust", "All runs", "Evaluations", "Late half"):
+    for wanted in ("Candidates", "Can I trust it", "All runs", "Evaluations", "Late half"):
         assert any(wanted in name for name in reached), wanted
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")

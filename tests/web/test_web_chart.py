@@ -126,3 +126,35 @@ def test_numbers_and_pictures_are_taken_away(site: Site, tab: Tab):
     page.locator(".chart-menu summary").first.click()
     page.get_by_role("button", name="Copy link").click()
     assert page.evaluate("() => navigator.clipboard.readText()") == page.url
+
+
+def test_the_late_half_fills_the_picture_and_labels_lie_above_dots(site: Site, tab: Tab):
+    page = tab.open(site, "/r/map_elites-1/overview?y=late")
+    low, high = page.evaluate(DOMAIN, "x")
+    assert low == high / 2 > 0
+    after = "() => { const [dots, label] = ['path.dots', '.ref text'].map(at => document.querySelector(at));"
+    assert page.evaluate(after + " return Boolean(dots.compareDocumentPosition(label) & 4) }")
+
+
+def test_axes_of_little_data_have_marks_that_tell_a_scale(site: Site, tab: Tab):
+    page = tab.open(site, "/")
+    counts, narrow, zeros = page.evaluate(
+        "async () => { const { ticks, extent } = await import('/static/scale.js');"
+        " return [ticks([0, 2], 12, 'count'), ticks([0.61, 0.69], 1), extent([0, 0, 0])] }"
+    )
+    assert counts == [0, 1, 2] and len(narrow) >= 2 and all(0.61 <= mark <= 0.69 for mark in narrow)
+    assert zeros == [0, 1]
+
+
+def test_replies_in_json_are_read_by_their_fields(site: Site, tab: Tab):
+    page = tab.open(site, "/")
+    told = page.evaluate(
+        r"""async () => {
+          const { readable } = await import("/static/code.js");
+          const text = JSON.stringify({ idea: "wider <b>ring</b>", code: "import math\nx = 1\n", tried: [1, 2] });
+          const shown = text => [readable(text)].flat().map(each => each.textContent);
+          return [shown("```json\n" + text + "\n```"), shown("no {JSON}"), shown("")];
+        }"""
+    )
+    assert told[0][0] == "ideawider <b>ring</b>codeimport math\nx = 1\ntried1122"
+    assert told[0][1].startswith("As it was written```json") and told[1:] == [["no {JSON}"], ["(empty)"]]

@@ -11,6 +11,7 @@ import pytest
 from culmen.bench.compare import compare_runs
 from culmen.bench.page import compare_page
 from culmen.bench.records import read_compared
+from culmen.core.evaluation import Status
 from culmen.store import views
 from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -45,8 +46,9 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     assert [each for each in drawn if each["kind"] == "band"] == []  # two runs have no quartiles worth a band
     assert "so few can differ by luck alone" in page.locator("main").inner_text()
     ends = [views.progress_points(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
-    (middle,) = (each for each in drawn if each["name"] == "polca, median of 2")
+    (middle,) = (each for each in drawn if each["name"] == "polca, median of n = 2")
     assert middle["points"][-1][1] == pytest.approx(sum(ends) / 2)
+    assert {each["name"] for each in series(page, 1)} == {"polca, n = 2", "turboevolve, n = 1"}
     made = compare_runs([read_compared(site.run(name)) for name in NAMES], {})
     steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
     profile = series(page, 1)
@@ -92,6 +94,17 @@ def test_a_group_of_five_runs_has_a_band(runs: Path, tmp_path: Path, tab: Tab):
     assert drawn["height"] > 1 and drawn["width"] > 50
 
 
+def test_a_median_ends_where_the_first_of_its_runs_ended(tmp_path: Path) -> None:
+    for number, many in enumerate((4, 9)):
+        with new_run(tmp_path, f"run-{number}") as journal:
+            journal.append([state("running"), proposed(1, program(1))])
+            journal.append([observed(2 + n, program(1), float(number), elapsed=1.0 + n) for n in range(many)])
+    digests = [Digest(tmp_path / f"run-{number}") for number in range(2)]
+    (group,) = compare_page(digests, {})["groups"]
+    assert group["scored"] == 2 and group["bands"]["evaluations"][-1][:2] == (4, 0.5)
+    assert group["bands"]["seconds"][-1][0] == pytest.approx(4.0)
+
+
 @pytest.mark.browser
 def test_many_tasks_are_compared_one_at_a_time(tmp_path: Path, tab: Tab):
     """A picture for each of a suite's tasks under one another would be a page of thousands of pixels."""
@@ -99,12 +112,41 @@ def test_many_tasks_are_compared_one_at_a_time(tmp_path: Path, tab: Tab):
         with new_run(tmp_path, f"run-{number}", called=f"task-{number}") as journal:
             journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), float(number))])
             journal.append([observed(3, program(1), float(number))])
+    with new_run(tmp_path, "broken", called="a-task") as journal:  # the first by its name
+        failed = observed(2, program(1), None, Status.ERROR)
+        journal.append([state("running"), proposed(1, program(1)), failed, state("finished", reason="always_fails")])
+    shutil.copytree(tmp_path / "broken", tmp_path / "broken-2")
     page = tab.open(served(tmp_path), "/compare")
     page.wait_for_selector("c-chart svg")
     assert page.locator("c-chart").count() == 1 and page.evaluate("() => document.body.scrollHeight") < 2000
+    assert page.locator("select[name=task]").input_value() == "task-0"  # a failed one shows nothing
+    table = {row[0]: row for row in rows(page, "Runs")}
+    assert "nothing scored" in table["broken"] and table["broken"][-1] == "failed"
+    told = page.locator("section[aria-label='Can the data tell?']")
+    assert "Nothing scored" in told.inner_text() and told.locator("c-chart").count() == 0
+    page.locator("select[name=task]").select_option("a-task")
+    page.wait_for_selector("section[aria-label='Best so far: a-task']")
+    assert "None of these runs has a score" in page.locator("main").inner_text()
     page.locator("select[name=task]").select_option("task-3")
     page.wait_for_selector("section[aria-label='Best so far: task-3']")
     assert series(page)[0]["points"][-1][1] == 3.0
+
+
+@pytest.mark.browser
+def test_every_run_can_be_compared_and_names_are_short(tmp_path: Path, tab: Tab):
+    """One run after the forty that were shown once; and more than a page holds, page by page."""
+    for number in range(202):
+        with new_run(tmp_path, f"sweep-of-polca-{number:03}", direction="max") as journal:
+            journal.append([state("running"), proposed(1, program(1))] + [observed(2, program(1), float(number))] * 2)
+    own = served(tmp_path)
+    chosen = "&".join(f"run=sweep-of-polca-{number:03}" for number in (0, 41, 201))
+    page = tab.open(own, f"/compare?{chosen}")
+    assert {row[0] for row in rows(page, "Runs")} == {f"sweep-of-polca-{number:03}" for number in (0, 41, 201)}
+    page = tab.open(own, "/compare")
+    page.get_by_text("Runs 1 to 200 of 202").wait_for()
+    page.get_by_role("button", name="Next").click()
+    page.get_by_text("Runs 201 to 202 of 202").wait_for()
+    assert [row[0] for row in rows(page, "Runs")] == ["sweep-of-polca-200", "sweep-of-polca-201"]
 
 
 @pytest.mark.browser

@@ -28,7 +28,7 @@ FIRST = {  # headline, tone, state
     "interrupted": ("+0.3 (60 %) better than the initial program so far", "quiet", "interrupted"),
     "running": ("+0.3 (60 %) better than the initial program so far", "live", "running"),
     "begun": ("Nothing has scored yet", "quiet", "running"),
-    "several": ("2 trade-offs of accuracy against latency so far", "quiet", "paused"),
+    "several": ("2 trade-offs between accuracy and latency so far", "quiet", "paused"),
 }
 HIGH = 300  # pixels above the first chart, at most, at 1440 x 900
 SIZE = "e => parseFloat(getComputedStyle(e).fontSize)"
@@ -57,7 +57,7 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
     assert page.locator(".first").get_attribute("data-tone") == tone
     pill = page.locator(".top .state")
     assert pill.inner_text() == state and pill.get_attribute("title")
-    assert page.title() == f"{state} · {name} · Overview · culmen"
+    assert page.title() == f"{state} · {name} · Result · culmen"
     told = summarize_run(every.run(name), name=name)
     assert part(page, "details").replace("−", "-") == " · ".join(told.verdict.details)
     assert part(page, "next") == told.command and page.locator(".first .next code").count() == 1
@@ -88,6 +88,9 @@ def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, ta
         page.evaluate(f"() => getComputedStyle(document.querySelector('{at}')).color") for at in (".headline", "h1")
     )
     assert red != ink
+    assert page.get_by_role("button", name="Hint").count() == 0  # it is over, though without a score
+    page = tab.open(every, "/r/broken/overview")
+    assert page.get_by_role("button", name="Hint").count() == 1  # culmen resume may go on
     page = tab.open(every, "/r/better/overview")
     assert page.locator("pre[data-role=failure]").count() == 0 and part(page, "cause") == ""
 
@@ -101,6 +104,9 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
         "within": "95 % sure of −0.02 to +0.18, so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")
+    page = tab.open(every, "/r/within/overview")
+    ends = page.evaluate("() => document.querySelector('c-chart').spec.series.find(s => s.kind === 'links').points")
+    assert [y for _, y in ends] == pytest.approx([0.54, 0.6])  # within the bounds of honest scores
     crossing = tab.open(every, "/r/crossing-zero-with-a-name-of-some-length/overview")
     assert "%" not in part(crossing, "headline") + part(crossing, "details")
 

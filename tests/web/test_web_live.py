@@ -60,12 +60,12 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
 
         page = tab.open(site, "/r/long/timeline")
         page.wait_for_selector("c-chart svg")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=120)
         assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
         page.wait_for_function("() => document.querySelector('.top .state').innerText === 'stopped'")
-        assert page.get_by_role("button", name="Stop").count() == 0  # nothing to stop any more
+        assert page.get_by_role("button", name="Stop", exact=True).count() == 0  # nothing to stop any more
         assert inbox.waiting_messages(run) == []
 
 
@@ -137,7 +137,7 @@ def test_without_the_token_a_page_can_look_but_not_act(tmp_path: Path, tab: Tab)
         tab.page.goto(site.url("/r/long/overview"))
         tab.page.wait_for_selector("[data-ready]")
         tab.page.wait_for_function(f"() => ({COUNT})() > 3")
-        stop = tab.page.get_by_role("button", name="Stop")
+        stop = tab.page.get_by_role("button", name="Stop", exact=True)
         assert stop.is_disabled() and "token" in stop.get_attribute("title")
         answer = tab.page.evaluate(
             "async () => (await fetch('/api/runs/long/stop', { method: 'POST', body: '{}',"

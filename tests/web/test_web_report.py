@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -182,6 +183,27 @@ def test_the_verb(runs: Path, tmp_path: Path):
     assert culmen("report", str(runs / "polca-1"), "-o", "file/report.html", cwd=tmp_path).returncode == 2
 
 
+def test_a_card_is_one_picture_with_the_claim(runs: Path, tmp_path: Path):
+    for run in ("polca-1", "empty", "advisor"):
+        done = culmen("report", str(runs / run), "--card", f"{run}.svg", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        drawn = ElementTree.fromstring((tmp_path / f"{run}.svg").read_text())
+        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
+        words = " ".join("".join(drawn.itertext()).split())
+        assert run in words and "NaN" not in words and "undefined" not in words
+        assert json.loads(done.stdout)["card"]["bytes"] == (tmp_path / f"{run}.svg").stat().st_size
+    wrong = culmen("report", str(runs / "polca-1"), "--card", "card.gif", cwd=tmp_path)
+    assert wrong.returncode == 2 and "--card card.svg" in wrong.stderr and not (tmp_path / "card.gif").exists()
+
+
+@pytest.mark.browser
+def test_a_card_as_png_has_the_size_that_sites_show(runs: Path, tmp_path: Path):
+    assert culmen("report", str(runs / "polca-1"), "--card", "card.png", cwd=tmp_path).returncode == 0
+    picture = (tmp_path / "card.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
+
+
 def test_without_a_browser_there_is_no_pdf_and_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Chromium"):
@@ -246,6 +268,12 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
     for name in PAGES:
         text = disk.show("polca-1", name).locator("main").inner_text()
         assert len(text) > 60 and not any(odd in text for odd in ("undefined", "NaN", "[object")), name
+    page.keyboard.press("Control+k")
+    page.keyboard.type("skill =")
+    found = views.search_candidates(run, "skill =").lines
+    page.wait_for_function("n => document.querySelectorAll('.palette code').length === n", arg=len(found))
+    assert page.locator(".palette code").all_inner_texts() == [each.text for each in found]
+    page.keyboard.press("Escape")
     assert facts(disk.show("polca-1", "timeline"))["workers"] == str(now.workers)
     path = rows(disk.show("polca-1", "lineage"), "Path to the best")
     assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage_steps(run, best.id)]

@@ -100,6 +100,51 @@ def hostile(folder: Path) -> Path:
     return folder / "hostile"
 
 
+FAMILY = 1_500  # candidates of `family`
+PATH, CHAIN = 40, 16  # steps of its path to the best, and candidates of a chain beside it
+OPERATORS = 30
+
+
+def family(folder: Path) -> list[Candidate]:
+    """A run of many candidates of known descent; returned are they, in order of appearance.
+
+    The first `PATH` are the path to the best, the next `CHAIN` a chain that begins at its third; of the others
+    each descends from a step of the path, and the 500th from two more. Every tenth of them has no score.
+    """
+    about = Task("circles", goal="Place the circles.", seeds=({"circles.py": "RADIUS = 0\n"},))
+    meta = RunMeta("family", about, {"path": "x:Polca", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    made = [about.initial_candidates()[0]]
+    for n in range(1, FAMILY):
+        up = made[n - 1] if n != PATH and n < PATH + CHAIN else made[2 if n == PATH else n * 7 % PATH]
+        further = {500: made[PATH : PATH + 2], PATH // 2: made[1:2]}.get(n, [])
+        parents = (up.id, *(each.id for each in further))
+        origin = Origin(f"operator {n % OPERATORS}", "small-model", island=n % 3)
+        made.append(Candidate.of({"circles.py": f"RADIUS = {n}\n"}, parents, origin))
+    with SqlJournal.create(folder / "family", meta) as journal:
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=(made[0],)))])
+        journal.append([Entry("state", body={"state": "running"})])
+        entries: list[Entry] = []
+        for n, each in enumerate(made):
+            if n:
+                entries.append(
+                    Entry("done", 2 * n, "m", "propose", {}, Proposal((each,), "", "", "m", Usage()), 1.0 * n)
+                )
+            seen = Observation(each.id, Status.OK, family_score(n), seconds=0.2, trust="verified")
+            if family_score(n) is None:
+                seen = Observation(each.id, Status.ERROR, reason="exception", seconds=0.2)
+            entries.append(Entry("done", 2 * n + 1, "m", "evaluate", result=seen, elapsed=n + 0.5))
+        journal.append(entries)
+        journal.append([Entry("state", body={"state": "paused"}, elapsed=FAMILY)])
+    return made
+
+
+def family_score(n: int) -> float | None:
+    """The score of the nth candidate of `family`."""
+    if n < PATH:
+        return n / PATH
+    return None if n % 10 == 0 and n >= PATH + CHAIN else (n * 37 % 400) / 800
+
+
 def _seen(candidate: Candidate, score: float) -> Observation:
     return Observation(
         candidate.id,
@@ -192,7 +237,12 @@ def verdicts(folder: Path) -> dict[str, Path]:
     made = {
         "better": _ended(folder / "better", [0.75, 0.9, 1.0], winner={"gain_margin": 0.0, "noise": _EXACT}),
         "spent": _ended(folder / "spent", [0.75, 0.9], reason="evaluations", known=1.0, winner={"noise": _EXACT}),
-        "within": _ended(folder / "within", [0.5, 0.58], winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy}),
+        "within": _ended(
+            folder / "within",
+            [0.5, 0.58],
+            bounds=(0.0, 0.6),
+            winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy},
+        ),
         "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
         "minimised": _ended(folder / "minimised", [20.0, 12.0], direction="min", target=10.0, winner={"noise": _EXACT}),
         "doubted": _ended(folder / "doubted", [20.0, 12.0], direction="min", reports=True, winner={"noise": _EXACT}),

@@ -5,6 +5,8 @@ from culmen.core.extensions import Extension
 EXTENSION = Extension(
     name="agents",
     strategies={"cato": "culmen.agents.cato:Cato"},
+    task_folders={"skill": "culmen.agents.rollouts.form:FOLDERS"},
+    evaluator_forms={"rollout": "culmen.agents.rollouts.form:ROLLOUT"},
     performers={"session": "culmen.agents.sandbox.world:make_session_craft"},
     simulators={"session": "culmen.agents.simulated:perform_session"},
     pages={"sessions": "culmen.agents.page:SESSIONS"},

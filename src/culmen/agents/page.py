@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.brief import Text
+from culmen.core.evaluation import TRAJECTORY
 from culmen.core.event import Custom, Event
 from culmen.core.json import JsonObject
 from culmen.observe.figures import clock_text
@@ -20,6 +21,7 @@ from culmen.web.pages.added import Page
 from culmen.web.runs import Digest
 
 _STEPS = 400  # of one agent
+_ROLLOUTS = 40  # of a skill
 _TEXT = 20_000  # characters of one text
 _WAIT = 10.0  # seconds that git may take
 
@@ -55,9 +57,62 @@ def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     direction = run.meta.task.objective.direction
     return {
         "agents": [agents[number] for number in sorted(agents)],
+        "rollouts": _rollout_rows(run, params),
+        "all_rollouts": run.meta.task.evaluator.form == "rollout",
         "notes": notes[-200:],
         "direction": direction,
     }
+
+
+def _rollout_rows(run: Digest, params: Mapping[str, str]) -> list[JsonObject]:
+    """The newest rollouts of a skill with their steps; with `rollouts` = failed, failures alone."""
+    if run.meta.task.evaluator.form != "rollout":
+        return []
+    failed = 1.0 if params.get("rollouts") == "failed" else None
+    splits = {case.id: case.split for case in run.meta.task.cases}
+    return [
+        {
+            "candidate": seen.candidate,
+            "case": seen.case,
+            "split": splits.get(seen.case, ""),
+            "status": seen.status.value,
+            "reason": seen.reason,
+            "score": seen.score,
+            "seconds": seen.seconds,
+            "tokens": seen.usage.tokens,
+            "feedback": _cut_text(seen.feedback),
+            "steps": _trajectory_steps(seen.artifacts.get(TRAJECTORY, "")),
+        }
+        for seen in views.newest_observations(run.run, _ROLLOUTS, failed)
+    ]
+
+
+def _trajectory_steps(text: str) -> list[JsonObject]:
+    """The steps of a trajectory as texts; none of one that was cut off."""
+    try:
+        steps = msgspec.json.decode(text or "{}").get("steps", [])
+    except msgspec.DecodeError:
+        return []
+    return [
+        {
+            "source": str(step.get("source", "")),
+            "text": _cut_text(str(step.get("message") or "")),
+            "thought": _cut_text(str(step.get("reasoning_content") or "")),
+            "calls": [
+                f"{call.get('function_name', '')} {_arguments_text(call.get('arguments'))}"
+                for call in step.get("tool_calls") or ()
+                if isinstance(call, dict)
+            ],
+        }
+        for step in steps[:_STEPS]
+        if isinstance(step, dict)
+    ]
+
+
+def _arguments_text(arguments: object) -> str:
+    if isinstance(arguments, dict) and isinstance(arguments.get("text"), str):
+        return _cut_text(arguments["text"], 2_000)
+    return _cut_text(msgspec.json.encode(arguments).decode(), 2_000)
 
 
 def _agent_events(run: Digest) -> list[Event]:

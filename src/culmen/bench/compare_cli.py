@@ -26,7 +26,7 @@ from culmen.bench.cli import (
 )
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run
-from culmen.core.errors import UserError
+from culmen.core.errors import UserError, require_packages
 from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
 
@@ -304,7 +304,8 @@ def compare(
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
-    _check_asked(bool(run) and any(option is not None for option in making))
+    both = bool(run) and any(option is not None for option in making)
+    _check_asked(both, offline=not run and model == "offline" and models is None)
     limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
@@ -355,20 +356,19 @@ def _parse_axis(name: str) -> Axis:
     )
 
 
-def _check_asked(both: bool) -> None:
+def _check_asked(both: bool, offline: bool) -> None:
     """Raise `UserError` for impossible requests before any run is made.
 
-    `both` is True if runs are given and others are to be made.
+    `both` is True if runs are given and others are to be made, `offline` if these need no model.
     """
-    from culmen.bench import stats
-
     if both:
         raise UserError(
             "runs are given, and options to make new ones",
             where="culmen compare",
             fix="give one or the other",
         )
-    stats.check_installed()
+    needed = {"scipy": "compare", **({"cma": "offline"} if offline else {})}
+    require_packages("a comparison", needed, "culmen compare")
 
 
 def _find_runs(names: list[str]) -> list[Path]:

@@ -14,6 +14,7 @@ from culmen.bench.compare import comparison_document
 from culmen.bench.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.observe.statements import state_label
 from culmen.store import views
 from culmen.store.scores import fresh_score_bytes
 from culmen.web.pages.overview import progress_series, reference_levels
@@ -25,7 +26,7 @@ _AXES = ("evaluations", "seconds", "dollars")  # known for every run without rea
 
 
 def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObject:
-    """Best so far of every run against budgets and against the axis `x`, and of groups.
+    """Best so far of runs with one score against budgets and the axis `x`, and of groups.
 
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
     the document of `culmen compare` over the finished runs; None for fewer than two.
@@ -35,13 +36,21 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
     groups: dict[str, list[JsonObject]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
-    labels = _strategy_labels(groups)
+    shorts = _strategy_labels(groups)
+    is_one = len({row["task"] for row in rows}) == 1
+    labels = {
+        key: shorts[key] if is_one else f"{members[0]['task']} · {shorts[key]}"
+        for key, members in groups.items()
+    }
     for row in rows:
         row["group"] = labels[row["group"]]
     return {
         "axis": axis,
         "runs": rows,
-        "groups": [_group_row(labels[key], axis_rows, axis) for key, axis_rows in groups.items()],
+        "groups": [
+            _group_row(labels[key], members, axis) | {"short": shorts[key]}
+            for key, members in groups.items()
+        ],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
         **_statistics_fields(runs),
@@ -50,6 +59,8 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObjec
 
 def _run_row(run: Digest, axis: str) -> JsonObject:
     now, about = views.run_status(run.run), run.meta
+    front = 0 if now.best is None else len(now.best.front)
+    best = None if front else now.best
     config = about.strategy.get("config") or {}
     return {
         "name": run.name,
@@ -62,15 +73,17 @@ def _run_row(run: Digest, axis: str) -> JsonObject:
         ),
         "seed": now.seed,
         "state": now.state,
+        "label": state_label(now.shown_state, now.reason),
+        "front": front,
         "direction": now.direction,
-        "score": now.best.value if now.best else None,
-        "se": now.best.se if now.best else None,
+        "score": best.value if best else None,
+        "se": best.se if best else None,
         "confirmed": bool(now.best and now.best.confirmed),
         "verified": bool(now.best and now.best.verified),
         "evaluations": now.evaluations,
         "dollars": now.usage.dollars,
         "seconds": now.elapsed_seconds,
-        "points": _run_points(run, axis),
+        "points": [] if front else _run_points(run, axis),
         "lines": reference_levels(about.task.objective, run),
     }
 
@@ -89,9 +102,9 @@ def _run_points(run: Digest, axis: str) -> list[JsonObject]:
 
 
 def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, str]:
-    """Strategy names as labels of groups.
+    """Strategy names as labels of groups, without their tasks.
 
-    If several groups share a name, also the settings and models that differ.
+    If several groups of a task share a name, also the settings and models that differ.
     """
     firsts = {key: each[0] for key, each in groups.items()}
     labels: dict[str, str] = {}
@@ -108,8 +121,7 @@ def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, st
             if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
         ]
         difference = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
-        tasks = {r["task"] for r in firsts.values()}
-        name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
+        name = row["strategy"]
         labels[key] = f"{name} ({difference})" if difference else name
     return labels
 
@@ -124,6 +136,7 @@ def _group_row(label: str, rows: Sequence[JsonObject], axis: str) -> JsonObject:
     return {
         "label": label,
         "runs": [row["name"] for row in rows],
+        "scored": sum(bool(row["points"]) for row in rows),
         "median": median(scores) if scores else None,
         "low": min(scores, default=None),
         "high": max(scores, default=None),
@@ -134,16 +147,16 @@ def _group_row(label: str, rows: Sequence[JsonObject], axis: str) -> JsonObject:
 def _quartile_bands(
     rows: Sequence[JsonObject], axis: str
 ) -> list[tuple[float, float, float, float]]:
-    """x, median and quartiles over the runs at equal shares of the largest spending.
+    """x, median and quartiles over the runs at equal shares of the smallest spending of a run.
 
-    A run that ended earlier keeps its last value. There are no points before every run has a value,
-    and none for a single run. For fewer than `_BAND` runs, quartiles would only repeat the runs
-    themselves: they equal the median.
+    They end where the first run ended: beyond its budget nothing is known of it. There are no
+    points before every run has a value, and none for a single run. For fewer than `_BAND` runs,
+    quartiles would only repeat the runs themselves: they equal the median.
     """
     curves = [
         [(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]
     ]
-    end = max((curve[-1][0] for curve in curves), default=0)
+    end = min((curve[-1][0] for curve in curves), default=0)
     if not end or len(curves) < 2:
         return []
     bands: list[tuple[float, float, float, float]] = []

@@ -57,12 +57,13 @@ def power(
     code 1 if equal programs come out different more often than chance explains.
     """
     from culmen.bench.power import LOOKS, compare_equals, needed_evaluations, sample_noise
-    from culmen.evaluate.local import LocalBackend
+    from culmen.core.options import BackendChoice
+    from culmen.evaluate.backends import make_backend
     from culmen.run import options
     from culmen.run.assemble import run_blocking, with_evaluator_models
 
     loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
-    own = LocalBackend(loaded, workers=workers)
+    own = make_backend(BackendChoice(), loaded, workers)
     backend = with_evaluator_models(
         loaded, own, ",".join(model) if model else None, models and str(models)
     )

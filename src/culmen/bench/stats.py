@@ -265,11 +265,6 @@ def median_to_target(spent: Sample, reached: Sequence[bool]) -> float | None:
     return None if high == float("inf") else (low + high) / 2
 
 
-def check_installed() -> None:
-    """Raise `UserError` if scipy is missing."""
-    _scipy_stats()
-
-
 def _scipy_stats() -> ModuleType:
     try:
         import scipy.stats

@@ -110,8 +110,9 @@ def best(
         "files": [str(file) for file in files],
     }
     data |= {} if front is None else {"front": front, "chosen": chosen}
+    asked = ", ".join(filter(None, [weights and f"weights {weights}", *(limit or ())]))
     return Answer(
-        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front)
+        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front, asked)
     )
 
 
@@ -154,19 +155,25 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
 
 
 def story(screen: Screen, run: Run = None) -> Answer:
-    """Show the few steps that made the gain, and what was tried in vain.
+    """Show the few steps that made the gain, what mattered, and what was tried in vain.
 
-    Each step has its gain with the 95 % interval, its idea or change, and what it cost.
+    Each step has its gain with the 95 % interval, its idea or change, and what it cost. What
+    mattered is the gain per operator, model, island, changed part, idea and dollar.
     """
     import msgspec
 
     from culmen.cli import pages
+    from culmen.observe.factors import run_factors
     from culmen.observe.story import run_story
+    from culmen.store import views
 
     path = find_run(run)
-    told = run_story(path)
-    data = {"run": path.name, **msgspec.to_builtins(told)}
-    return Answer(data, lambda screen: pages.show_story(screen, path, told))
+    spent_at = views.spending_by_event(path)
+    told, mattered = run_story(path, spent_at=spent_at), run_factors(path, spent_at)
+    plain = msgspec.to_builtins(told) | {"factors": msgspec.to_builtins(mattered)}
+    return Answer(
+        {"run": path.name, **plain}, lambda screen: pages.show_story(screen, path, told, mattered)
+    )
 
 
 def show(
@@ -383,6 +390,13 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium."),
     ] = None,
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a picture of 1200 x 630, too, for a README or a slide: .svg or .png.",
+        ),
+    ] = None,
     full: Annotated[
         str,
         typer.Option(
@@ -397,43 +411,53 @@ def report(
     It holds the run's texts, prompts and replies: check it before you share it.
     """
     from culmen.strategies.catalog import names_by_path
-    from culmen.web import report as html
     from culmen.web import report as paper
-    from culmen.web.report import gather_report
     from culmen.web.runs import Digest
 
     path = find_run(run).resolve()
     file = out or Path(f"{path.name}-report.html")
-    if file.is_dir():
-        raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
-    if pdf is not None:
-        paper.find_browser()  # raises if there is none, before any work
+    _check_report_files(file, pdf, card)
     if not full.isdecimal() and full != "all":
         raise UserError(
             f"'{full}' is not a number of candidates",
             where="--full",
             fix="--full 60, or --full all",
         )
-    gathered = gather_report(Digest(path, names_by_path()), None if full == "all" else int(full))
+    many = None if full == "all" else int(full)
+    gathered = paper.gather_report(Digest(path, names_by_path()), many)
+    overview = gathered.documents["pages"]["overview"]
     data: JsonObject = {
         "run": path.name,
         "path": str(file),
-        "bytes": html.write_report(gathered, file),
+        "bytes": paper.write_report(gathered, file),
         "candidates": gathered.candidates,
         "rows": gathered.rows,
         "full": gathered.full,
         "left_out": gathered.left_out,
-        "pdf": None if pdf is None else {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
+        "pdf": pdf and {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
+        "card": card and {"path": str(card), "bytes": paper.write_card(overview, card)},
     }
+    return Answer(data, lambda screen: _show_report(screen, data))
 
-    def show(screen: Screen) -> None:
-        screen.print_line(
-            f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, "
-            f"{count_text(data['candidates'], 'candidate')}"
-        )
-        if data["pdf"]:
-            screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
-        for each in data["left_out"]:
-            screen.print_line(f"Not in it: {each}")
 
-    return Answer(data, show)
+def _check_report_files(file: Path, pdf: Path | None, card: Path | None) -> None:
+    """Raise `UserError`, before any work, for a file that cannot be made."""
+    from culmen.web import report as paper
+
+    if file.is_dir():
+        raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
+    if pdf is not None:
+        paper.find_browser()
+    if card is not None:
+        paper.check_card(card)
+
+
+def _show_report(screen: Screen, data: JsonObject) -> None:
+    size = f"{data['bytes'] / 1e6:.1f} MB, {count_text(data['candidates'], 'candidate')}"
+    screen.print_line(f"{data['path']}: {size}")
+    if data["pdf"]:
+        screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
+    if data["card"]:
+        screen.print_line(f"{data['card']['path']}: {data['card']['bytes'] / 1e3:.0f} kB")
+    for each in data["left_out"]:
+        screen.print_line(f"Not in it: {each}")

@@ -105,7 +105,8 @@ class SearchFlags:
         typer.Option(
             metavar="NAME",
             help=(
-                "Search with agents (strategy cato): offline, builtin, claude, cmd:... See: doctor."
+                "Search with agents (strategy cato), or with a skill the agent that uses it: "
+                "offline, builtin, claude, cmd:... See: doctor."
             ),
         ),
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
-from culmen.observe import statements, story
+from culmen.observe import factors, statements, story
 from culmen.observe.displays import usage_texts
 from culmen.observe.figures import (
     column_decimals,
@@ -34,20 +35,27 @@ from culmen.store.views.run import WINDOW
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
+    from culmen.observe.factors import Factor
     from culmen.observe.story import Story
     from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _NAME = 28  # characters of the name of a group
+_MEMBERS = 20  # of a front that a terminal lists
 _FEEDBACK = 600  # characters of one feedback
+_CALLS = {"propose": "proposal", "ask": "answer"}  # calls of models, by the effect that made them
 
 
 def show_run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     decimals = column_decimals(line.best for line in lines if line.best is not None)
     scores = [
-        score_with_margin(x.best, x.margin) if x.margin else number_text(x.best, decimals)
+        f"front of {x.front:,}"
+        if x.front
+        else score_with_margin(x.best, x.margin)
+        if x.margin
+        else number_text(x.best, decimals)
         for x in lines
     ]
     rows = [
@@ -89,7 +97,12 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
     summary = summarize_run(path, now)
     show_run_summary(screen, summary)
-    objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
+    objective, front = (
+        f"{'maximise' if now.direction == 'max' else 'minimise'}",
+        views.pareto_front(path),
+    )
+    if front is not None:
+        objective = join_nonempty(f"{goal.name} {goal.direction}" for goal in front.objectives)
     target = "" if now.target is None else f", target {number_text(now.target)}"
     owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
     reason = owner if now.state == "running" else run_end_reason(now)
@@ -124,7 +137,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("isolation", now.isolation),
         ("folder", str(path)),
     )
-    show_front(screen, views.pareto_front(path))
+    show_front(screen, front)
     screen.print_also(*summary.also)
 
 
@@ -142,12 +155,18 @@ def show_front(screen: Screen, front: Front | None, err: bool = False) -> None:
             count_text(member.count, "evaluation")
             + (f", {member.failures} failed" if member.failures else "")
         )
-        rows.append(
-            (member.id, join_nonempty([*facts, "" if member.feasible else "violates a constraint"]))
-        )
+        facts.append("" if member.feasible else "violates a constraint")
+        facts.append("← default choice" * (member.id == front.choice and len(front.members) > 1))
+        rows.append((member.id, join_nonempty(facts)))
+    rest = len(rows) - _MEMBERS
+    if rest > 0 and screen.out.is_terminal:
+        rows = [row for row in rows if rows.index(row) < _MEMBERS or row[0] == front.choice]
+        rows.append(("", f"... {rest:,} more: --json lists them all"))
+    sure = "confirmed" if front.confirmed else "not confirmed yet"
     screen.print_pairs(
-        ("front", "confirmed" if front.confirmed else "not confirmed yet"), *rows, err=err
+        ("front", f"{count_text(len(front.members), 'member')}, {sure}"), *rows, err=err
     )
+    screen.print_pairs(("choice", f"{front.choice}: {statements.choice_reason(front)}"), err=err)
 
 
 def _in_flight_text(now: RunStatus, path: Path) -> str:
@@ -226,6 +245,19 @@ def _alarms_text(now: RunStatus) -> str:
 
 def _role_and_model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
+
+
+def spent_line(path: Path, now: RunStatus) -> str:
+    """`$0.11 of $0.50: 480 proposals, 600 answers`: the calls of models, "" without any."""
+    calls = Counter[str]()
+    for row in views.call_costs(path):
+        calls[_CALLS.get(row.effect, "other call")] += row.usage.calls
+    made = [count_text(many, what) for what, many in calls.items() if many]
+    if not made:
+        return ""
+    usage, limit = now.usage, now.budget.dollars
+    money = "price unknown" if usage.unpriced and not usage.dollars else dollars_text(usage.dollars)
+    return f"{money}{f' of {dollars_text(limit)}' if limit else ''}: {join_nonempty(made)}"
 
 
 def by_role(path: Path) -> str:
@@ -332,6 +364,7 @@ def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.print_heading(now.shown_state, run_end_reason(now))
     screen.print_pairs(
         *_best_rows(now.best, now.scoring.why),
+        ("spent", spent_line(path, now)),
         ("findings", findings_text(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),
@@ -343,6 +376,8 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
     """Score, trust and certificate of the best; `why` explains its level of trust."""
     if best is None:
         return [("best", best_line(None)), ("", why)]
+    if best.front:
+        return [("front", best_line(best)), ("trust", trust_line(best)), ("", why)]
     return [
         ("best", best_line(best)),
         ("", statements.score_basis_text(best)),
@@ -359,12 +394,14 @@ def run_end_reason(now: RunStatus) -> str:
 
 
 def best_line(best: RunResult | None) -> str:
-    """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval."""
-    return (
-        "nothing has scored"
-        if best is None
-        else f"{statements.reported_score_text(best)}  {best.id}"
-    )
+    """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval.
+
+    Of a front: its size, and its default choice.
+    """
+    if best is None:
+        return "nothing has scored"
+    choice = "default choice " * bool(best.front)
+    return f"{statements.reported_score_text(best)}  {choice}{best.id}"
 
 
 def trust_line(best: RunResult | None) -> str:
@@ -422,18 +459,19 @@ def show_best(
     candidate: Candidate,
     files: Sequence[Path],
     several: Front | None = None,
+    asked: str = "",
 ) -> None:
     """Print the best candidate: facts to standard error, text to standard output.
 
     The text is not printed if it went to `files`. With several objectives: the front, and the text
-    of the `candidate` chosen from it.
+    of the `candidate` chosen from it by the weights and limits `asked` for, if any.
     """
     show_run_summary(screen, summarize_run(path), err=True)
     if several is None:
         screen.print_pairs(*_best_rows(result), err=True)
     else:
         show_front(screen, several, err=True)
-        screen.print_pairs(("chosen", candidate.id), err=True)
+        screen.print_pairs(("printed", _printed_member(candidate.id, asked)), err=True)
     if files:
         for file in files:
             screen.print_line(f"wrote {file}")
@@ -441,6 +479,13 @@ def show_best(
     if screen.out.is_terminal:
         screen.print_line()
     screen.print_text(candidate.text)
+
+
+def _printed_member(name: str, asked: str) -> str:
+    """`0a1b2c3d4e5f, the default choice`, or the weights and limits that chose it."""
+    return (
+        f"{name}, {f'nearest to the best values with {asked}' if asked else 'the default choice'}"
+    )
 
 
 def show_candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
@@ -560,8 +605,8 @@ def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     )
 
 
-def show_story(screen: Screen, path: Path, told: Story) -> None:
-    """The steps of a run, each with its gain, its idea and its cost, and what was tried in vain."""
+def show_story(screen: Screen, path: Path, told: Story, mattered: Sequence[Factor]) -> None:
+    """The steps of a run with gain, idea and cost; what mattered; what was tried in vain."""
     screen.print_heading(told.result)
     if told.why:
         screen.print_line(told.why)
@@ -578,6 +623,13 @@ def show_story(screen: Screen, path: Path, told: Story) -> None:
         )
     for note in told.notes:
         screen.print_line(note, style="dim")
+    for factor in mattered:
+        screen.print_rule(f"what mattered: {factor.title}")
+        screen.print_line(factor.sentence)
+        screen.print_table(factors.COLUMNS, map(factors.level_row, factor.levels), factors.FLUSH)
+    if mattered:
+        screen.print_line()
+        screen.print_line(factors.NOTE, style="dim")
     if told.vain:
         screen.print_rule("tried in vain")
         screen.print_definitions(

@@ -49,13 +49,23 @@ if TYPE_CHECKING:
     from culmen.study import Study
 
 TaskPath = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
         metavar="TASK",
         help=(
             "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
         ),
     ),
+]
+SkillPath = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Improve this skill, AGENTS.md or prompt; with --tasks and --agent."
+    ),
+]
+TasksFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The Harbor tasks on which an agent tries the skill."),
 ]
 HiddenBudget = Annotated[str | None, typer.Option("--budget", hidden=True)]
 Carry = Annotated[
@@ -89,10 +99,12 @@ PoolShare = Annotated[
 
 def run(
     screen: Screen,
-    task: TaskPath,
     flags: RunFlags,
     place: PlaceFlags,
     progress: ProgressFlags,
+    task: TaskPath = None,
+    skill: SkillPath = None,
+    tasks: TasksFolder = None,
     pool: Pool = None,
     pool_share: PoolShare = 0.25,
     goal: Goal = None,
@@ -109,6 +121,8 @@ def run(
     request = request_from_flags(
         flags,
         place,
+        skill=skill,
+        tasks=tasks,
         pool=pool,
         pool_share=pool_share,
         goal=goal,
@@ -224,6 +238,7 @@ def run_study(
     study = make(watch)
     if not screen.as_json and not quiet:
         _announce_run(screen, study, notes)
+    ended_with = None
     try:
         with watch.for_run(study.path), contextlib.ExitStack() as stack:
             for each in tracks:
@@ -235,8 +250,10 @@ def run_study(
             re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
         )
         raise
-    except KeyboardInterrupt:  # before the search had begun, or while it was taken down
+    except KeyboardInterrupt:
         pass
+    except SystemExit as end:  # SIGTERM
+        ended_with = end.code
     now = views.run_status(study.path)
     data = {
         **pages.status_document(now, study.path),
@@ -244,7 +261,9 @@ def run_study(
         "likely": likely_data(study.meta),
     }
     return Answer(
-        data, lambda screen: pages.show_end(screen, now, study.path), pages.exit_code(now)
+        data,
+        lambda screen: pages.show_end(screen, now, study.path),
+        ended_with if isinstance(ended_with, int) else pages.exit_code(now),
     )
 
 

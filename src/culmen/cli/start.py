@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _PRINTED = 10  # lines shown of an evaluation's output
+_MANY_FILES = 12  # files of a folder that are not listed one by one
 _SLOW = 5.0  # seconds of one evaluation from which on the remaining time is shown
 
 
@@ -115,11 +117,19 @@ def new(
 
     def show(screen: Screen) -> None:
         screen.print_line(f"Wrote a task into {directory}:")
-        for path in written:
-            screen.print_line(f"  {path.relative_to(directory)}")
+        for line in _listed_files([path.relative_to(directory) for path in written]):
+            screen.print_line(f"  {line}")
         screen.print_next_steps((commands[0], "see whether it works"), (commands[1], "search"))
 
     return Answer(data, show)
+
+
+def _listed_files(files: list[Path]) -> list[str]:
+    """The files' names; of a folder with many, their number."""
+    below = Counter(file.parts[0] for file in files if len(file.parts) > 1)
+    many = [name for name, count in below.items() if count > _MANY_FILES]
+    single = [str(file) for file in files if file.parts[0] not in many]
+    return [*single, *(f"{name}/ ({below[name]} files)" for name in many)]
 
 
 def _list_examples(listed: list[tuple[str, str]]) -> Answer:
@@ -168,17 +178,17 @@ def check(
     """
     import asyncio
 
+    from culmen.core.options import BackendChoice
+    from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
     from culmen.evaluate.jail.probes import known_level
-    from culmen.evaluate.local import LocalBackend
     from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
 
     loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
-    own = LocalBackend(
-        loaded, workers=1, require=require, level=isolation and known_level(isolation)
-    )
+    level = isolation and known_level(isolation)
+    own = make_backend(BackendChoice(), loaded, 1, require, level=level)
     backend = with_evaluator_models(loaded, own, asked, models and str(models))
     with _check_progress_line(screen, loaded, times, cases) as advance:
         report = asyncio.run(check_task(loaded, backend, times, advance, cases))

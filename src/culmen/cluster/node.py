@@ -17,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,11 +26,12 @@ import msgspec
 
 from culmen.cluster import messages
 from culmen.cluster.messages import EvaluationJob, NodeReply, NodeTerms
-from culmen.core.asking import ASKER, AskingFailed
+from culmen.core.asking import ASKER, AskingFailed, Loan
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
+from culmen.core.usage import Usage
 from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
 
@@ -69,6 +70,14 @@ class NodeAsker:
         if "failed" in answer:
             raise AskingFailed(**answer["failed"])
         return answer["reply"]
+
+    async def lend(self, role: str, most: Callable[[Any], Usage]) -> Loan:
+        """Refuse: a model's key never leaves the driver's machine."""
+        raise UserError(
+            "agents of rollouts ask a model through this machine's gateway, and a node has none",
+            where=f"role {role}",
+            fix="run without --backend",
+        )
 
 
 class NodeEvaluator:

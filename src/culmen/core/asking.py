@@ -5,12 +5,13 @@ The performer of the evaluation sets it, the backend reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
+from culmen.core.usage import Usage
 
 ROLE = "judge"
 """The role that is asked if the evaluator names none."""
@@ -37,6 +38,28 @@ class Asker(Protocol):
     """
 
     async def ask(self, question: Mapping[str, object]) -> JsonObject: ...
+
+    async def lend(self, role: str, most: Callable[[Any], Usage]) -> Loan:
+        """The model of a role, for a program that asks it through a gateway of its own.
+
+        `most` computes the largest cost from the model; the run's budget holds it until the loan is
+        settled. Raises as `ask` does.
+        """
+        ...
+
+
+class Loan(Protocol):
+    """A lent model (an `llm.spec.ModelSpec`), and what the budget holds for it at most."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def most(self) -> Usage: ...
+
+    def settle(self, usage: Usage, calls: int) -> None:
+        """Count the true cost; the rest of the hold is released."""
+        ...
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)

@@ -123,6 +123,9 @@ OUTPUT = "output"
 An artifact of that name from the evaluator itself takes precedence.
 """
 
+TRAJECTORY = "trajectory.json"
+"""The artifact with an agent's steps in a rollout (ATIF), for people: models read its digest."""
+
 CONVERSATION = "conversation"
 """The artifact with the questions that an evaluator asked models, and the answers."""
 
@@ -177,7 +180,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def readable_artifacts(self) -> list[tuple[str, str]]:
         """The artifacts that models may read, by name: texts, without logs and certificates."""
-        hidden = (LOG, EVALUATOR_LOG, "certificate")
+        hidden = (LOG, EVALUATOR_LOG, TRAJECTORY, "certificate")
         return [
             (name, text)
             for name, text in sorted(self.artifacts.items())

@@ -32,19 +32,35 @@ class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     rivals: tuple[Candidate, ...] = ()
 
 
-class ProposeRequest(msgspec.Struct, frozen=True, tag="propose"):
-    """Ask a model for candidates."""
+class ReplyLimit(msgspec.Struct, frozen=True):
+    """At most `samples` replies to a request, of at most `tokens` tokens each."""
+
+    samples: int
+    tokens: int
+
+
+class ProposeRequest(msgspec.Struct, frozen=True, tag="propose", omit_defaults=True):
+    """Ask a model for candidates.
+
+    The engine sets `limit` if the budget does not hold the replies that the brief and the model's
+    settings allow; it is no part of a request's digest.
+    """
 
     brief: Brief
     seed: int
+    limit: ReplyLimit | None = None
 
 
-class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
-    """Ask a model for prose: the template `role` filled with `slots` (plain data)."""
+class WriteRequest(msgspec.Struct, frozen=True, tag="write", omit_defaults=True):
+    """Ask a model for prose: the template `role` filled with `slots` (plain data).
+
+    `limit` as in `ProposeRequest`.
+    """
 
     role: str
     slots: JsonObject
     seed: int
+    limit: ReplyLimit | None = None
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, tag="embed"):

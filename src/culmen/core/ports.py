@@ -376,7 +376,11 @@ class MinimalGateway(Protocol):
 
 
 class Gateway(MinimalGateway, Protocol):
-    """Asks models: renders, calls, parses, counts."""
+    """Asks models: renders, calls, parses, counts.
+
+    A gateway whose `estimate` of a request with a `limit` is lower gets that limit as a keyword of
+    `propose` and `write`.
+    """
 
     def begin(self, permit: Permit) -> None:
         """Take the permit to reserve budget; called once, before the first request.

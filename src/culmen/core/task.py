@@ -171,7 +171,7 @@ def combined_score(
     return score
 
 
-Form = Literal["call", "serve", "command", "legacy", "function"]
+Form = Literal["call", "serve", "command", "legacy", "function", "rollout"]
 # share by which a score must pass the best known value before it counts as beyond it
 KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
@@ -286,6 +286,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
                 another one (see proxy)
                 function: a Python callable of the user's own process
                 (`culmen.optimize(evaluator=fn)`)
+                rollout: an agent works on the case with the candidate, tests judge its work
     path        the evaluator file, absolute; "" for function
     entry       name of the candidate's function (call, serve), default "run"
     module      the candidate part that is imported as the program, default the first
@@ -331,20 +332,22 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_python(self) -> bool:
         """True if it is a Python file, and not a function, a program or a server."""
-        return bool(self.path) and not self.program and not self.url
+        return self.path.endswith(".py") and not self.program and not self.url
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     """The editable text of a task.
 
     `frozen` parts may never change; with `markers` = enforced, only text between EVOLVE-BLOCK
-    markers.
+    markers. With `frontmatter` = frozen, the YAML at the head of a part (between lines ---) may
+    not change.
     """
 
     frozen: tuple[str, ...] = ()
     markers: Literal["off", "optional", "enforced"] = "optional"
     language: str = "python"
     max_chars: int = 200_000
+    frontmatter: Literal["free", "frozen"] = "free"
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -225,9 +225,7 @@ class Driver:
         PERFORMING.set(effect.key)
         if not isinstance(effect.request, ProposeRequest | WriteRequest):
             return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
-        refused = await self.search.reservations.open_reservation(
-            effect.key, self._most(effect.request)
-        )
+        effect, refused = await self._reserve_request(effect)
         if refused:
             fault = no_budget(refused)
             return (
@@ -236,6 +234,19 @@ class Driver:
                 else Text(fault=fault)
             )
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
+
+    async def _reserve_request(self, effect: Effect) -> tuple[Effect, str]:
+        """The effect, with a shorter request if needed, once the budget holds its largest cost.
+
+        Otherwise the name of the budget that never will.
+        """
+        reservations, refused = self.search.reservations, ""
+        for request in (effect.request, *self.search.shorter_requests(effect.request)):
+            name = await reservations.open_reservation(effect.key, self._most(request))
+            if not name:
+                return msgspec.structs.replace(effect, request=request), ""
+            refused = refused or name
+        return effect, refused
 
     async def hold_budget(self, largest_cost: Usage) -> str:
         """Wait until the calling task's effect may cost `largest_cost` in all; journal that.

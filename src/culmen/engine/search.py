@@ -6,7 +6,8 @@ simulations differ only in their driver: see `driver.py` and `testing/virtual.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from culmen.core.event import (
     Entry,
     EvaluateRequest,
     ProposeRequest,
+    ReplyLimit,
     Request,
     Result,
     WriteRequest,
@@ -60,6 +62,9 @@ _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end 
 # proposals in a row that brought nothing to evaluate: only money would end the run
 _FUTILE_PROPOSALS = 60
 _FUTILE_WRITES = 1000  # the same for prose
+# Replies to requests that the budget does not hold otherwise: their tokens as a multiple of the
+# longest so far, at least, and those tried while there was none.
+_REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 
 class Search:
@@ -117,6 +122,7 @@ class Search:
         self._noise: tuple[bool, bool] | None = (
             None  # exact, flaky: the basis of the present reserve
         )
+        self._longest_replies: dict[str, float] = {}  # tokens, by role
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
@@ -249,13 +255,40 @@ class Search:
                 self._confessed = self._halts
 
     def _budget_without_room(self, need: Usage | Request) -> str:
-        """Name of the budget without room for this besides the waiting effects, "" if it fits."""
+        """Name of the budget without room for this besides the waiting effects, "" if it fits.
+
+        A request to a model fits if a shorter one does.
+        """
         waiting = total_usage(
             self._estimated_cost(effect.request) for effect in self._waiting.values()
         )
-        return self.ledger.refusing_budget(
-            waiting + (need if isinstance(need, Usage) else self._estimated_cost(need))
-        )
+        if isinstance(need, Usage):
+            return self.ledger.refusing_budget(waiting + need)
+        name = self.ledger.refusing_budget(waiting + self._estimated_cost(need))
+        shorter = self.shorter_requests(need) if name else ()
+        costs = (waiting + self._estimated_cost(request) for request in shorter)
+        return name if all(self.ledger.refusing_budget(cost) for cost in costs) else ""
+
+    def shorter_requests(self, request: Request) -> Iterator[Request]:
+        """A request to a model with fewer and shorter replies, ever cheaper.
+
+        Replies are limited to what the role's longest one so far suggests.
+        """
+        if not isinstance(request, ProposeRequest | WriteRequest):
+            return
+        is_brief = isinstance(request, ProposeRequest)
+        longest = self._longest_replies.get(request.brief.role if is_brief else request.role)
+        sizes = _FIRST_REPLIES
+        if longest is not None:
+            sizes = (max(_SHORTEST_REPLY, math.ceil(_REPLY_ROOM * longest)),)
+        cost, samples = self._estimated_cost(request), request.brief.k if is_brief else 1
+        for tokens in sizes:
+            for share in (samples >> step for step in range(samples.bit_length())):
+                limit = ReplyLimit(share, tokens)
+                shorter = msgspec.structs.replace(request, limit=limit)
+                if (less := self._estimated_cost(shorter)) != cost:
+                    cost = less
+                    yield shorter
 
     def _estimated_cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
@@ -292,6 +325,7 @@ class Search:
             raise _journal_mismatch(entry, effect)
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
+        self._learn_reply_size(effect.request, usage)
         self._count_futile(effect.request, usage)
         self._closing = self._closing or _result_refused_budget(entry.result)
         halt = False
@@ -318,6 +352,18 @@ class Search:
             self._end_phase("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
+
+    def _learn_reply_size(self, request: Request, usage: Usage) -> None:
+        """Note the tokens of a role's replies."""
+        if usage.calls and usage.output_tokens:
+            if isinstance(request, ProposeRequest):
+                role = request.brief.role
+            elif isinstance(request, WriteRequest):
+                role = request.role
+            else:
+                return
+            mean = usage.output_tokens / usage.calls
+            self._longest_replies[role] = max(mean, self._longest_replies.get(role, 0.0))
 
     def _keep_reserve(self) -> None:
         """Adapt the reserve of the final choice to the estimated noise."""
@@ -390,7 +436,7 @@ class Search:
             if self._trial.holds_back(effect.request):
                 self._fresh.append(key)
                 continue
-            estimate = self._estimated_cost(effect.request)
+            effect, estimate = self._shortened_effect(effect)
             if ledger.refusing_budget(estimate):
                 self._closing = ledger.exhausted_budget(estimate)
                 if self._closing:  # start nothing whose result could no longer be evaluated
@@ -403,6 +449,16 @@ class Search:
             self._admitted.append(effect)
             admitted = True
         return admitted
+
+    def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
+        """The effect and its estimate; with a shorter request if the budget never holds it."""
+        estimate = self._estimated_cost(effect.request)
+        if self.ledger.exhausted_budget(estimate):
+            for request in self.shorter_requests(effect.request):
+                cost = self._estimated_cost(request)
+                if not self.ledger.exhausted_budget(cost):
+                    return msgspec.structs.replace(effect, request=request), cost
+        return effect, estimate
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""

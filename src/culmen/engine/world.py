@@ -42,6 +42,11 @@ class Editor(Protocol):
     async def close(self) -> None: ...
 
 
+def _limit_of(request: ProposeRequest | WriteRequest) -> JsonObject:
+    """The limit of a request as a keyword; gateways that know none are never given one."""
+    return {} if request.limit is None else {"limit": request.limit}
+
+
 class LiveWorld(World):
     """Performs effects for real.
 
@@ -72,13 +77,15 @@ class LiveWorld(World):
                 return await self._evaluate_candidate(request)
             case ProposeRequest():
                 return (
-                    await self._gateway.propose(request.brief, request.seed)
+                    await self._gateway.propose(request.brief, request.seed, **_limit_of(request))
                     if self._gateway
                     else _NO_PROPOSAL
                 )
             case WriteRequest():
                 return (
-                    await self._gateway.write(request.role, request.slots, request.seed)
+                    await self._gateway.write(
+                        request.role, request.slots, request.seed, **_limit_of(request)
+                    )
                     if self._gateway
                     else _NO_TEXT
                 )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.extensions import find_part, part_addresses
+from culmen.core.extensions import find_part, import_part, part_addresses
 from culmen.core.options import BackendChoice
+from culmen.evaluate.forms import find_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,9 @@ def make_backend(
 
     require_backend_extra(choice)
     workers = workers or usual_workers(choice)
+    form = find_form(task.evaluator.form)
+    if form is not None and form.backend:
+        return _own_backend(form.backend, choice, task, workers, require, level)
     if choice.name == LOCAL:
         from culmen.evaluate.local import LocalBackend
 
@@ -60,6 +64,26 @@ def make_backend(
     return _backend_kind(choice.name).make_backend(
         choice, task, workers, require, scoring, on_message
     )
+
+
+def _own_backend(
+    address: str,
+    choice: BackendChoice,
+    task: Task,
+    workers: int,
+    require: str | None,
+    level: str | None,
+) -> Backend:
+    """The backend that an evaluator's form brings: on this machine, at a level of its own."""
+    form = task.evaluator.form
+    for option, value, usual in (("backend", choice.name, LOCAL), ("isolation", level, None)):
+        if value != usual:
+            raise UserError(
+                f"evaluations of the form {form} have a place and a level of their own",
+                where=f"--{option} {value}",
+                fix=f"leave out --{option}",
+            )
+    return import_part(address)(task, workers, require)
 
 
 class BackendKind(Protocol):

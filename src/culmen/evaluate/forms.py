@@ -71,6 +71,11 @@ class EvaluatorForm(Protocol):
     """Modules that the fork-server imports before it forks children."""
     jail_sources: tuple[str, ...]
     """Packages whose sources a container needs."""
+    backend: str
+    """Address of a backend that evaluates by itself, made of (task, workers, require).
+
+    "": the jail runs the evaluator, by `new_runner`.
+    """
 
     def contract_of(self, module: Module) -> str | None:
         """The contract that an evaluator's text keeps, "" for the form's own; None for neither."""
@@ -88,6 +93,10 @@ class EvaluatorForm(Protocol):
 
     def new_runner(self, host: FormHost) -> FormRunner:
         """The runner of a backend's evaluations."""
+        ...
+
+    def with_agent(self, task: Task, agent: str) -> Task:
+        """The task with this agent in its evaluations; asked only of forms with a backend."""
         ...
 
 

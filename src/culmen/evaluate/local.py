@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -205,7 +206,9 @@ class LocalBackend:
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         if not self._runs_program:
-            return await self._judge_output(candidate, case, seed, 0.0, None, certify)
+            started = time.monotonic()
+            verdict = await self._judge_output(candidate, case, seed, 0.0, None, certify)
+            return replace(verdict, seconds=time.monotonic() - started)
         if self.scoring.trust == "proxied" and self._runner is not None:
             return await self._runner.evaluate_apart(candidate, case, seed, slot)
         return await self.evaluate_in_one_process(candidate, case, seed, slot, certify)

@@ -236,13 +236,11 @@ def nearest_to_ideal(
 ) -> FrontPoint:
     """The member nearest to the ideal point by the augmented weighted Chebyshev distance.
 
-    Objectives count in units of the front's span, `weights` are relative.
+    Objectives count in units of the front's span, `weights` are relative. Of equally near ones,
+    such as the two of a front of two, the best in the first objective, whatever their order.
     """
     rows = reward_rows(points, objectives)
-    return points[
-        int(
-            chebyshev_distances(
-                rows, np.array(weights, float), rows.max(axis=0), column_spans(rows)
-            ).argmin()
-        )
-    ]
+    weighed = np.array(weights, float)
+    far = chebyshev_distances(rows, weighed, rows.max(axis=0), column_spans(rows)).round(9)
+    order = range(len(points))
+    return points[min(order, key=lambda at: (far[at], *(-rows[at]).tolist(), points[at].id))]

@@ -12,11 +12,12 @@ from statistics import fmean
 
 from culmen.core.result import FrontPoint, RunResult
 from culmen.evidence.account import Fact, PooledNoise
-from culmen.evidence.front import FrontModel
+from culmen.evidence.front import FrontModel, nearest_to_ideal
 from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
 from culmen.evidence.verdict import Verdict, replace_fields
 
+_ROUNDING = 1e-12  # share of a mean below which a margin is an error of arithmetic
 Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
 
@@ -28,22 +29,31 @@ class FrontVerdict(Verdict):
         self.model = model
 
     def result(self) -> RunResult | None:
-        """The front, and the member of it with the best combined score."""
+        """The front, and its default choice."""
         result = super().result()
         return None if result is None else replace_fields(result, front=self.front_points())
 
     def chosen_candidate(self) -> str | None:
-        """The member of the front with the best mean of the combined score."""
-        members = [
-            point.id for point in self.front_points() if self.account.tally(point.id) is not None
-        ]
+        """The default choice: the member nearest to the best value of every objective."""
+        points = self.front_points()
+        members = [point for point in points if self.account.tally(point.id) is not None]
+        if not members:
+            return None
+        goals = self.task.objective.metrics
+        return nearest_to_ideal(members, goals, [1.0] * len(goals)).id
 
-        def worth(name: str) -> float:
-            fresh = [self.worth_of(fact) for fact in self.fresh_facts(name)]
-            tally = self.account.tally(name)
-            return fmean(fresh) if fresh else (tally.mean if tally else -math.inf)
+    def initial_point(self) -> FrontPoint | None:
+        """The initial program as a point: by its fresh evaluations, else by the search's posterior.
 
-        return max(members, key=worth, default=None)
+        None if it never scored.
+        """
+        name = self.ranking.best_initial()
+        if name is None or name not in self.model.ids:
+            return None
+        fresh = [fact for fact in self.fresh_facts(name) if fact.reward is not None]
+        if fresh:
+            return self._measured_finalists(self._fresh_scored())[name][0]
+        return self.model.front_point(self.model.ids.index(name))
 
     def keeps_initial(self, name: str) -> bool:
         """False: the initial program is on the front unless another beats it."""
@@ -51,12 +61,7 @@ class FrontVerdict(Verdict):
 
     def front_points(self) -> tuple[FrontPoint, ...]:
         """The front of the fresh evaluations; before any, the one by the search's posteriors."""
-        scored = {
-            name: seen
-            for name in self.account.fresh
-            if not self.is_barred(name)
-            and (seen := [fact for fact in self.fresh_facts(name) if fact.reward is not None])
-        }
+        scored = self._fresh_scored()
         if not scored:
             return tuple(map(self.model.front_point, self.model.front_rows()))
         known = self._measured_finalists(scored)
@@ -68,6 +73,15 @@ class FrontVerdict(Verdict):
             if not any(self._dominates_beyond_noise(known, each, name) for each in left)
         ]
         return tuple(known[name][0] for name in kept)
+
+    def _fresh_scored(self) -> dict[str, list[Fact]]:
+        """Fresh evaluations that scored, by candidate; barred ones are left out."""
+        return {
+            name: seen
+            for name in self.account.fresh
+            if not self.is_barred(name)
+            and (seen := [fact for fact in self.fresh_facts(name) if fact.reward is not None])
+        }
 
     def _measured_finalists(self, scored: Mapping[str, Sequence[Fact]]) -> dict[str, Measured]:
         """Fresh means of each finalist, metric by metric."""
@@ -81,7 +95,11 @@ class FrontVerdict(Verdict):
                 m: mean_of(_by_case(seen, m), 0, self._metric_noise_prior(m, others)) for m in named
             }
             metrics = {metric: mean.mean for metric, mean in means.items()}
-            margins = {m: mean.margin for m, mean in means.items() if mean.margin is not None}
+            margins = {
+                m: mean.margin if mean.margin > _ROUNDING * abs(mean.mean) else 0.0
+                for m, mean in means.items()
+                if mean.margin is not None
+            }
             held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
             count = len(self.fresh_facts(name))
             point = FrontPoint(

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -147,11 +148,32 @@ class EvaluatorTalk:
         finally:
             self._needs.pop(token, None)
 
-    def _count_question(self, role: str, model: ModelSpec, usage: Usage) -> None:
+    async def lend(self, role: str, most: Callable[[ModelSpec], Usage]) -> LentModel:
+        """See `core.asking.Asker`."""
+        model = self._answerer.roles.pick_model(role, self._seed % (1 << 32))
+        if model is None:
+            raise no_model(role)
+        loan = LentModel(self, role, model, most(model))
+        self._needs[loan] = loan.most
+        refused = await self._answerer.hold(self.largest_cost)
+        if refused:
+            self._needs.pop(loan)
+            message = f"the budget does not cover one rollout of the '{role}': {refused}"
+            raise AskingFailed(no_budget(refused), message)
+        return loan
+
+    def settle_loan(self, loan: LentModel, usage: Usage, calls: int) -> None:
+        """Count the cost of a lent model."""
+        if self._needs.pop(loan, None) is not None:
+            self._count_question(loan.role, loan.model, usage, calls)
+
+    def _count_question(
+        self, role: str, model: ModelSpec, usage: Usage, questions: int = 1
+    ) -> None:
         key = (role, model.name)
         so_far = self._spent.get(key) or RoleUsage(role, model.name)
         self._spent[key] = msgspec.structs.replace(
-            so_far, asked=so_far.asked + 1, usage=so_far.usage + usage
+            so_far, asked=so_far.asked + questions, usage=so_far.usage + usage
         )
 
     @property
@@ -192,6 +214,20 @@ class EvaluatorTalk:
         ]
         self._transcript += [_transcript_line(role, message) for message in reply]
         self._messages_by_role[role] = [*messages, *reply]
+
+
+@dataclass(frozen=True, eq=False)
+class LentModel:
+    """See `core.asking.Loan`."""
+
+    talk: EvaluatorTalk
+    role: str
+    model: ModelSpec
+    most: Usage
+
+    def settle(self, usage: Usage, calls: int) -> None:
+        """Count the true cost; the rest of the hold is released."""
+        self.talk.settle_loan(self, usage, calls)
 
 
 def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:

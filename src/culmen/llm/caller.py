@@ -96,6 +96,67 @@ class _Progress:
         return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
 
 
+class Unreported:
+    """Attempts at one model whose cost the provider did not report, such as replies cut off.
+
+    Before the first report each counts with its largest cost. Then replies are taken to be as long
+    as those that were reported: n of them as n times their mean, with three standard deviations of
+    that sum and two of the mean. Prompts count with the most tokens for a byte seen so far.
+    """
+
+    def __init__(self) -> None:
+        self._reports = self._samples = self._attempts = self._priced = 0
+        self._mean = self._squares = self._ratio = 0.0
+        self._bytes = self._prompts = self._longest = 0
+        self._held = Usage()
+
+    def add_report(self, call: Call, tokens: Tokens) -> None:
+        """Count an attempt with known tokens (Welford's update)."""
+        each = tokens.output / call.samples
+        self._reports += 1
+        delta = each - self._mean
+        self._mean += delta / self._reports
+        self._squares += delta * (each - self._mean)
+        self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
+
+    def add_attempt(self, call: Call, prompt: int, is_unpriced: bool) -> None:
+        """Count an attempt without a report; `prompt` bounds the tokens of its prompt."""
+        self._attempts += 1
+        self._priced += is_unpriced
+        self._samples += call.samples
+        self._bytes += call.most_prompt_tokens()
+        self._prompts += prompt
+        self._longest += call.samples * call.max_tokens
+
+    def settle(self, prices: PriceList) -> Usage:
+        """The change of the likely cost of all these attempts since the last call."""
+        if not self._attempts:
+            return Usage()
+        n = self._attempts
+        prompt, reply = -(-self._prompt_tokens() // n), -(-self._reply_tokens() // n)
+        each = prices.largest_usage(Tokens(prompt, reply))
+        bound = Usage(
+            input_tokens=n * each.input_tokens,
+            output_tokens=n * each.output_tokens,
+            dollars=self._priced * each.dollars,
+        )
+        change, self._held = bound - self._held, bound
+        return change
+
+    def _prompt_tokens(self) -> int:
+        known = math.ceil(self._ratio * self._bytes) if self._reports else self._prompts
+        return min(self._prompts, known)
+
+    def _reply_tokens(self) -> int:
+        if not self._reports:
+            return self._longest
+        # one report says nothing of their spread
+        variance = self._squares / (self._reports - 1) if self._reports > 1 else self._mean**2
+        room = 3 * math.sqrt(self._samples) + 2 * self._samples / math.sqrt(self._reports)
+        likely = self._samples * self._mean + room * math.sqrt(variance)
+        return min(self._longest, math.ceil(likely) + self._attempts)
+
+
 def _permit_always(_: Usage) -> bool:
     return True
 
@@ -138,6 +199,7 @@ class Caller:
         self._declined = 0
         # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
         self._ratios: dict[str, tuple[float, int]] = {}
+        self._unreported: dict[str, Unreported] = {}
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None
@@ -156,7 +218,7 @@ class Caller:
             try:
                 reply = await self._make_attempt(call, so_far)
             except CallFailed as failure:
-                cost = self._count_failure(failure, prices, so_far, largest)
+                cost = self._count_failure(failure, call, prices, so_far, largest)
                 if not self._should_retry(failure, so_far):
                     spending.settle_attempt(largest, cost)
                     return so_far.to_outcome(fault=failure.kind)
@@ -182,9 +244,12 @@ class Caller:
         A token for each byte of the prompt, or more if the provider has ever counted more, and all
         the tokens allowed for the reply.
         """
-        ratio, more = self._ratios.get(call.model, (1.0, 0))
-        prompt = math.ceil(call.most_prompt_tokens() * ratio) + more
+        prompt = self._most_prompt_tokens(call)
         return prices.largest_usage(Tokens(prompt, call.samples * call.max_tokens))
+
+    def _most_prompt_tokens(self, call: Call) -> int:
+        ratio, more = self._ratios.get(call.model, (1.0, 0))
+        return math.ceil(call.most_prompt_tokens() * ratio) + more
 
     def _reply_cost(
         self, call: Call, reply: Reply, prices: PriceList, largest: Usage, so_far: _Progress
@@ -200,7 +265,27 @@ class Caller:
             self._ratios[call.model] = ratio, max(more, tokens.input - COUNTED_MORE * size)
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
-        return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, largest)
+        return self._with_uncertain_cost(
+            prices.usage_for(tokens, reply.dollars), tokens, call, prices
+        )
+
+    def _with_uncertain_cost(
+        self, cost: Usage, tokens: Tokens | None, call: Call, prices: PriceList
+    ) -> Usage:
+        """The cost of an attempt, with the change of what attempts without a report may have cost.
+
+        A reply with a report tells more about those before it, so the change may be negative.
+        """
+        unreported = self._unreported.setdefault(call.model, Unreported())
+        if tokens is None:
+            prompt = self._most_prompt_tokens(call)
+            unreported.add_attempt(call, prompt, is_unpriced=cost.unpriced > 0)
+        else:
+            unreported.add_report(call, tokens)
+        change = unreported.settle(prices)
+        return msgspec.structs.replace(
+            cost, uncertain_tokens=change.tokens, uncertain_dollars=change.dollars
+        )
 
     def _stored_choice(self, choice: Completion) -> Completion:
         """A choice as it may be stored: without the provider's key."""
@@ -297,7 +382,12 @@ class Caller:
                 ) from None
 
     def _count_failure(
-        self, failure: CallFailed, prices: PriceList, so_far: _Progress, largest: Usage
+        self,
+        failure: CallFailed,
+        call: Call,
+        prices: PriceList,
+        so_far: _Progress,
+        largest: Usage,
     ) -> Usage:
         """Note a failed attempt; its cost."""
         so_far.faults[failure.kind] += 1
@@ -306,7 +396,9 @@ class Caller:
             so_far.raws.append(f"[{failure.kind}] {raw[:RAW_KEPT]}")
         if not failure.billed and failure.tokens is None:
             return Usage()
-        cost = _with_uncertain_cost(prices.usage_for(failure.tokens), failure.tokens, largest)
+        cost = self._with_uncertain_cost(
+            prices.usage_for(failure.tokens), failure.tokens, call, prices
+        )
         so_far.usage = so_far.usage + cost
         return cost
 
@@ -414,15 +506,6 @@ def make_backend(model: ModelSpec) -> MinimalModel:
 
     endpoint = Endpoint(provider.key, provider.effective_base_url, provider.timeout)
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
-
-
-def _with_uncertain_cost(cost: Usage, tokens: Tokens | None, largest: Usage) -> Usage:
-    """The cost of an attempt, with its largest further cost if the provider did not report it."""
-    return msgspec.structs.replace(
-        cost,
-        uncertain_tokens=largest.tokens if tokens is None else 0,
-        uncertain_dollars=max(0.0, largest.dollars - cost.dollars) if cost.unpriced else 0.0,
-    )
 
 
 def likely_cost(call: Call, prices: PriceList) -> Usage:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import httpx2
 
 OPENAI = "https://api.openai.com/v1"
+_MAYBE_SERVED = (504, 524)  # a gateway stopped waiting; the provider may bill what it made
 _TOO_LONG = (
     "context_length_exceeded",
     "string_above_max_length",
@@ -275,6 +276,8 @@ def status_error(
         )
     if status == 429:
         return RateLimited(text, retry_after=retry_after(headers))
+    if status in _MAYBE_SERVED:
+        return Interrupted("gateway_timeout", text)
     if status >= 500 or status in (408, 409, 425):
         return ServerFailed("server_error", text)
     if status == 413 or any(mark in text for mark in _TOO_LONG):

@@ -10,7 +10,7 @@ import msgspec
 
 from culmen.core.brief import NOTED, Brief, Proposal, Text, resolve_format
 from culmen.core.errors import UserError
-from culmen.core.event import ProposeRequest, Request, WriteRequest
+from culmen.core.event import ProposeRequest, ReplyLimit, Request, WriteRequest
 from culmen.core.json import JsonObject
 from culmen.core.pictures import SHOWN
 from culmen.core.ports import Gateway, Permit
@@ -74,8 +74,10 @@ class ModelGateway(Gateway):
         """Call `permit` before a retry from now on, with the request's largest cost in all."""
         self._permit = permit
 
-    async def propose(self, brief: Brief, seed: int) -> Proposal:
-        """Up to `brief.k` candidates.
+    async def propose(
+        self, brief: Brief, seed: int, *, limit: ReplyLimit | None = None
+    ) -> Proposal:
+        """Up to `brief.k` candidates, in replies within the limit if there is one.
 
         Model failures are returned as `fault`; raises `UserError` and `Unavailable`.
         """
@@ -87,12 +89,13 @@ class ModelGateway(Gateway):
                 fix=f"add {brief.role}=MODEL",
             )
         form, call = self._brief_call(brief, model, seed)
+        call = _limited_call(call, limit)
 
         def is_broken(choice: Completion) -> bool:
             return is_broken_off(choice, form, self._task, brief.parent)
 
         def rebuild_call(shown: Shown) -> Call:
-            return self._build_brief_call(brief, model, seed, shown)[1]
+            return _limited_call(self._build_brief_call(brief, model, seed, shown)[1], limit)
 
         call, answers = await self._ask_shortened(model, call, is_broken, rebuild_call)
         read = read_replies(answers.choices, form, self._task, brief, model.name)
@@ -111,7 +114,9 @@ class ModelGateway(Gateway):
             faults=dict(faults),
         )
 
-    async def write(self, role: str, slots: JsonObject, seed: int) -> Text:
+    async def write(
+        self, role: str, slots: JsonObject, seed: int, *, limit: ReplyLimit | None = None
+    ) -> Text:
         """Prose by the role's model; a role without one gets the fault `no_model`.
 
         If the slots hold `messages` (role and content each), these are sent unchanged, and the
@@ -120,7 +125,7 @@ class ModelGateway(Gateway):
         model = self._roles.pick_model(role, seed)
         if model is None:
             return Text(fault="no_model")
-        call = self._prose_call(role, slots, model, seed)
+        call = _limited_call(self._prose_call(role, slots, model, seed), limit)
         chat = "messages" in slots
 
         def is_broken(choice: Completion) -> bool:
@@ -203,18 +208,16 @@ class ModelGateway(Gateway):
     def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
         if isinstance(request, ProposeRequest):
             model = self._roles.pick_model(request.brief.role, request.seed)
-            return (
-                (self._brief_call(request.brief, model, request.seed)[1], model)
-                if model
-                else (None, None)
-            )
+            if model is None:
+                return None, None
+            call = self._brief_call(request.brief, model, request.seed)[1]
+            return _limited_call(call, request.limit), model
         if isinstance(request, WriteRequest):
             model = self._roles.pick_model(request.role, request.seed)
-            return (
-                (self._prose_call(request.role, request.slots, model, request.seed), model)
-                if model
-                else (None, None)
-            )
+            if model is None:
+                return None, None
+            call = self._prose_call(request.role, request.slots, model, request.seed)
+            return _limited_call(call, request.limit), model
         return None, None
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
@@ -285,6 +288,16 @@ def _build_call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, 
         json=json,
         seed=seed,
         extra=model.extra,
+    )
+
+
+def _limited_call(call: Call, limit: ReplyLimit | None) -> Call:
+    if limit is None:
+        return call
+    return msgspec.structs.replace(
+        call,
+        samples=min(call.samples, limit.samples),
+        max_tokens=min(call.max_tokens, limit.tokens),
     )
 
 

@@ -39,6 +39,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send_seed: bool = False
     max_tokens_name: str = ""
     price: Price | None = None
+    price_unknown: bool = False
     context: int | None = None
     images: bool | None = None
     extra: JsonObject = {}
@@ -152,6 +153,7 @@ class ModelBook:
             max_tokens_name=s.max_tokens_name
             or ("max_completion_tokens" if openai_itself else "max_tokens"),
             price=s.price,
+            price_unknown=s.price_unknown,
             context=None
             if s.context is None
             else _check_positive(s.context, f"{name}.context", self._where),

@@ -305,6 +305,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens       tokens of one reply, reasoning included; doubled once for a truncated reply
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
+    price_unknown    True if a budget in dollars is accepted though it cannot limit this model
     context          tokens of prompt and reply together, at most: prompts are made to fit (None:
                      learnt from a refusal)
     images           True if it sees pictures (None: by its name)
@@ -323,6 +324,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     send_seed: bool = False
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
+    price_unknown: bool = False
     extra: JsonObject = {}
     context: int | None = None
     backend: MinimalModel | None = None
@@ -349,6 +351,13 @@ class ModelSpec(msgspec.Struct, frozen=True):
         """The model's price."""
         redirected = self.provider.base_url is None and self.provider.effective_base_url is not None
         return PriceList(self.model, "" if redirected else self.provider.prices, self.price)
+
+    @property
+    def can_be_priced(self) -> bool:
+        """True if a price is known before a request, or a backend may report it with the reply."""
+        if self.backend is not None or self.provider.name == "litellm":
+            return True
+        return self.price_list.dollars_for(Tokens(1000, 1000)) is not None
 
 
 class Weighted(msgspec.Struct, frozen=True):

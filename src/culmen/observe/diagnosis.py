@@ -163,7 +163,8 @@ Cause = Callable[[DiagnosedRun], Finding | None]
 def diagnose_run(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
     """Findings about the run, the most serious first."""
     case = DiagnosedRun(now, run or Path(now.path), name)
-    found = (cause(case) for cause in CAUSES)
+    causes = [c for c in CAUSES if c not in _OF_ONE_SCORE or not case.task.objective.metrics]
+    found = (cause(case) for cause in causes)
     return [finding for finding in found if finding is not None]
 
 
@@ -790,3 +791,15 @@ CAUSES: tuple[Cause, ...] = (
     _unpriced_calls,
 )
 """All causes, the most serious first."""
+
+_OF_ONE_SCORE = (
+    _wrong_direction,
+    _equal_scores,
+    _at_bound,
+    _target_met_early,
+    _one_case,
+    _gain_within_noise,
+    _fallen_final_score,
+    _stalled_search,
+)
+"""Causes about the one score of a task; several objectives have none."""

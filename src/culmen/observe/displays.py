@@ -96,7 +96,12 @@ def _used_of_limit(used: int, limit: int | None) -> str:
 
 
 def gain_text(best: RunResult, before: RunResult | None) -> str:
-    """`+0.012`: difference from the previous best, to the digits its margin justifies."""
+    """`+0.012`: difference from the previous best, to the digits its margin justifies.
+
+    Of a front, the metrics of its default choice.
+    """
+    if (chosen := statements.chosen_point(best)) is not None:
+        return f"default choice {statements.metrics_text(chosen)}"
     return "" if before is None else difference_text(best.value - before.value, best.margin)
 
 
@@ -333,7 +338,7 @@ class TerminalDisplay:
             line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(
                 f" {part:4.0%}  "
             )
-        line.append("best ")
+        line.append("" if now.best is not None and now.best.front else "best ")
         line.append(
             "no score yet" if now.best is None else self._score_text(now.best), style="bold not dim"
         )
@@ -346,7 +351,7 @@ class TerminalDisplay:
         Without an interval, with as many decimals as any score so far, so that columns stay
         aligned.
         """
-        if best.margin and best.certified is None:
+        if best.front or (best.margin and best.certified is None):
             return statements.reported_score_text(best)
         self._decimals = max(self._decimals, column_decimals([best.value]))
         return number_text(best.value, self._decimals)
@@ -510,8 +515,15 @@ def run_html(run: Path, words: str) -> str:
 
     The changes are those of the best candidate from its initial program.
     """
-    drawn = progress_svg(views.progress_points(run), views.run_status(run).evaluations)
+    drawn = _progress_curve(views.run_status(run))
     return f"<div>{preformatted_html(html.escape(words))}{drawn}{_best_change_html(run)}</div>"
+
+
+def _progress_curve(now: RunStatus) -> str:
+    """The best so far as SVG; "" with several objectives, where no score is the best."""
+    if now.best is not None and now.best.front:
+        return ""
+    return progress_svg(views.progress_points(now.path), now.evaluations)
 
 
 def progress_svg(points: list[ProgressPoint], evaluations: int) -> str:
@@ -629,8 +641,5 @@ class NotebookDisplay(PlainDisplay):
         head = "  ".join(filter(None, parts))
         words = html.escape("\n".join([*self._messages, head]))
         self._handle.update(
-            self._html(
-                f"<div>{preformatted_html(words)}"
-                f"{progress_svg(views.progress_points(now.path), now.evaluations)}</div>"
-            )
+            self._html(f"<div>{preformatted_html(words)}{_progress_curve(now)}</div>")
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from culmen.core.event import Entry
-from culmen.core.result import NoiseReport, RunResult, Score
+from culmen.core.result import FrontPoint, NoiseReport, RunResult, Score
 from culmen.core.task import Objective
 from culmen.observe.figures import (
     count_text,
@@ -14,6 +16,9 @@ from culmen.observe.figures import (
     score_with_margin,
 )
 from culmen.observe.verdict import gain_text, way_text
+
+if TYPE_CHECKING:
+    from culmen.store.views import Front
 
 _FAR = 2.0  # fall of a score, in standard errors, that is reported
 
@@ -27,7 +32,9 @@ class Doubt(msgspec.Struct, frozen=True):
 
 
 def reported_score_text(result: RunResult) -> str:
-    """`0.523 ± 0.035`: the reported score with its 95 % interval."""
+    """`0.523 ± 0.035`: the reported score with its 95 % interval; of a front, its size."""
+    if result.front:
+        return front_size_text(result)
     return score_with_margin(result.score, result.margin, result.bounds)
 
 
@@ -41,14 +48,57 @@ def result_headline(
     """`initial 0.443 ± 0.090 → best 0.523 ± 0.035: +0.08, within noise`.
 
     Or a statement that the initial program was kept. For a running search, its estimates so far.
-    With the `objective`, the share of the way to its target or best known value follows.
+    With the `objective`, the share of the way to its target or best known value follows. Of a
+    front: its size, and its default choice.
     """
+    if result.front:
+        return _front_headline(result, is_over)
     failed = way = ""
     if result.failures:
         failed = f"; failed {result.failures} of {count_text(result.count, 'evaluation')}"
     if objective is not None and _is_gain_shown(result):
         way = way_text(result, objective)
     return _result_comparison(result, " yet" * (not is_over)) + (way and f"; {way}") + failed
+
+
+def front_size_text(result: RunResult) -> str:
+    """`front of 7`."""
+    return f"front of {len(result.front):,}"
+
+
+def _front_headline(result: RunResult, is_over: bool) -> str:
+    """`front of 7, confirmed; default choice: accuracy 0.64 ± 0.03, latency 4.5 ± 0.5`."""
+    yet = " yet" * (not is_over)
+    sure = "confirmed" if result.confirmed else f"not confirmed by fresh evaluations{yet}"
+    line, chosen = f"{front_size_text(result)}, {sure}", chosen_point(result)
+    return line if chosen is None else f"{line}; default choice: {metrics_text(chosen)}"
+
+
+def chosen_point(result: RunResult) -> FrontPoint | None:
+    """The member of the front that the result stands for; None with a single score."""
+    return next((point for point in result.front if point.id == result.id), None)
+
+
+def metrics_text(point: FrontPoint) -> str:
+    """`accuracy 0.64 ± 0.03, latency 4.5 ± 0.5`."""
+    return join_nonempty(
+        f"{name} {score_with_margin(value, point.margins.get(name))}"
+        for name, value in point.metrics.items()
+    )
+
+
+def choice_reason(front: Front) -> str:
+    """The rule of the default choice, in words."""
+    names = [goal.name for goal in front.objectives]
+    if len(front.members) == 1:
+        return "it is the only member of the front"
+    if len(names) == 1:
+        return f"it has the best {names[0]}"
+    equals = f"; of equally near ones, the best {names[0]}"
+    return (
+        "nearest to the best value of every objective at once, all weighing alike, each "
+        f"measured in units of its span on the front{equals}"
+    )
 
 
 def _is_gain_shown(result: RunResult) -> bool:
@@ -122,7 +172,9 @@ def result_doubts(result: RunResult | None) -> list[Doubt]:
     if result is None:
         return []
     doubts: list[Doubt] = []
-    if result.kept_initial:
+    if result.front:
+        pass  # a trade-off need not be better than the initial program in a sum
+    elif result.kept_initial:
         doubts.append(Doubt("warn", "initial program kept", _KEPT))
     elif result.confirmed and result.gain is not None:
         gain = result.score_difference(result.gain, 0.0)
@@ -133,7 +185,11 @@ def result_doubts(result: RunResult | None) -> list[Doubt]:
     if result.failures:
         words = f"failed {result.failures} of {count_text(result.count, 'evaluation')}"
         doubts.append(Doubt("warn", words, "failures count as the floor of the score"))
-    if result.se is not None and _score_fall(result) > max(1e-9, _FAR * result.se):
+    if (
+        not result.front
+        and result.se is not None
+        and _score_fall(result) > max(1e-9, _FAR * result.se)
+    ):
         doubts.append(Doubt("warn", f"fell from {search_score_text(result)}", _FELL))
     return doubts
 
@@ -240,6 +296,8 @@ def best_score_text(result: RunResult | None) -> str:
     """`best 0.52 ± 0.04`, for a line of progress; certified values with all their digits."""
     if result is None:
         return "no score yet"
+    if result.front:
+        return front_size_text(result)
     if result.certified is None:
         return f"best {reported_score_text(result)}"
     return f"best {number_text(result.certified)}"

@@ -177,7 +177,9 @@ def _notes_on(now: RunStatus, objective: Objective, story: Story) -> tuple[str, 
     if now.state == "running":
         notes.append("the run goes on: these are the steps so far")
     if objective.metrics:
-        notes.append("several objectives: the way to the default choice, by the combined score")
+        notes.append(
+            "several objectives: the way to the default choice, in the score that strategies see"
+        )
     if story.steps and all(step.gain_margin is None for step in story.steps):
         notes.append("nothing was evaluated twice, so the gains have no margin")
     return tuple(notes)
@@ -244,10 +246,12 @@ def _story_of_way(
     known = (("target", objective.target), ("best known", objective.known))
     name, goal = next((pair for pair in known if pair[1] is not None), ("", None))
     chosen = choose_steps([gain for gain, _ in links], [margin for _, margin in links])
-    spent_at = spent_at or _costs_by_event(folder, way[-1].seq if chosen else 0)
+    if chosen and spent_at is None:
+        spent_at = views.spending_by_event(folder, way[-1].seq)
     begin, before, steps = 0, way[0], list[StoryStep]()
     for main, end in chosen:
         ends = way[begin], way[main + 1], way[end + 1]
+        assert spent_at is not None, "there are steps"
         costs = spent_at(before.seq).dollars, spent_at(way[main + 1].seq).dollars
         step = _story_step(len(steps) + 1, ends, before, costs, gain, end - begin, objective)
         step = msgspec.structs.replace(step, way=_share_of_way(step, way[0], objective, goal))
@@ -317,16 +321,6 @@ def _share_of_way(
         return None
     length = objective.reward(goal) - start.reward
     return objective.reward(step.gain) / length if length > 0 else None
-
-
-def _costs_by_event(folder: Path, last: int) -> Callable[[int], Usage]:
-    """Costs up to an event, read from the journal up to event `last`."""
-    costs = views.effect_costs(folder, 0, last) if last else []
-
-    def spent_at(seq: int) -> Usage:
-        return sum((cost.usage for cost in costs if cost.seq <= seq), Usage())
-
-    return spent_at
 
 
 # Sentences.

@@ -24,7 +24,7 @@ from culmen.observe.figures import (
     join_nonempty,
     number_text,
 )
-from culmen.observe.verdict import RunVerdict, run_verdict
+from culmen.observe.verdict import RunVerdict, front_span_text, run_verdict
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
 
@@ -107,10 +107,9 @@ def result_line(now: RunStatus, objective: Objective, front: Front | None = None
 def front_line(front: Front) -> str:
     """`front of 6, confirmed: accuracy 0.81 to 0.95, latency 3 to 20; hypervolume 12.5`."""
     spans = [
-        f"{goal.name} "
-        + " to ".join(dict.fromkeys([number_text(min(values)), number_text(max(values))]))
+        f"{goal.name} {front_span_text(front, goal.name)}"
         for goal in front.objectives
-        if (values := [member.metrics[goal.name] for member in front.members])
+        if front.members
     ]
     sure = "confirmed" if front.confirmed else "not confirmed by fresh evaluations"
     broken = (

@@ -9,6 +9,7 @@ import msgspec
 from culmen.core.result import RunResult, Score
 from culmen.core.task import Objective
 from culmen.observe.figures import (
+    column_decimals,
     count_text,
     difference_text,
     join_nonempty,
@@ -19,6 +20,7 @@ from culmen.observe.figures import (
 from culmen.store.views import Front, RunStatus
 
 _LARGEST = 1000.0  # per cent beyond which a gain is not given in per cent
+_COARSE = 0.1  # share of a value without a margin by which its digits are chosen: three
 _LONG = 160  # characters of an error in a headline
 
 
@@ -85,7 +87,8 @@ def _unscored_verdict(now: RunStatus) -> RunVerdict:
 def _front_verdict(front: Front, state: str) -> RunVerdict:
     """The size of the front; spans of its objectives, and its confidence."""
     is_over = state == "finished"
-    names = " against ".join(goal.name for goal in front.objectives)
+    names = [goal.name for goal in front.objectives]
+    several = f"between {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"of {names[0]}"
     many = count_text(len(front.members), "trade-off")
     spans = [_span_text(front, goal.name) for goal in front.objectives]
     sure = (
@@ -95,10 +98,9 @@ def _front_verdict(front: Front, state: str) -> RunVerdict:
     )
     feasible = any(member.feasible for member in front.members)
     broken = "" if feasible else "none meets every constraint"
-    volume = f"hypervolume {number_text(front.hypervolume)}"
-    details = tuple(filter(None, [join_nonempty(spans), volume, broken, sure]))
+    details = tuple(filter(None, [join_nonempty(spans), broken, sure]))
     tone = "good" if front.confirmed and feasible else _unsure_tone(state)
-    return RunVerdict(f"{many} of {names}{' so far' * (not is_over)}", tone, details)
+    return RunVerdict(f"{many} {several}{' so far' * (not is_over)}", tone, details)
 
 
 def _unsure_tone(state: str) -> str:
@@ -107,9 +109,17 @@ def _unsure_tone(state: str) -> str:
 
 
 def _span_text(front: Front, name: str) -> str:
+    return f"{name} {front_span_text(front, name)}"
+
+
+def front_span_text(front: Front, name: str) -> str:
+    """`0.61 to 0.66`: the values of a metric on the front, with no more digits than they carry."""
     values = [member.metrics[name] for member in front.members]
-    ends = dict.fromkeys([number_text(min(values)), number_text(max(values))])
-    return f"{name} {' to '.join(ends)}"
+    margins = [member.margins.get(name) or 0.0 for member in front.members]
+    size = min(margins) or max(map(abs, values)) * _COARSE
+    places = min(margin_decimals(size), column_decimals(values)) if size else None
+    texts = (number_text(value, places) for value in (min(values), max(values)))
+    return " to ".join(dict.fromkeys(texts))
 
 
 def _leader_verdict(best: RunResult, objective: Objective, state: str) -> RunVerdict:

@@ -161,7 +161,10 @@ class Watch(Observer):
         if best is None or (before is not None and now.state == "finished"):
             # the reported score is another mean: news only if no improvement was shown before
             return
-        if before is None or (best.id != before.id and _is_better(now, best.value, before.value)):
+        is_news = bool(best.front) or (
+            before is not None and _is_better(now, best.value, before.value)
+        )
+        if before is None or (best.id != before.id and is_news):
             self._best = best
             self._display.on_improvement(now, best, before)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,9 +51,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class SessionEnd(NamedTuple):
+    """The end of a session: finished | interrupted, and the signal that it received."""
+
+    state: str
+    received: int | None
+
+    def raise_signal(self) -> None:
+        """Raise what the signal means to a program: its own loops are to end, too."""
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received is not None:
+            raise SystemExit(128 + self.received)
+
+
 async def run_session(
     path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
-) -> str:
+) -> SessionEnd:
     """Run or continue the run in `path`; returns finished | interrupted.
 
     `meta` is that of its journal with this session's own settings; `remembered` holds the results,
@@ -103,8 +117,9 @@ async def run_session(
                 search.reservations.permit_current_effect, driver.hold_budget
             )
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
-        with _Signals(driver, objects.observers):
-            return await driver.run()
+        with _Signals(driver, objects.observers) as signals:
+            state = await driver.run()
+    return SessionEnd(state, signals.received)
 
 
 def _open_journal(
@@ -220,14 +235,17 @@ class _Signals:
     def __init__(self, driver: Driver, observers: tuple[Observer, ...]) -> None:
         self._driver, self._observers = driver, observers
         self._active = threading.current_thread() is threading.main_thread()
+        self.received: int | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Signals:
         if self._active:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._on_signal)
+                loop.add_signal_handler(number, self._on_signal, number)
+        return self
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: int) -> None:
+        self.received = self.received or number
         self._driver.interrupt()
         for observer in self._observers:
             observer.interrupted()

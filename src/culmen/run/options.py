@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import partial, wraps
 from inspect import isroutine
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, ParamSpec, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -50,6 +50,8 @@ from culmen.evaluate import backends as cluster
 from culmen.evaluate.integrity import guard
 
 Options = TypeVar("Options", bound=RunOptions)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class RunObjects(msgspec.Struct, frozen=True):
@@ -295,6 +297,22 @@ def folder_task(
 
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
     return with_proxy(task, proxy) if proxy else task
+
+
+def refuse_seed_twice(search: Callable[P, T]) -> Callable[P, T]:
+    """Say what `seed=` means to who gives an initial program and a number of that name."""
+
+    @wraps(search)
+    def checked(*args: P.args, **keywords: P.kwargs) -> T:
+        if args and "seed" in keywords:
+            raise UserError(
+                "seed= is the initial program, which is given already",
+                where="seed=",
+                fix="for the random seed, write random_seed=1",
+            )
+        return search(*args, **keywords)
+
+    return checked
 
 
 def function_task(

@@ -13,8 +13,9 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,6 +31,9 @@ from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects, replace_options
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
+
+if TYPE_CHECKING:
+    from culmen.llm.spec import ModelSpec
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 _STEM = 28
@@ -184,7 +188,7 @@ def check_runnable(plan: RunPlan) -> None:
 
 
 def check_models(options: RunOptions, objects: RunObjects) -> None:
-    """Refuse unknown models, invalid objects, and models with a missing key, before a run."""
+    """Refuse unknown models, invalid objects, missing keys and prices, before a run."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
@@ -194,9 +198,26 @@ def check_models(options: RunOptions, objects: RunObjects) -> None:
     if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
         return
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    for entry in ModelBook(options.models_file).parse_roles(named).all_models():
+    models = ModelBook(options.models_file).parse_roles(named).all_models()
+    for entry in models:
         if entry.backend is None and not entry.provider.key.is_available():
             entry.provider.key.reveal()
+    budget = options.budget
+    if budget.dollars is not None and budget.calls is None and budget.tokens is None:
+        _check_prices(models)
+
+
+def _check_prices(models: Iterable[ModelSpec]) -> None:
+    """Refuse models whose price is unknown: a budget in dollars would not limit them."""
+    unknown = {m.name: m for m in models if not m.can_be_priced and not m.price_unknown}
+    if unknown:
+        raise UserError(
+            f"dollars would limit nothing: the price of {', '.join(unknown)} is unknown",
+            where="budget",
+            fix="limit calls=100 or tokens=1000000 as well, or describe the model in a models file "
+            "(--models FILE), with price = { input = 0.2, output = 0.8 } (dollars per million "
+            "tokens), or with price_unknown = true to run all the same",
+        )
 
 
 def check_roles(task: Task, model: object, models_file: str | None = None) -> None:

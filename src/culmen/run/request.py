@@ -26,6 +26,7 @@ from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import backends as cluster
+from culmen.evaluate.forms import find_form, require_form
 from culmen.run import pools
 from culmen.run.options import folder_task, replace_options
 from culmen.run.plan import RunPlan, plan_fork, plan_run
@@ -42,6 +43,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of a person for one run, as they were written; None is not chosen.
 
     seed_program, goal, direction, proxy   replace the task's own
+    skill, tasks                           a skill and a folder of Harbor tasks, in place of a task
     preset                                 a table of the task's [presets]
     pool, pool_share                       a file of further initial programs, and the share of the
                                            evaluations that they may use
@@ -54,6 +56,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seed_program: Path | None = None
+    skill: Path | None = None
+    tasks: Path | None = None
     goal: str | None = None
     direction: str | None = None
     proxy: str | None = None
@@ -82,16 +86,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     carry: int | None = None
 
 
-def requested_run(path: Path, request: RunRequest) -> RunPlan:
+def requested_run(path: Path | None, request: RunRequest) -> RunPlan:
     """The plan of a new run of the task at `path`; UserError for values that are illegal."""
     _check_names(request, request.models and str(request.models))
-    task = folder_task(
-        path,
-        request.seed_program,
-        request.goal or "",
-        request.direction or "",
-        request.proxy or "",
-    )
+    task, request = _requested_task(path, request)
     defaults = _chosen_defaults(task.defaults, request.preset)
     options = _run_options(defaults, request)
     strategy = _chosen_strategy(task, defaults, options, request)
@@ -99,6 +97,34 @@ def requested_run(path: Path, request: RunRequest) -> RunPlan:
         most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
         task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
     return plan_run(task, strategy, options)
+
+
+def _requested_task(path: Path | None, request: RunRequest) -> tuple[Task, RunRequest]:
+    """The task, and what is left of the request: an agent of its evaluations is the task's."""
+    if request.skill is not None and request.tasks is not None and path is None:
+        form = require_form("rollout", "--skill")
+        task = form.task_from_files(request.skill, request.tasks, None, request.goal or "")
+    elif path is None or request.skill is not None or request.tasks is not None:
+        raise UserError(
+            "a run needs a task, or both a skill and a folder of tasks",
+            where="culmen run",
+            fix=(
+                "culmen run FOLDER, culmen run --skill DIR --tasks DIR --agent NAME, "
+                "or write a task to start from: culmen new mytask"
+            ),
+        )
+    else:
+        task = folder_task(
+            path,
+            request.seed_program,
+            request.goal or "",
+            request.direction or "",
+            request.proxy or "",
+        )
+    found = find_form(task.evaluator.form)
+    if found is None or not found.backend or request.agent is None:
+        return task, request
+    return found.with_agent(task, request.agent), msgspec.structs.replace(request, agent=None)
 
 
 def requested_fork(run: Path, request: RunRequest) -> RunPlan:

@@ -47,6 +47,7 @@ _OWN: dict[str, str] = {
     "beam": "culmen.strategies.special_cases:Beam",
     "sequential": "culmen.strategies.special_cases:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
+    "gated": "culmen.strategies.gated:Gated",
     "ask_tell": "culmen.strategies.ask_tell:AskTell",
 }
 _PLUS = "PacevolvePlusPlus"

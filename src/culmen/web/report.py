@@ -19,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from urllib.parse import quote
@@ -30,6 +32,7 @@ from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
 from culmen.store import views
 from culmen.store.views import CandidateQuery
+from culmen.web.card import HEIGHT, WIDTH, draw_card
 from culmen.web.pages import page_makers
 from culmen.web.pages.candidates import candidate_table_rows
 from culmen.web.runs import Digest
@@ -181,9 +184,14 @@ _SECONDS = 180
 _DRAWING = 20_000
 
 
+def installed_browser() -> str | None:
+    """The browser that prints and draws; None if this machine has none."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 def find_browser() -> str:
     """The browser that prints; raises `UserError` if this machine has none."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = installed_browser()
     if browser is None:
         raise UserError(
             "there is no Chromium on this machine to print with",
@@ -203,7 +211,9 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         source, pdf = Path(folder) / "report.html", Path(folder) / "report.pdf"
         write_report(gathered, source)
         address = f"{source.as_uri()}#/r/{quote(str(gathered.documents['run']), safe='')}/print"
-        _run_browser(program, address, pdf, folder)
+        print_to = ["--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+        print_to.append(f"--virtual-time-budget={_DRAWING}")
+        _run_browser(program, address, print_to, folder, "--pdf")
         if not pdf.is_file() or not pdf.read_bytes().startswith(b"%PDF"):
             raise UserError(
                 f"{program} made no PDF", where="--pdf", fix="print the report from your browser"
@@ -218,32 +228,72 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         return path.stat().st_size
 
 
-def _run_browser(program: str, address: str, pdf: Path, folder: str) -> None:
-    command = [
-        program,
-        "--headless",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-    ]
-    command += [
-        "--no-pdf-header-footer",
-        f"--user-data-dir={folder}/profile",
-        "--disable-dev-shm-usage",
-    ]
-    command += [f"--print-to-pdf={pdf}", f"--virtual-time-budget={_DRAWING}"]
-    if os.geteuid() == 0:
-        command.append(
-            "--no-sandbox"
-        )  # Chromium's sandbox refuses root; the page can load and run nothing foreign
+def _run_browser(program: str, address: str, output: list[str], folder: str, where: str) -> None:
+    """Let a browser without a window open an address; `output` are its options for the result."""
+    command = [program, "--headless", "--disable-gpu", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-dev-shm-usage"]
+    command += [f"--user-data-dir={folder}/profile", *output]
+    if os.geteuid() == 0:  # Chromium's sandbox refuses root; the page can run nothing foreign
+        command.append("--no-sandbox")
     try:
         subprocess.run([*command, address], capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"{program} did not print within {_SECONDS} s",
-            where="--pdf",
-            fix="print the report from your browser",
+            f"{program} did not finish within {_SECONDS} s",
+            where=where,
+            fix="open the report and print it from your browser",
         ) from None
+
+
+# A card: a picture of the run, as SVG or, by a browser or cairosvg, as PNG.
+
+CARDS = (".svg", ".png")
+
+
+def check_card(path: Path) -> None:
+    """Raise `UserError` if no card can be made at `path`."""
+    if path.suffix.lower() not in CARDS:
+        raise UserError(f"{path} is neither SVG nor PNG", where="--card", fix="--card card.svg")
+    if path.suffix.lower() == ".png" and not installed_browser() and not find_spec("cairosvg"):
+        raise UserError(
+            "a PNG needs Chromium or cairosvg, and neither is installed",
+            where="--card",
+            fix="pip install cairosvg, or --card card.svg",
+        )
+
+
+def write_card(overview: JsonObject, path: Path) -> int:
+    """Write the picture of a run, given the document of its overview; return its size in bytes.
+
+    Raises `UserError` if `path` cannot be written, or a PNG not be made.
+    """
+    check_card(path)
+    drawn = draw_card(overview).encode("utf-8", "replace")
+    picture = drawn if path.suffix.lower() == ".svg" else _rasterise(drawn)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", where="--card", fix="name another file"
+        ) from None
+    return len(picture)
+
+
+def _rasterise(drawn: bytes) -> bytes:
+    """An SVG as PNG."""
+    program = installed_browser()
+    if program is None:
+        return bytes(import_module("cairosvg").svg2png(bytestring=drawn))
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
+        source, picture = Path(folder) / "card.svg", Path(folder) / "card.png"
+        source.write_bytes(drawn)
+        size = f"--window-size={WIDTH},{HEIGHT}"
+        output = [size, "--hide-scrollbars", f"--screenshot={picture}"]
+        _run_browser(program, source.as_uri(), output, folder, "--card")
+        if not picture.is_file():
+            raise UserError(f"{program} made no picture", where="--card", fix="--card card.svg")
+        return picture.read_bytes()
 
 
 # Contents of a report on one run: the documents of the same pages, within bounds, and a list of
@@ -388,6 +438,7 @@ def _candidates_to_include(run: Digest, leaders: list[str]) -> list[str]:
         [step.row.id for step in reversed(views.lineage_steps(run.run, best.id))] if best else []
     )
     names += (views.final_choice(run.run) or {}).get("finalists") or []
+    names += [point.id for point in best.front] if best else []
     names += leaders
     parents = {node.id: node.parent for node in views.family_tree(run.run)}
     names += [parents[name] for name in names if parents.get(name)]

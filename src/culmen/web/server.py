@@ -39,9 +39,10 @@ _TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-_COMPARED = 40  # runs in one picture
+_COMPARED = 200  # runs on one page of the comparison
 _DRAWN = 200  # newest runs of a list, which have a curve
 _EXPLAINED = 64  # explanations kept
+_SOUGHT = 2  # characters of a searched text at least
 _BODY = 2_000_000  # bytes of a message
 _FLOOD = 8 * _BODY  # bytes after which reading a request is given up
 
@@ -71,6 +72,7 @@ class Dashboard:
             Route("/api/stream", self._serve_stream),
             Route("/api/compare", self._serve_comparison),
             Route("/api/runs/{run}/stream", self._serve_stream),
+            Route("/api/runs/{run}/search", self._serve_search),
             Route("/api/runs/{run}/{page}", self._serve_page),
             Route("/api/token", self._serve_token_check, methods=["POST"]),
             Route("/api/runs/{run}/{what}", self._serve_action, methods=["POST"]),
@@ -114,6 +116,16 @@ class Dashboard:
         params = dict(request.query_params)
         return await self._answer_json(lambda: make(self.runs.digest(name), params))
 
+    async def _serve_search(self, request: Request) -> Response:
+        name, text = request.path_params["run"], request.query_params.get("text", "").strip()
+        if len(text) < _SOUGHT:
+            raise UserError(
+                "the text is too short", where=text, fix=f"{_SOUGHT} characters or more"
+            )
+        return await self._answer_json(
+            lambda: views.search_candidates(self.runs.find_path(name), text)
+        )
+
     def _explanation(self, run: Path, wanted: str) -> JsonObject:
         """The explanation of an evaluation, cached while the state of the run is the same.
 
@@ -147,7 +159,9 @@ class Dashboard:
             lines = dict(self.runs.list_lines())
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
-            shown = [self.runs.digest(name) for name in chosen[:_COMPARED]]
+            first = min(_first_run(params.get("from")), max(0, len(chosen) - 1))
+            first -= first % _COMPARED
+            shown = [self.runs.digest(name) for name in chosen[first : first + _COMPARED]]
             unread = [
                 {"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why
             ]
@@ -156,6 +170,8 @@ class Dashboard:
                 "names": readable,
                 "unread": unread,
                 "chosen": len(chosen),
+                "first": first,
+                "step": _COMPARED,
             }
 
         return await self._answer_json(make)
@@ -194,6 +210,11 @@ class Dashboard:
 
     async def _answer_json(self, make: Callable[[], object]) -> Response:
         return _json_response(await run_in_threadpool(make))
+
+
+def _first_run(text: str | None) -> int:
+    """The index of the first run of a page; 0 for anything but a whole number."""
+    return int(text) if text and text.isdigit() and len(text) < 9 else 0
 
 
 def _waiting_prompts(run: Path) -> list[str]:

@@ -155,8 +155,9 @@ def test_hidden_answers_do_not_enter_the_jail(ground: Make) -> None:
 
 
 def test_without_an_entry_only_the_text_is_judged(ground: Make) -> None:
-    arena = ground("def score(parts):\n    return len(parts['prompt'])\n", entry="")
-    assert arena.one({"prompt": "Think."}).score == 6.0
+    arena = ground("import time\ndef score(parts):\n    time.sleep(0.2)\n    return len(parts['prompt'])\n", entry="")
+    judged = arena.one({"prompt": "Think."})
+    assert judged.score == 6.0 and 0.2 <= judged.seconds < 10  # the judgement is all of the evaluation
 
 
 def test_several_files_are_one_program(ground: Make) -> None:

@@ -26,7 +26,8 @@ class AgentJob:
 
     `resume` names the session of an earlier process to continue; `prompt` is then the next message
     in it, and `claimed` sums the usage that the session's partings claimed. `limits` are those of
-    `session.Open`; most of them are enforced by the host.
+    `session.Open`; most of them are enforced by the host. `skill` is the folder of the skill under
+    test as the program sees it, "" without one; `variables` are set for the program.
     """
 
     tree: str
@@ -38,6 +39,8 @@ class AgentJob:
     resume: str = ""
     claimed: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
+    skill: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

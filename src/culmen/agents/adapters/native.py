@@ -526,7 +526,7 @@ class Cursor(HeadlessAdapter):
 
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
-_PLACEHOLDERS = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home")
+_PLACEHOLDERS = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home", "skill")
 
 
 def relay_environment(job: AgentJob) -> dict[str, str]:

@@ -141,6 +141,9 @@ class Confinement:
 
     method   "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
     proc     True if a fresh /proc can be mounted
+    place    path of the work tree as the agent sees it
+    view     True if the run's view is mounted in the work tree
+    shown    further files and folders: (path here, path as the agent sees it, True if writable)
     """
 
     layout: Layout
@@ -152,11 +155,14 @@ class Confinement:
     hidden: tuple[str, ...] = ()
     network: bool = False
     socket: Path | None = None
+    place: str = TREE
+    view: bool = True
+    shown: tuple[tuple[str, str, bool], ...] = ()
 
     @property
     def tree(self) -> str:
         """The work tree's path as the agent sees it."""
-        return TREE if self.method else str(self.layout.tree_folder(self.agent).resolve())
+        return self.place if self.method else str(self.layout.tree_folder(self.agent).resolve())
 
     @property
     def home(self) -> str:
@@ -259,16 +265,23 @@ def _bubblewrap_command(confinement: Confinement) -> list[str]:
     shown = (*bubblewrap.python_folders(), *confinement.visible)
     line += bubblewrap.read_only_arguments(shown)
     line += _mask_options(confinement.hidden, shown)
-    line += bubblewrap.parent_arguments(f"{HOME}/x", set())
+    created: set[str] = set()
+    line += bubblewrap.parent_arguments(f"{HOME}/x", created)
+    line += bubblewrap.parent_arguments(confinement.tree, created)
     line += [
         "--bind",
         str(confinement.layout.home_folder(confinement.agent)),
         HOME,
         "--bind",
         str(confinement.layout.tree_folder(confinement.agent)),
-        TREE,
+        confinement.tree,
     ]
-    line += ["--ro-bind", str(confinement.layout.view), f"{TREE}/{VIEW}"]
+    if confinement.view:
+        line += ["--ro-bind", str(confinement.layout.view), f"{confinement.tree}/{VIEW}"]
+    for path, mount_point, writable in confinement.shown:
+        if not mount_point.startswith(f"{HOME}/"):
+            line += bubblewrap.parent_arguments(mount_point, created)
+        line += ["--bind" if writable else "--ro-bind", path, mount_point]
     if confinement.socket is not None:
         line += [
             *bubblewrap.parent_arguments(GATEWAY, set()),
@@ -276,7 +289,7 @@ def _bubblewrap_command(confinement: Confinement) -> list[str]:
             str(confinement.socket),
             GATEWAY,
         ]
-    return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", TREE]
+    return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", confinement.tree]
 
 
 def _mask_options(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:

@@ -270,7 +270,8 @@ class ProgramHost:
             )
         port = port_of(self._job.base_url)
         line = confined_command(confinement, plan.argv, port)
-        env = agent_environment(confinement, plan.environment, plan.path)
+        variables = {**self._job.variables, **plan.environment}
+        env = agent_environment(confinement, variables, plan.path)
         cwd = None if confinement.method else Path(confinement.tree)
         self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
         self._dialogue = self._adapter.open_dialogue(running.pipes, self._job, self._on_event)

@@ -45,6 +45,7 @@ class LegacyForm:
     }
     jail_modules: ClassVar[tuple[str, ...]] = (_PROCESSES, _CANDIDATE)
     jail_sources: ClassVar[tuple[str, ...]] = ("culmen.compat",)
+    backend: ClassVar[str] = ""
 
     def contract_of(self, module: reading.Module) -> str | None:
         """The contract `shinka`, "" for `evaluate(path)`, None for neither."""
@@ -60,6 +61,10 @@ class LegacyForm:
     ) -> Task:
         """The task of an evaluator's file; raise `TaskError` if it cannot be read."""
         return folder.task_from_files(program, evaluator, config, goal)
+
+    def with_agent(self, task: Task, agent: str) -> Task:
+        """The task unchanged: no agent takes part."""
+        return task
 
     def new_runner(self, host: FormHost) -> LegacyRunner:
         """The runner of a backend's evaluations."""

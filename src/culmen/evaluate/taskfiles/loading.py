@@ -124,9 +124,10 @@ def _find_task(path: Path, goal: str, seeded: bool) -> Task:
         return _load_folder(path.resolve(), goal, seeded)
     if not path.exists():
         raise missing_path_error(path.absolute())
-    if path.suffix == ".toml":
-        return task_toml.read_task_toml(path.resolve())
     folder = path.resolve().parent
+    if path.suffix == ".toml":
+        foreign = ecosystem_task(folder, goal) if _is_foreign_task_toml(folder) else None
+        return foreign or task_toml.read_task_toml(path.resolve())
     for adapter in folder_adapters():
         if path.name == adapter.EVALUATOR and adapter.can_read_folder(folder):
             return adapter.read_folder(folder, goal)

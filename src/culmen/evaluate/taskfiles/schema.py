@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -142,11 +142,15 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 class TaskToml(msgspec.Struct, frozen=True):
-    """A task.toml with its text, so that later errors can name the line."""
+    """A task.toml with its text, so that later errors can name the line.
+
+    `more` is the table that a caller reads beside culmen's own, None without one.
+    """
 
     path: Path
     text: str
     table: TaskTable
+    more: Any = None
 
     def error_at_key(self, what: str, section: str, key: str, fix: str) -> TaskError:
         """An error about one key."""
@@ -156,8 +160,11 @@ class TaskToml(msgspec.Struct, frozen=True):
         )
 
 
-def read_toml(path: Path) -> TaskToml:
-    """Parse a task.toml and check its structure; raises `TaskError` with file and line."""
+def read_toml(path: Path, more: tuple[str, type[msgspec.Struct]] | None = None) -> TaskToml:
+    """Parse a task.toml and check its structure; raises `TaskError` with file and line.
+
+    `more` names one further table and its structure.
+    """
     text = read_text(path)
     try:
         raw = tomllib.loads(text)
@@ -169,8 +176,9 @@ def read_toml(path: Path) -> TaskToml:
         ) from None
     if isinstance(program := raw.get("evaluator"), str) and program.startswith("docker:"):
         raw["evaluator"] = {"program": [program]}
-    unknown_keys(raw, TaskTable.__struct_fields__, str(path), text)
-    for section, struct in SECTIONS.items():
+    name, kind = more or ("", TaskTable)
+    unknown_keys(raw, (*TaskTable.__struct_fields__, *filter(None, [name])), str(path), text)
+    for section, struct in {**SECTIONS, **({name: kind} if name else {})}.items():
         table = raw.get(section, {})
         if isinstance(table, dict):
             unknown_keys(table, struct.__struct_fields__, str(path), text, section)
@@ -178,7 +186,8 @@ def read_toml(path: Path) -> TaskToml:
         if isinstance(table, dict):
             unknown_keys(table, DefaultsTable.__struct_fields__, str(path), text, f"presets.{name}")
     try:
-        return TaskToml(path, text, msgspec.convert(raw, TaskTable))
+        further = msgspec.convert({name: raw.pop(name, {})}, dict[str, kind]) if name else {}
+        return TaskToml(path, text, msgspec.convert(raw, TaskTable), further.get(name))
     except msgspec.ValidationError as error:
         raise _wrong_type(path, text, str(error)) from None
 
@@ -192,10 +201,14 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
     keys = re.findall(r"[\w-]+", re.sub(r"\[.*?\]", "", path_in_table.strip("`$")))
     section, key = (keys[0], keys[1]) if len(keys) > 1 else ("", keys[0] if keys else "")
     line = line_of(text, section, key)
+    what = what.replace("`object | null`", "a table").replace("`object`", "a table")
+    fix = "correct the value; culmen docs tasks lists what each key takes"
+    if keys == ["seed"]:
+        fix = 'write files = ["x.py"] under [seed]; a random seed stands under [defaults]'
     return TaskError(
         f"wrong value: {what[0].lower()}{what[1:]}",
         where=f"{path}:{line} ({'.'.join(keys)})",
-        fix="correct the value; culmen docs tasks lists what each key takes",
+        fix=fix,
     )
 
 

@@ -102,12 +102,22 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
     frozen = task.surface.frozen
     if any(parts[name] != seed[name] for name in frozen if name in seed):
         return "frozen_part_changed"
+    if task.surface.frontmatter == "frozen":
+        heads = ((frontmatter(text), frontmatter(parts[name])) for name, text in seed.items())
+        if any(old != now for old, now in heads):
+            return "immutable_text_changed"
     if task.surface.markers != "enforced":
         return ""
     marked = [name for name in seed if name not in frozen and has_blocks(seed[name])]
     if any(immutable_change(seed[name], parts[name]) for name in marked):
         return "immutable_text_changed"
     return ""
+
+
+def frontmatter(text: str) -> str:
+    """The YAML at the head of a text, with its lines ---; "" without any."""
+    found = re.match(r"---[ \t]*\n.*?^---[ \t]*(\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    return found[0] if found else ""
 
 
 class MarkedRegion(NamedTuple):

@@ -83,7 +83,7 @@ def read_task_toml(path: Path) -> Task:
     evaluator = msgspec.structs.replace(
         evaluator, digest=reading.evaluator_digest(files), files=files
     )
-    objective = _build_objective(source)
+    objective = build_objective(source)
     _check_limits(source)
     return Task(
         name=table.name or root.resolve().name,
@@ -97,7 +97,7 @@ def read_task_toml(path: Path) -> Task:
         features=tuple(table.features),
         deterministic=table.deterministic,
         system=table.system.strip(),
-        defaults=_run_defaults(source),
+        defaults=run_defaults(source),
         notes=tuple(filter(None, (note, *_task_notes(evaluator, cases)))),
         root=str(root.resolve()),
         digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
@@ -323,7 +323,7 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
     return name
 
 
-def _build_objective(source: TaskToml) -> Objective:
+def build_objective(source: TaskToml) -> Objective:
     table = source.table.objective
     if source.table.objectives or source.table.constraints:
         return _build_multi_objective(source)
@@ -438,7 +438,7 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
         )
 
 
-def _run_defaults(source: TaskToml) -> TaskDefaults:
+def run_defaults(source: TaskToml) -> TaskDefaults:
     """The choices of [defaults], [presets.NAME] and [resources]."""
     try:
         needs = Needs.from_table(msgspec.to_builtins(source.table.resources))

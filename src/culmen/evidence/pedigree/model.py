@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, Ints, sum_by_row
+from culmen.evidence.pedigree.effects import LevelGain, level_gains
 from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
 from culmen.evidence.pedigree.inference import Inference, ValueBeliefs
 from culmen.evidence.pedigree.learning import Learner, StepLaw
@@ -217,6 +218,20 @@ class ValueModel(ScaledModel):
         for number, times in self._barren.items():
             asked[number] += times
         return (sum_by_row(self.parents, good, size) + 2.0 * share) / asked
+
+    def level_gains(
+        self, ids: Sequence[str], factors: Sequence[Sequence[int]], void: Sequence[bool]
+    ) -> list[list[LevelGain]]:
+        """Gain of what made these candidates: of each level of each factor.
+
+        Each candidate was evaluated and has a parent; `factors` hold their levels, from 0 on.
+        `void` ones gained nothing, whatever their scores.
+        """
+        found = self._inference.marginals()
+        if found is None or not len(ids):
+            return [[] for _ in factors]
+        rows = self._observations.rows[[self.index[id] for id in ids]]
+        return level_gains(found, rows, [np.array(each) for each in factors], np.array(void))
 
     def value_of(self, id: str) -> Value:
         """Value of a candidate in units of the reward; KeyError for an unknown one."""

@@ -88,8 +88,8 @@ def tree_prior(parameters: Parameters, scores: ScaledScores) -> TreePrior:
     return TreePrior(parameters.step, parameters.drifts, parameters.ruined, *origin)
 
 
-def tree_posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> Posterior:
-    """Exact posterior of all rows given the parameters, which must be padded."""
+def own_evidence(parameters: Parameters, scores: ScaledScores) -> tuple[Floats, Floats]:
+    """Precision of each row's own scores, and that times their mean, case effects taken out."""
     values, weights = scores.values, None
     if scores.case_count > 1:
         values = values - parameters.effects[scores.cases]
@@ -97,8 +97,13 @@ def tree_posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTre
         weights = scatter_within(scores, parameters).weights
     pull = sum_by_row(scores.rows, values if weights is None else weights * values, scores.size)
     weight = scores.counts if weights is None else sum_by_row(scores.rows, weights, scores.size)
-    prior, noise = tree_prior(parameters, scores), parameters.noise
-    return tree.sweep(scores.parents, weight / noise, pull / noise, prior)
+    return weight / parameters.noise, pull / parameters.noise
+
+
+def tree_posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> Posterior:
+    """Exact posterior of all rows given the parameters, which must be padded."""
+    prior = tree_prior(parameters, scores)
+    return tree.sweep(scores.parents, *own_evidence(parameters, scores), prior)
 
 
 def extended_posterior(

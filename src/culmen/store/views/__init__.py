@@ -56,11 +56,21 @@ from culmen.store.views.events import (
     journal_pieces,
     last_seq,
     log_events,
+    newest_observations,
     note_events,
     partial_faults,
     seq_at,
+    spending_by_event,
     strategy_notes,
     stream_observations,
+)
+from culmen.store.views.factors import (
+    REST as REST_LEVEL,
+)
+from culmen.store.views.factors import (
+    FactorGains,
+    candidate_costs,
+    factor_gains,
 )
 from culmen.store.views.integrity import (
     Integrity,
@@ -81,8 +91,11 @@ from culmen.store.views.listing import (
     CandidateQuery,
     Facets,
     ListedCandidate,
+    SearchResult,
+    TextMatch,
     candidate_facets,
     candidate_page,
+    search_candidates,
 )
 from culmen.store.views.run import (
     Agents,

@@ -416,7 +416,8 @@ class Front(msgspec.Struct, frozen=True):
     members' means, measured from `reference` (in the task's own directions; if the task names no
     reference it is derived from the candidates, so hypervolumes are comparable within one run
     only). `growth` holds (candidates tried, hypervolume) pairs, judged by the estimates at the end.
-    `others` are the candidates that are not on the front.
+    `others` are the candidates that are not on the front. `choice` is the id of the default choice,
+    `choose()`; `start` the initial program as measured beside the members, else as estimated.
     """
 
     objectives: tuple[MetricGoal, ...]
@@ -427,6 +428,8 @@ class Front(msgspec.Struct, frozen=True):
     confirmed: bool
     growth: tuple[tuple[int, float], ...] = ()
     others: tuple[FrontPoint, ...] = ()
+    choice: str = ""
+    start: FrontPoint | None = None
 
     def choose(
         self, weights: Mapping[str, float] | None = None, limits: Sequence[str] = ()
@@ -484,21 +487,25 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
+        # numpy comes with these
         from culmen.evidence.front import (
             hypervolume,
+            nearest_to_ideal,
             reference_point,
             reward_rows,
-        )  # numpy comes with it
+        )
+        from culmen.evidence.front_verdict import FrontVerdict
 
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
         members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
-        model = None
+        model = start = None
         if history or not final:
             with evidence_of(connection, folder) as found:
-                model = found.evidence.front
+                model, verdict = found.evidence.front, found.evidence.verdict
                 result = None if final else found.evidence.result()
                 members = members if result is None else result.front
+                start = verdict.initial_point() if isinstance(verdict, FrontVerdict) else None
     members = tuple(
         sorted(
             members,
@@ -525,6 +532,8 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         bool(members) and all(member.confirmed for member in members),
         growth,
         others,
+        nearest_to_ideal(members, objective.metrics, [1.0] * len(points.T)).id if members else "",
+        start,
     )
 
 
@@ -536,9 +545,10 @@ def _hypervolume_growth(
     from culmen.evidence.front import hypervolume, nondominated_rows
 
     grown: list[tuple[int, float]] = []
-    step, kept = max(1, -(-len(known) // _POINTS)), known[:0]
+    step, kept, height = max(1, -(-len(known) // _POINTS)), known[:0], 0.0
     for start in range(0, len(known), step):
         kept = np.append(kept, known[start : start + step])
         kept = kept[nondominated_rows(rewards[kept])]
-        grown.append((min(start + step, len(known)), hypervolume(rewards[kept], origin)))
+        height = max(height, hypervolume(rewards[kept], origin))  # never falls by rounding
+        grown.append((min(start + step, len(known)), height))
     return tuple(grown)

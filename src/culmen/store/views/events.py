@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -98,6 +100,23 @@ def stream_observations(
             if isinstance(each.entry.result, Observation):
                 yield each.entry.result
         last = events[-1].seq
+
+
+def newest_observations(
+    run: Path | str, limit: int, scored_below: float | None = None
+) -> list[Observation]:
+    """The newest observations, newest first; with `scored_below` those without such a score."""
+    folder, o = Path(run), sql.observation.c
+    newest = sql.select(o.seq).order_by(o.seq.desc())
+    if scored_below is not None:
+        newest = newest.where(sql.or_(o.score.is_(None), o.score < scored_below))
+    named = newest.limit(limit).subquery()
+    query = sql.select(sql.event).join(named, named.c.seq == sql.event.c.seq)
+    with open_snapshot(folder) as connection:
+        rows = connection.execute(query.order_by(sql.event.c.seq.desc())).all()
+        events = assemble_events(connection, folder, rows, Texts())
+    found = [each.entry.result for each in events]
+    return [each for each in found if isinstance(each, Observation)]
 
 
 class FailureCauses(msgspec.Struct, frozen=True):
@@ -234,7 +253,10 @@ class StrategyNote(NamedTuple):
 
 
 class FamilyNode(NamedTuple):
-    """A candidate in the family tree: its first parent ("" for a root), and its score so far."""
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far.
+
+    `others` are its further parents: of a merge, or programs that the model was shown.
+    """
 
     id: str
     seq: int
@@ -245,6 +267,7 @@ class FamilyNode(NamedTuple):
     failed: int
     model: str = ""
     island: int | None = None
+    others: tuple[str, ...] = ()
 
 
 def last_seq(run: Path | str) -> int:
@@ -384,6 +407,17 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
         if cost.faults or cost.usage != _FREE
     ]
     return sorted(costs, key=lambda cost: cost.seq)
+
+
+def spending_by_event(run: Path | str, last: int = _END) -> Callable[[int], Usage]:
+    """A function that returns all costs up to an event, of events up to `last`."""
+    costs = effect_costs(run, 0, last)
+    sums = [Usage(), *accumulate(cost.usage for cost in costs)]
+
+    def spent_at(seq: int) -> Usage:
+        return sums[bisect_right(costs, seq, key=lambda cost: cost.seq)]
+
+    return spent_at
 
 
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
@@ -534,11 +568,11 @@ def family_tree(run: Path | str) -> list[FamilyNode]:
 
 
 def _family_node(row: SqlRow[*tuple[object, ...]], scores: Scores) -> FamilyNode:
-    name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
+    name, (parent, *others) = unescape_text(row.id), unescape_text(row.parents).split(" ")
     score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
     island = decode_value(row.origin, _OriginIsland).island
-    about = (row.failed or 0, unescape_text(row.model), island)
+    about = (row.failed or 0, unescape_text(row.model), island, tuple(others))
     return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
 
 

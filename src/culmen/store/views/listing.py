@@ -47,6 +47,9 @@ They are computed for all candidates that pass the filters, of which there may b
 """
 STATUSES = ("scored", "mixed", "failed", "unseen")
 _FACETS = 40  # values of one column that are listed to choose from
+_AT_ONCE = 200  # candidates whose texts are read together
+_LINE = 160  # characters of a line that is shown
+_FOUND = 400  # different lines that are counted
 
 
 class CandidateQuery(msgspec.Struct, frozen=True):
@@ -100,6 +103,83 @@ class Facets(msgspec.Struct, frozen=True):
     operators: tuple[tuple[str, int], ...]
     models: tuple[tuple[str, int], ...]
     islands: tuple[tuple[int, int], ...]
+
+
+class TextMatch(msgspec.Struct, frozen=True):
+    """A remark or a line of code that holds a searched text.
+
+    `id` is the first candidate with it, `count` the number of candidates with it. `part` and `line`
+    tell where it stands; of a remark they are "" and 0.
+    """
+
+    id: str
+    text: str
+    part: str = ""
+    line: int = 0
+    count: int = 1
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """Matches of a text: candidates by id, remarks, lines of code; each in order of appearance.
+
+    Remarks and code of the first `searched` of `all` candidates were read.
+    """
+
+    ids: tuple[str, ...]
+    remarks: tuple[TextMatch, ...]
+    lines: tuple[TextMatch, ...]
+    searched: int
+    all: int
+
+
+def search_candidates(
+    run: Path | str, text: str, limit: int = 8, max_bytes: int = 40_000_000
+) -> SearchResult:
+    """Search ids, remarks and code of candidates, without regard to case.
+
+    At most `limit` matches of each kind; reading stops after `max_bytes` bytes of code.
+    """
+    found: dict[tuple[str, str], TextMatch] = {}
+    c, sought, read, searched = sql.candidate.c, text.lower(), 0, 0
+    with open_snapshot(Path(run)) as connection:
+        named = sql.select(c.id).where(c.id.startswith(escape_text(text), autoescape=True))
+        ids = connection.execute(named.order_by(c.seq, c.id).limit(limit)).scalars().all()
+        query = sql.select(c.id, c.origin, c.parts).order_by(c.seq, c.id)
+        rows = connection.execute(query).all()
+        blobs = Blobs(Path(run) / "blobs", lookup_in(connection))
+        for start in range(0, len(rows), _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            texts = blobs.get([row.parts for row in some])
+            for row in some:
+                _note_matches(found, row.id, decode_value(row.origin, Origin).note, "", sought)
+                for part, code in decode_value(texts[row.parts], dict[str, str]).items():
+                    _note_matches(found, row.id, code, part, sought)
+            searched, read = start + len(some), read + sum(map(len, texts.values()))
+            if read > max_bytes:
+                break
+    remarks = tuple(each for each in found.values() if not each.part)[:limit]
+    lines = tuple(each for each in found.values() if each.part)[:limit]
+    return SearchResult(tuple(map(unescape_text, ids)), remarks, lines, searched, len(rows))
+
+
+def _note_matches(
+    found: dict[tuple[str, str], TextMatch], name: str, text: str, part: str, sought: str
+) -> None:
+    """Add the lines of a text that hold `sought` to `found`, each counted once for a candidate."""
+    if sought not in text.lower():
+        return
+    seen: set[str] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        shown = line.strip()[:_LINE]
+        if sought not in line.lower() or shown in seen:
+            continue
+        seen.add(shown)
+        key = part, shown
+        known = found.get(key)
+        if known is not None:
+            found[key] = msgspec.structs.replace(known, count=known.count + 1)
+        elif len(found) < _FOUND:
+            found[key] = TextMatch(unescape_text(name), shown, part, number if part else 0)
 
 
 def candidate_page(

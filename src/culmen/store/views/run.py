@@ -460,7 +460,8 @@ class RunLine(msgspec.Struct, frozen=True):
     A run that cannot be read has the state `damaged` or `unreadable`; `why` is the problem and
     `fix` the remedy. `margin` is half the width of the 95 % interval of `best`, `spent` the largest
     used share of a limit of the budget (0..1; None: no limit), `models` the models by role,
-    `reason` the reason that the run ended.
+    `reason` the reason that the run ended. With several objectives `front` is the size of the
+    front, and there is no `best`.
     """
 
     run: str
@@ -479,6 +480,7 @@ class RunLine(msgspec.Struct, frozen=True):
     models: dict[str, str] = {}
     margin: float | None = None
     reason: str = ""
+    front: int = 0
 
 
 def list_runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -544,7 +546,9 @@ def _run_line(folder: Path) -> RunLine:
         return RunLine(
             folder.name, str(folder), "unreadable", _journal_time(folder), why=why, fix=fix
         )
+    front = 0 if now.best is None else len(now.best.front)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
+    score = None if front else score
     line = RunLine(
         now.run,
         str(folder),
@@ -557,6 +561,7 @@ def _run_line(folder: Path) -> RunLine:
         trust,
     )
     margin = None if now.best is None or now.best.certified is not None else now.best.margin
+    margin = None if front else margin
     return msgspec.structs.replace(
         line,
         dollars=now.usage.dollars,
@@ -564,6 +569,7 @@ def _run_line(folder: Path) -> RunLine:
         models=now.models,
         margin=margin,
         reason=now.reason,
+        front=front,
     )
 
 

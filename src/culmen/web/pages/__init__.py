@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from functools import cache
 
 from culmen.web.pages.added import PageMaker, added_pages
-from culmen.web.pages.candidates import candidate_detail_page, candidates_page, lineage_page
+from culmen.web.pages.candidates import candidate_detail_page, candidates_page
 from culmen.web.pages.effects import calls_page, timeline_page
+from culmen.web.pages.lineage import lineage_page
 from culmen.web.pages.mechanism import mechanism_page
 from culmen.web.pages.memory import memory_page
-from culmen.web.pages.overview import head_page, overview_page
+from culmen.web.pages.overview import factors_page, head_page, overview_page
+from culmen.web.pages.report import report_page
 from culmen.web.pages.trust import trust_page
 
 _OWN: dict[str, PageMaker] = {
     "head": head_page,
     "overview": overview_page,
+    "factors": factors_page,
     "candidates": candidates_page,
     "candidate": candidate_detail_page,
     "lineage": lineage_page,
@@ -22,6 +25,7 @@ _OWN: dict[str, PageMaker] = {
     "calls": calls_page,
     "timeline": timeline_page,
     "trust": trust_page,
+    "report": report_page,
 }
 
 

@@ -22,10 +22,14 @@ PageMaker = Callable[[Digest, Mapping[str, str]], JsonObject]
 
 @dataclass(frozen=True)
 class Page:
-    """A page of an extension: its title in the navigation, and the maker of its document."""
+    """A page of an extension: its title, the maker of its document, and the place it belongs to.
+
+    Places are the questions of the navigation: `result`, `candidates`, `how`, `cost`, `trust`.
+    """
 
     title: str
     make: PageMaker
+    place: str = "how"
 
 
 def added_pages() -> dict[str, Page]:
@@ -34,5 +38,8 @@ def added_pages() -> dict[str, Page]:
 
 
 def added_titles() -> list[JsonObject]:
-    """Name and title of each added page, in the order of the navigation."""
-    return [{"name": name, "title": page.title} for name, page in added_pages().items()]
+    """Name, title and place of each added page, in the order of the navigation."""
+    return [
+        {"name": name, "title": page.title, "place": page.place}
+        for name, page in added_pages().items()
+    ]

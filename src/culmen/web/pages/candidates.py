@@ -1,8 +1,7 @@
-"""Candidates: the table, page by page, one candidate in full, and the family tree."""
+"""Candidates: the table, page by page, and one candidate in full."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -43,6 +42,7 @@ def candidates_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             "facets", page.all, lambda: msgspec.to_builtins(views.candidate_facets(run.run))
         ),
         "best": best.id if best else "",
+        "several": bool(run.meta.task.objective.metrics),
         "direction": run.meta.task.objective.direction,
     }
 
@@ -153,7 +153,7 @@ def candidate_status(row: CandidateRow) -> str:
 
 def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """One candidate by its `id`: the full id, its first digits, `best` or `seed`."""
-    name = _resolve_candidate(run, params.get("id", "best"))
+    name = resolve_candidate(run, params.get("id", "best"))
     detail = views.candidate_detail(run.run, name, observations=_OBSERVATIONS)
     origin = detail.candidate.origin
     return {
@@ -182,7 +182,8 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _resolve_candidate(run: Digest, name: str) -> str:
+def resolve_candidate(run: Digest, name: str) -> str:
+    """The full id of `best`, `seed` or the first digits of an id; raises `UserError`."""
     if name == "best" and (best := views.best_result(run.run)) is not None:
         return best.id
     if name == "seed" and (seeds := views.candidate_rows(run.run, "old", operator="seed", limit=1)):
@@ -219,80 +220,3 @@ def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
             }
         )
     return rows
-
-
-# Lineage: the family tree, as columns to keep thousands of candidates small, and the path to the
-# best.
-
-
-def lineage_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
-    """Columns by candidate, in order of appearance.
-
-    `parents` are indices into the same columns, -1 for a root. `path` holds the indices from the
-    initial program to the best candidate (or to `to`), following first parents, and `story` holds
-    for each of them its note, the numbers of lines changed from the previous step, and the dollars
-    spent up to it.
-    """
-    run.refresh()
-    nodes = views.family_tree(run.run)
-    index = {node.id: number for number, node in enumerate(nodes)}
-    parents = [index.get(node.parent, -1) for node in nodes]
-    parents = [
-        parent if parent < number else -1 for number, parent in enumerate(parents)
-    ]  # no cycles
-    best = views.best_result(run.run)
-    end = params.get("to") or (best.id if best else "")
-    path = _path_from_root(index.get(end, -1), parents)
-    return {
-        "ids": [node.id for node in nodes],
-        "parents": parents,
-        "means": [node.mean for node in nodes],
-        "counts": [node.count for node in nodes],
-        "failed": [node.failed for node in nodes],
-        "evaluations": [run.evaluations_at(node.seq) for node in nodes],
-        **_indexed_names("operator", [node.operator for node in nodes]),
-        **_indexed_names("model", [node.model for node in nodes]),
-        "island": [node.island for node in nodes],
-        "path": path,
-        "story": run.memoise_result(
-            f"story {end}", len(path), lambda: _lineage_story(run, [nodes[each] for each in path])
-        ),
-        "best": best.id if best else "",
-        "direction": run.meta.task.objective.direction,
-    }
-
-
-def _indexed_names(kind: str, each: list[str]) -> JsonObject:
-    """Distinct names (`operators`), and each candidate's index into them (`operator`)."""
-    names = list(dict.fromkeys(each))
-    index = {name: number for number, name in enumerate(names)}
-    return {f"{kind}s": names, kind: [index[name] for name in each]}
-
-
-def _lineage_story(run: Digest, path: list[views.FamilyNode]) -> list[JsonObject]:
-    steps: list[JsonObject] = []
-    before: dict[str, str] = {}
-    for node in path:
-        detail = views.candidate_detail(run.run, node.id, observations=0, children=0)
-        added, removed = _changed_line_counts(before, detail.parts) if before else (0, 0)
-        step = {"note": detail.candidate.origin.note, "added": added, "removed": removed}
-        steps.append(step | {"dollars": run.spent_at(node.seq).dollars})
-        before = detail.parts
-    return steps
-
-
-def _changed_line_counts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, int]:
-    """Numbers of added and of removed lines over all parts."""
-    added = removed = 0
-    for name in before.keys() | now.keys():
-        old, new = (Counter(parts.get(name, "").splitlines()) for parts in (before, now))
-        added, removed = added + (new - old).total(), removed + (old - new).total()
-    return added, removed
-
-
-def _path_from_root(end: int, parents: list[int]) -> list[int]:
-    path: list[int] = []
-    while end >= 0:
-        path.append(end)
-        end = parents[end]
-    return list(reversed(path))

@@ -13,6 +13,7 @@ from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
+from culmen.web.pages.overview import spending_facts
 from culmen.web.runs import Digest, TimelineSpan, thin_points
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def calls_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     rows = [_call_row(each) for each in views.call_costs(run.run) if each.effect != "evaluate"]
     now = views.run_status(run.run)
     return {
+        "spending": spending_facts(now),
         "rows": rows,
         "models": now.models,
         "total": {name: sum(row[name] for row in rows) for name in _SUMMED},

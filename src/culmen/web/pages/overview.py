@@ -11,8 +11,10 @@ import msgspec
 from culmen.core.candidate import key_of
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.observe import statements, story
+from culmen.observe.factors import NOTE, level_row, run_factors
 from culmen.observe.summary import failure_output, summarize_run
 from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
@@ -23,6 +25,16 @@ from culmen.web.runs import Digest
 
 _EVENTS = 12
 _FLYING = 50  # effects in flight that are listed
+_COMBINED = (
+    "score",
+    "se",
+    "margin",
+    "search_score",
+    "initial",
+    "challenger",
+    "gain",
+    "gain_margin",
+)
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates drawn besides the front
 # characters of a part, before and after, beyond which only the candidate's page shows its change
@@ -42,22 +54,16 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         **run_facts(now, run),
         "goal": about.task.goal.strip(),
         "config": about.strategy.get("config") or {},
-        "budgets": budget_rows(now),
-        "final_share": now.budget.final,
-        "result": ""
-        if now.best is None
-        else statements.result_headline(now.best, now.state == "finished"),
+        "spending": spending_facts(now),
         "summary": _run_summary(run, now),
         "score": "" if now.best is None else statements.reported_score_text(now.best),
-        "looks": "" if now.best is None else statements.score_basis_text(now.best),
-        "noise": "" if now.best is None else statements.noise_sentence(now.best.noise),
-        "verdict": views.final_choice(run.run),
         "progress": progress_series(run),
         "course": _leader_course(run),
         "scores": run.memoise_result("scores", run.last, lambda: _search_evaluations(run)),
         "doubts": msgspec.to_builtins(statements.result_doubts(now.best)),
         "story": _run_story(run, now),
         "lines": reference_levels(about.task.objective, run),
+        "bounds": list(about.task.objective.bounds),
         "front": _pareto_front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
         "questions": _waiting_questions(run),
@@ -71,12 +77,16 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
 
 
 def _run_story(run: Digest, now: RunStatus) -> JsonObject:
-    """The story of the run with its texts; for a run that goes on, made anew now and then."""
+    """The story of the run with its texts."""
+    return run.memoise_result("story", _story_stage(run, now), lambda: _story_document(run, now))
+
+
+def _story_stage(run: Digest, now: RunStatus) -> int:
+    """A number that changes when the story is to be made anew: of a running run, now and then."""
     best = 0 if now.best is None else key_of(now.best.id)
-    stage = run.last
-    if now.state == "running":
-        stage = now.evaluations // max(20, 10 ** (len(str(now.evaluations)) - 1))
-    return run.memoise_result("story", best ^ stage, lambda: _story_document(run, now))
+    if now.state != "running":
+        return best ^ run.last
+    return best ^ (now.evaluations // max(20, 10 ** (len(str(now.evaluations)) - 1)))
 
 
 def _story_document(run: Digest, now: RunStatus) -> JsonObject:
@@ -94,6 +104,22 @@ def _story_document(run: Digest, now: RunStatus) -> JsonObject:
     vain = [{**msgspec.to_builtins(group), "words": story.vain_text(group)} for group in told.vain]
     line = story.way_line(told) if steps else ""
     return {**msgspec.to_builtins(told), "line": line, "steps": steps, "vain": vain}
+
+
+def factors_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """The gain of each kind of origin, with its texts."""
+    run.refresh()
+    now = views.run_status(run.run)
+    return run.memoise_result("factors", _story_stage(run, now), lambda: _factors_document(run))
+
+
+def _factors_document(run: Digest) -> JsonObject:
+    found = [
+        msgspec.to_builtins(each)
+        | {"levels": [msgspec.to_builtins(one) | {"row": level_row(one)} for one in each.levels]}
+        for each in run_factors(run.run, run.spent_at)
+    ]
+    return {"factors": found, "note": NOTE}
 
 
 def _change_text(run: Digest, first: str, second: str) -> str:
@@ -141,7 +167,10 @@ def _pareto_front(run: Digest) -> JsonObject | None:
     plain = msgspec.to_builtins(front)
     return plain | {
         "others": plain["others"][:_OTHERS],
-        "constraints": [str(each) for each in front.constraints],
+        "constraints": [
+            msgspec.to_builtins(each) | {"text": str(each)} for each in front.constraints
+        ],
+        "why": statements.choice_reason(front) if front.members else "",
     }
 
 
@@ -228,6 +257,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "strategy": run.strategy,
         "state": now.shown_state,
         "label": statements.state_label(now.shown_state, now.reason),
+        "over": now.state == "finished",
         "ended": statements.end_reason(now.state, now.reason, now.error),
         "reason": now.reason,
         "error": now.error,
@@ -235,7 +265,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "evaluations": now.evaluations,
         "candidates": now.candidates,
         "elapsed": now.elapsed_seconds,
-        "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "best": None if now.best is None else _result_document(now.best),
         "isolation": now.isolation,
         "models": now.models,
         "workers": now.workers,
@@ -249,8 +279,14 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
     }
 
 
-def budget_rows(now: RunStatus) -> list[JsonObject]:
-    """Every budget with its spending; `limit` is None without a limit."""
+def _result_document(best: RunResult) -> JsonObject:
+    """The result as plain data; of a front, without the numbers of a sum that nobody weighed."""
+    document = msgspec.to_builtins(best)
+    return document | dict.fromkeys(_COMBINED) if best.front else document
+
+
+def spending_facts(now: RunStatus) -> JsonObject:
+    """Every budget with its spending, `limit` None without a limit, and the pace so far."""
     usage = now.usage
     spent = {
         "evaluations": now.evaluations,
@@ -259,10 +295,17 @@ def budget_rows(now: RunStatus) -> list[JsonObject]:
         "dollars": usage.dollars,
         "seconds": now.elapsed_seconds,
     }
-    return [
-        {"name": name, "spent": value, "limit": getattr(now.budget, name)}
-        for name, value in spent.items()
-    ]
+    return {
+        "rows": [
+            {"name": name, "spent": value, "limit": getattr(now.budget, name)}
+            for name, value in spent.items()
+        ],
+        "final": now.budget.final,
+        "state": now.shown_state,
+        "evaluations": now.evaluations,
+        "dollars": usage.dollars,
+        "elapsed": now.elapsed_seconds,
+    }
 
 
 def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[JsonObject]:

@@ -68,6 +68,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         },
         "best": None if now.best is None else msgspec.to_builtins(now.best),
         "score": "" if now.best is None else statements.reported_score_text(now.best),
+        "looks": "" if now.best is None else statements.score_basis_text(now.best),
         "winner": winner,
         "gap": _optimism_gap(winner, now.direction),
         "finalists": _finalist_rows(run, now),

@@ -3,11 +3,11 @@
 import { h } from "./dom.js";
 import { dialog } from "./parts.js";
 
-const OVER = ["finished", "damaged", "unreadable"];
+const UNREAD = ["damaged", "unreadable"];
 
 /** Buttons for the state the run is in; none in a report, or where the address carried no token. */
 export function actions(head, data, run) {
-  if (!data.live || OVER.includes(head.state)) return null;
+  if (!data.live || head.over || UNREAD.includes(head.state)) return null;
   const why = data.writing ? null : "Open the address that culmen ui printed: it contains the token required for writing.";
   const button = (text, open, extra) => h("button", { type: "button", class: `button ${extra || ""}`, disabled: Boolean(why), title: why, onclick: open }, text);
   return h("div", { class: "actions", role: "group", "aria-label": "Act on this run" },

@@ -2,8 +2,11 @@
 //
 // A band's points are [x, low, high]; it has no name, and the line of its colour stands for it. A rug's points are [x]: marks
 // at the foot, for what has no height. Dots with `labels` carry these above them.
-// spec: {label, key?, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]],
-// kind: line | step | dots | links | band | rug, colour?, faint?, labels?, tips?}], refs: [{label, value, kind}], onpick?}
+// Dots with `edge` that lie beyond the axes stand as arrowheads at the edge; an axis with `marks` ({at, text, more?}) has
+// these in place of round numbers; a ref of the x-axis stands upright, and may say which side of it is forbidden.
+// spec: {label, key?, height, x: {label, unit, domain?, marks?}, y: {label, unit, domain?, marks?}, series: [{name, points: [[x, y]],
+// kind: line | step | dots | links | band | rug, colour?, faint?, strong?, edge?, labels?, tips?}],
+// refs: [{label, value, kind, axis?, forbidden?}], onpick?}
 //
 // What a person chose to see (a part of the axes, heights as logarithms, lines left out) is the chart's view; the page's
 // address keeps it under the chart's key. A brush, or + and -, show a part; a double click, Escape or 0 everything.
@@ -14,6 +17,7 @@ import { number } from "./format.js";
 import { extent, formatter, linear, logarithmic, powers, ticks } from "./scale.js";
 
 const MARGIN = { top: 12, right: 16, bottom: 40, left: 56 };
+const HEAD = 5; // pixels from an arrowhead's tip to its base
 const NEAR = 24; // pixels within which a dot is meant
 const RING = 9; // radius of a label's ring
 const RUG = 9; // pixels that a rug's marks are high
@@ -132,12 +136,13 @@ class Chart extends HTMLElement {
     if (!move || !this.plot) return;
     event.preventDefault();
     const { series } = this.shown;
-    const xs = [...new Set(series.filter((each) => !pointed(each) || series.every(pointed)).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
+    const lines = series.filter((each) => each.name && !pointed(each));
+    const xs = [...new Set((lines.length ? lines : series.filter(pointed)).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     if (!xs.length) return;
     const now = this.at ? this.plot.x.invert(this.at[0]) : xs[0];
     const near = xs.reduce((best, x, i) => (Math.abs(x - now) < Math.abs(xs[best] - now) ? i : best), 0);
     const next = xs[Math.max(0, Math.min(xs.length - 1, this.at ? near + move : near))];
-    const first = series.find((each) => each.name && !pointed(each)) || series[0];
+    const first = lines[0] || series.find((each) => pointed(each) && each.points.some((p) => p[0] === next)) || series[0];
     const spot = first.points.find((p) => p[0] >= next) || [next, 0];
     this.at = [this.plot.x(next), this.plot.y(spot[1])];
     this.draw();
@@ -207,17 +212,17 @@ function chosen(spec, view) {
 function layout(spec, width, view) {
   const height = spec.height || 300;
   const points = spec.series.flatMap((each) => each.points);
-  const ys = points.flatMap((p) => p.slice(1)).concat(spec.refs.map((ref) => ref.value));
+  const ys = points.flatMap((p) => p.slice(1)).concat(spec.refs.filter((ref) => ref.axis !== "x").map((ref) => ref.value));
   const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top + (spec.y.label ? 16 : 0), bottom: height - MARGIN.bottom };
   const { zoom } = view;
   const yDomain = zoom ? zoom.y : spec.log ? extent(ys.map(Math.log10)).map((value) => 10 ** value) : spec.y.domain || extent(ys);
   const yWanted = Math.max(2, Math.floor((box.bottom - box.top) / 42));
-  const yMarks = spec.log ? powers(yDomain, yWanted) : ticks(yDomain, yWanted, spec.y.unit);
-  const yFormat = formatter(spec.y.unit, yMarks);
+  const yMarks = spec.y.marks ? spec.y.marks.map((mark) => mark.at) : spec.log ? powers(yDomain, yWanted) : ticks(yDomain, yWanted, spec.y.unit);
+  const yFormat = spec.y.marks ? (at) => spec.y.marks.find((mark) => mark.at === at).text : formatter(spec.y.unit, yMarks);
   const widest = Math.max(0, ...yMarks.map((mark) => yFormat(mark).length));
   box.left = Math.max(40, 22 + 7 * widest);
   const xDomain = zoom ? zoom.x : spec.x.domain || extent(points.map((p) => p[0]), 0);
-  const xMarks = ticks(xDomain, Math.max(3, Math.floor((box.right - box.left) / 96)), spec.x.unit);
+  const xMarks = spec.x.marks ? spec.x.marks.map((mark) => mark.at) : ticks(xDomain, Math.max(3, Math.floor((box.right - box.left) / 96)), spec.x.unit);
   return {
     width,
     height,
@@ -226,7 +231,8 @@ function layout(spec, width, view) {
     y: (spec.log ? logarithmic : linear)(yDomain, [box.bottom, box.top]),
     xMarks,
     yMarks,
-    xFormat: formatter(spec.x.unit, xMarks),
+    xFormat: spec.x.marks ? (at) => spec.x.marks.find((mark) => mark.at === at).text : formatter(spec.x.unit, xMarks),
+    whole: !zoom,
     yFormat,
     yFine: formatter(spec.y.unit, points.slice(0, 400).flatMap((p) => p.slice(1, 2))),
     xFine: formatter(spec.x.unit, points.slice(0, 400).map((p) => p[0])),
@@ -235,14 +241,17 @@ function layout(spec, width, view) {
 
 function picture(spec, plot, hit, brush) {
   const { box, width, height } = plot;
+  const levels = [refs(spec, plot)].flat().filter(Boolean);
+  const labels = levels.flatMap((level) => [...level.querySelectorAll("text")].map((text) => s("g", { class: level.getAttribute("class") }, text))); // above the dots
   const clip = `clip-${(spec.label || "").replace(/\W+/g, "-").slice(0, 60)}-${Math.round(width)}`;
   return s(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
     s("defs", {}, s("clipPath", { id: clip }, s("rect", { x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left + 4), height: box.bottom - box.top + 8 }))),
     axes(spec, plot),
-    refs(spec, plot),
+    levels,
     s("g", { "clip-path": `url(#${clip})` }, spec.series.map((each) => drawn(each, plot))),
+    labels,
     hit ? marks(hit, plot) : null,
     brush ? brushed(brush, plot) : null,
   );
@@ -266,20 +275,49 @@ function axes(spec, plot) {
       s("line", { class: "rule", x1: box.left, x2: box.right, y1: y(mark), y2: y(mark) }),
       s("text", { x: box.left - 8, y: y(mark), dy: "0.32em", "text-anchor": "end" }, plot.yFormat(mark)),
     ]),
-    plot.xMarks.map((mark) => s("text", { x: x(mark), y: box.bottom + 18, "text-anchor": "middle" }, plot.xFormat(mark))),
+    spec.x.marks ? named(spec.x.marks, plot) : plot.xMarks.map((mark) => s("text", { x: x(mark), y: box.bottom + 18, "text-anchor": "middle" }, plot.xFormat(mark))),
     s("line", { class: "base", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
     s("text", { class: "axis-label", x: box.right, y: height - 4, "text-anchor": "end" }, spec.x.label),
     spec.y.label ? s("text", { class: "axis-label", x: 0, y: 12 }, spec.y.label) : null,
   );
 }
 
+/** Upright axes with their names and what they span; names in two rows and nothing else where they would touch. */
+function named(marks, { box, x }) {
+  const room = x(marks[1] ? marks[1].at : marks[0].at + 1) - x(marks[0].at);
+  const narrow = marks.some(({ text, more }) => 7 * Math.max(text.length, (more || "").length) > room);
+  return marks.filter(({ at }) => x(at) >= box.left && x(at) <= box.right).map(({ at, text, more }, i) => [
+    s("line", { class: "rule", x1: x(at), x2: x(at), y1: box.top, y2: box.bottom }),
+    s("text", { x: x(at), y: box.bottom + 18 + (narrow && i % 2 ? 15 : 0), "text-anchor": "middle" }, text),
+    narrow || !more ? null : s("text", { x: x(at), y: box.bottom + 33, "text-anchor": "middle" }, more)]);
+}
+
+/** A limit across: a line upright, its label at the foot, and what it forbids in a tint. */
+function upright(ref, { box, x }) {
+  const place = x(ref.value);
+  if (place < box.left - 1 || place > box.right + 1) return null;
+  const right = place < (box.left + box.right) / 2;
+  return s("g", { class: `ref ref-${ref.kind || "plain"}` }, s("line", { x1: place, x2: place, y1: box.top, y2: box.bottom }),
+    s("text", { x: place + (right ? 6 : -6), y: box.bottom - 8, "text-anchor": right ? "start" : "end" }, `${ref.label} ${number(ref.value)}`));
+}
+
+function forbidden(ref, { box, x, y }) {
+  const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+  const place = ref.axis === "x" ? clamp(x(ref.value), box.left, box.right) : clamp(y(ref.value), box.top, box.bottom);
+  const [from, to] = ref.axis === "x" ? (ref.forbidden === "above" ? [place, box.right] : [box.left, place]) : ref.forbidden === "above" ? [box.top, place] : [place, box.bottom];
+  const side = ref.axis === "x" ? { x: from, width: to - from, y: box.top, height: box.bottom - box.top } : { x: box.left, width: box.right - box.left, y: from, height: to - from };
+  return s("rect", { class: "forbidden", ...side });
+}
+
 /** Reference lines. Where a search began is told at its end, what it is after at its beginning: there the lines leave room; labels move apart where they would lie on one another. */
 function refs(spec, plot) {
   const { box, y } = plot;
-  const inside = spec.refs.filter((ref) => y(ref.value) >= box.top - 1 && y(ref.value) <= box.bottom + 1);
+  const level = spec.refs.filter((ref) => ref.axis !== "x");
+  const inside = level.filter((ref) => y(ref.value) >= box.top - 1 && y(ref.value) <= box.bottom + 1);
   const sorted = [...inside].sort((a, b) => y(a.value) - y(b.value));
   const last = { start: -Infinity, end: -Infinity };
-  return sorted.map((ref) => {
+  const across = spec.refs.filter((ref) => ref.axis === "x").map((ref) => upright(ref, plot));
+  return spec.refs.filter((ref) => ref.forbidden).map((ref) => forbidden(ref, plot)).concat(across, sorted.map((ref) => {
     const place = y(ref.value);
     const anchor = ref.kind === "start" ? "end" : "start";
     const text = Math.max(place - 5, last[anchor] + 14, box.top + 8);
@@ -290,7 +328,30 @@ function refs(spec, plot) {
       s("line", { x1: box.left, x2: box.right, y1: place, y2: place }),
       s("text", { x: anchor === "end" ? box.right : box.left + 6, y: text, "text-anchor": anchor }, `${ref.label} ${number(ref.value)}`),
     );
-  });
+  }));
+}
+
+/** Where a dot is drawn, and to which side it lies beyond the axes: [x, y, right, down]. */
+function placed(each, [a, b], { x, y, box, whole }) {
+  const [across, up] = [x(a), y(b)];
+  if (!each.edge || !whole) return [across, up, 0, 0];
+  const side = (value, low, high) => (value < low - 0.5 ? -1 : value > high + 0.5 ? 1 : 0);
+  const [right, down] = [side(across, box.left, box.right), side(up, box.top, box.bottom)];
+  const inner = (value, low, high, beyond) => (beyond ? Math.max(low, Math.min(high, value)) - beyond * HEAD : value);
+  return [inner(across, box.left, box.right, right), inner(up, box.top, box.bottom, down), right, down];
+}
+
+/** Arrowheads at the edge for the dots that lie beyond it. */
+function heads(each, plot) {
+  const out = each.points.map((point) => placed(each, point, plot)).filter(([, , right, down]) => right || down);
+  if (!out.length) return null;
+  const d = out.map(([a, b, right, down]) => {
+    const size = Math.hypot(right, down);
+    const [u, v] = [(HEAD * right) / size, (HEAD * down) / size];
+    const tip = (p, q) => `${(a + p).toFixed(1)} ${(b + q).toFixed(1)}`;
+    return `M${tip(u, v)}L${tip(-u - v, -v + u)}L${tip(-u + v, -v - u)}Z`;
+  }).join("");
+  return s("path", { class: `edge ${each.faint ? "faint" : ""}`, d, fill: each.colour });
 }
 
 function drawn(each, plot) {
@@ -298,8 +359,9 @@ function drawn(each, plot) {
   const { x, y } = plot;
   if (each.labels) return numbered(each, plot);
   if (each.kind === "dots") {
-    const d = each.points.map(([a, b]) => `M${x(a).toFixed(1)} ${y(b).toFixed(1)}h0`).join("");
-    return s("path", { class: `dots ${each.faint ? "faint" : ""}`, d, stroke: ink, "stroke-width": each.size || 4 });
+    const inside = each.points.map((point) => placed(each, point, plot)).filter(([, , right, down]) => !right && !down);
+    const d = inside.map(([a, b]) => `M${a.toFixed(1)} ${b.toFixed(1)}h0`).join("");
+    return [s("path", { class: `dots ${each.faint ? "faint" : ""}`, d, stroke: ink, "stroke-width": each.size || 4 }), heads(each, plot)];
   }
   if (each.kind === "rug") {
     const d = each.points.map(([a]) => `M${x(a).toFixed(1)} ${plot.box.bottom}v${-RUG}`).join("");
@@ -307,7 +369,7 @@ function drawn(each, plot) {
   }
   if (each.kind === "links") {
     const d = each.points.map(([a, b], i) => `${i % 2 ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
-    return s("path", { class: "links", d, stroke: ink });
+    return s("path", { class: `links ${each.strong ? "strong" : ""}`, d, stroke: ink });
   }
   if (each.kind === "band") {
     const edge = (side) => each.points.flatMap((p, i) => (i ? [[p[0], each.points[i - 1][side]], [p[0], p[side]]] : [[p[0], p[side]]])); // in steps, as its line goes
@@ -330,9 +392,10 @@ function numbered(each, { x, y, box }) {
   return s("g", { class: "numbered" }, each.points.map(([a, b], i) => {
     const [across, up] = [x(a), y(b)];
     const heights = Array.from({ length: 24 }, (_, n) => up - 2 * RING - n * RING).concat(Array.from({ length: 24 }, (_, n) => up + 2 * RING + n * RING));
-    const at = [across, heights.find((height) => free(across, height)) ?? up - 2 * RING];
+    const beside = Math.max(box.left + RING, Math.min(box.right - RING, across));
+    const at = [beside, heights.find((height) => free(beside, height)) ?? up - 2 * RING];
     rings.push(at);
-    return [s("line", { x1: across, x2: across, y1: up, y2: at[1], stroke: each.colour }), s("circle", { class: "spot", cx: across, cy: up, r: 3, fill: each.colour }),
+    return [s("line", { x1: across, x2: beside, y1: up, y2: at[1], stroke: each.colour }), s("circle", { class: "spot", cx: across, cy: up, r: 3, fill: each.colour }),
       s("circle", { class: "ring", cx: at[0], cy: at[1], r: RING, stroke: each.colour }), s("text", { x: at[0], y: at[1], dy: "0.35em", "text-anchor": "middle" }, each.labels[i])];
   }));
 }
@@ -345,9 +408,9 @@ function found(spec, plot, [px, py]) {
   spec.series.forEach((each) => {
     if (!each.tips) return;
     each.points.forEach(([a, b], i) => {
-      const height = each.kind === "rug" ? y.invert(box.bottom - RUG) : b;
-      const far = Math.hypot(x(a) - px, y(height) - py);
-      if (far < NEAR && (!best || far < best.far)) best = { far, x: a, spot: [a, height, each.colour], each, i };
+      const [across, up] = each.kind === "rug" ? [x(a), box.bottom - RUG] : placed(each, [a, b], plot);
+      const far = Math.hypot(across - px, up - py);
+      if (far < NEAR && (!best || far <= best.far)) best = { far, x: x.invert(across), spot: [x.invert(across), y.invert(up), each.colour], each, i };
     });
   });
   const beside = values(spec, plot, best ? best.x : Math.max(x.domain[0], Math.min(x.domain[1], x.invert(px))));

@@ -174,3 +174,24 @@ function path(trace, n, m) {
   }
   return signs.reverse();
 }
+
+/** A text to read: JSON by its fields, with their lines as lines, and as it was written below; anything else as it is. */
+export function readable(text) {
+  let value = null;
+  try {
+    value = JSON.parse(text.trim().replace(/^```(?:json)?\s*|\s*```$/g, ""));
+  } catch {
+    /* no JSON */
+  }
+  const plain = h("div", { class: "plain" }, text || "(empty)");
+  if (!value || typeof value !== "object") return plain;
+  return [fields(value), h("details", {}, h("summary", {}, "As it was written"), plain)];
+}
+
+/** Names and values of an object or a list; long texts in a box. */
+function fields(value) {
+  return h("dl", { class: "fields" }, Object.entries(value).map(([name, each]) => [
+    h("dt", {}, Array.isArray(value) ? String(Number(name) + 1) : name),
+    h("dd", {}, each && typeof each === "object" ? fields(each) : typeof each === "string" && each.includes("\n") ? h("div", { class: "plain" }, each) : String(each)),
+  ]));
+}

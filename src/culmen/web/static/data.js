@@ -26,6 +26,11 @@ class Server {
     return this.answer(await fetch(`/api/${encodePath(path)}${query(params)}`, { headers: { accept: "application/json" } }));
   }
 
+  /** Candidates of a run by id, remark and code (`views.SearchResult`). */
+  search(run, text) {
+    return this.get(`runs/${run}/search`, { text });
+  }
+
   /** Whether the texts of a candidate can be had. */
   holds() {
     return true;
@@ -96,6 +101,25 @@ class Embedded {
     const { candidates, names } = this.documents;
     const id = Object.hasOwn(names, name) ? names[name] : name;
     return Object.hasOwn(candidates, id) ? id : Object.keys(candidates).find((each) => id && each.startsWith(id)) || "";
+  }
+
+  /** What the server does, over the candidates whose texts are here. */
+  async search(run, text) {
+    const { pages, candidates } = this.documents;
+    const wanted = text.toLowerCase();
+    const rows = [...pages.candidates.rows].sort((a, b) => a.seq - b.seq || (a.id < b.id ? -1 : 1));
+    const found = new Map();
+    const note = (id, part, whole) => new Set(whole.split("\n").filter((line) => line.toLowerCase().includes(wanted)).map((line) => line.trim().slice(0, 160))).forEach((line) => {
+      const known = found.get(`${part}\n${line}`);
+      if (known) known.count += 1;
+      else found.set(`${part}\n${line}`, { id, text: line, part, line: part ? 1 + whole.split("\n").findIndex((each) => each.includes(line)) : 0, count: 1 });
+    });
+    for (const { id, note: remark } of rows) {
+      note(id, "", remark);
+      for (const [part, code] of Object.entries((candidates[id] || { parts: {} }).parts)) note(id, part, code);
+    }
+    const all = [...found.values()];
+    return { ids: rows.filter(({ id }) => id.startsWith(text)).map(({ id }) => id).slice(0, 8), remarks: all.filter(({ part }) => !part).slice(0, 8), lines: all.filter(({ part }) => part).slice(0, 8), searched: Object.keys(candidates).length, all: pages.candidates.all };
   }
 
   holds(id) {

@@ -3,6 +3,7 @@
 import { source } from "./data.js";
 import { h, show } from "./dom.js";
 import { count, moment } from "./format.js";
+import { listen, palette } from "./palette.js";
 import { empty, pill, statePill, tick } from "./parts.js";
 import { actions } from "./actions.js";
 import { added } from "./pages/added.js";
@@ -15,15 +16,23 @@ import * as mechanism from "./pages/mechanism.js";
 import * as memory from "./pages/memory.js";
 import * as overview from "./pages/overview.js";
 import * as print from "./pages/print.js";
+import * as report from "./pages/report.js";
 import * as runs from "./pages/runs.js";
 import * as sessions from "./pages/sessions.js";
+import * as story from "./pages/story.js";
 import * as timeline from "./pages/timeline.js";
 import * as trust from "./pages/trust.js";
 
-const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
+const PAGES = { overview, candidates, candidate, story, lineage, memory, mechanism, sessions, calls, timeline, trust, report, print };
 const TOP = { runs, compare };
-const NAV = ["overview", "candidates", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust"];
-const MADE_BY_EXTENSIONS = ["sessions"];
+const PLACES = [ // questions, each with its pages; an extension's page names the place it belongs to
+  { name: "result", title: "Result", pages: ["overview", "report"] },
+  { name: "candidates", title: "Candidates", pages: ["candidates"] },
+  { name: "how", title: "How it got there", pages: ["story", "lineage", "memory", "mechanism"] },
+  { name: "cost", title: "What it cost", pages: ["calls", "timeline"] },
+  { name: "trust", title: "Can I trust it", pages: ["trust"] },
+];
+const ONE_PAGE = ["report", "print"]; // what is read on its own has the run's name as its title
 const PAUSE = 700; // milliseconds between two drawings of a page that changes
 
 const data = source();
@@ -49,13 +58,17 @@ function href(run, page, params = {}) {
   return `#/r/${encodeURIComponent(run)}/${page}${query}`;
 }
 
-/** Pages that extensions add, by name: known once a page's heading was read. */
-const others = () => Object.fromEntries(((state.head && state.head.added) || []).filter(({ name }) => !(name in PAGES)).map(({ name, title }) => [name, added(name, title)]));
+/** Pages that extensions add: known once a page's heading was read. */
+const extra = () => (state.head ? state.head.added : []);
 
-/** A page that an extension makes is offered where that extension is installed. */
-const offered = (page) => !MADE_BY_EXTENSIONS.includes(page) || !state.head || state.head.added.some(({ name }) => name === page);
+function module({ page }) {
+  const known = PAGES[page] || TOP[page];
+  return known || added(page, (extra().find(({ name }) => name === page) || { title: page }).title);
+}
 
-const module = (place) => PAGES[place.page] || TOP[place.page] || others()[place.page] || added(place.page, place.page);
+/** The pages of a place; and the place that a page belongs to. */
+const pagesOf = ({ name, pages }) => [...pages.filter((page) => page !== "report" || data.made), ...extra().filter((each) => each.place === name).map((each) => each.name)];
+const placeOf = (page) => PLACES.find((each) => pagesOf(each).includes(page === "candidate" ? "candidates" : page));
 
 function context(place) {
   return {
@@ -91,7 +104,7 @@ const followed = () => location.hash !== state.hash && navigate();
 async function navigate() {
   state.hash = location.hash;
   const place = where();
-  if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, "overview"));
+  if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, data.made ? "report" : "overview"));
   const before = state.place;
   const moved = !before || before.run !== place.run || before.page !== place.page || before.params.id !== place.params.id;
   state.place = place;
@@ -150,8 +163,8 @@ function watch(place) {
 function draw() {
   const { place } = state;
   const stands = place.run && state.head ? `${state.head.label} · ` : "";
-  document.title = `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
-  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place), data.made ? made(data.made) : null)));
+  document.title = ONE_PAGE.includes(place.page) ? place.run : `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`; // a printed file is called so
+  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), within(place), body(place), data.made ? made(data.made) : null)));
   reveal();
 }
 
@@ -168,14 +181,36 @@ function reveal() {
 const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event) => { event.preventDefault(); document.getElementById("main").focus(); } }, "Skip to the page");
 
 function sidebar(place) {
-  const item = (page, text, target) =>
-    h("li", {}, h("a", { href: target, "aria-current": place.page === page || (page === "candidates" && place.page === "candidate") ? "page" : null }, text));
+  const item = (text, target, now) => h("li", {}, h("a", { href: target, "aria-current": now ? "page" : null }, text));
   return h("nav", { class: "side", "aria-label": "Pages" },
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
+    h("button", { class: "button find", type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, h("span", {}, "Find"), h("kbd", {}, "Ctrl K")),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
-    place.run ? h("ul", {}, [...NAV.filter(offered), ...Object.keys(others())].map((page) => item(page, module({ page }).title, href(place.run, page)))) : null,
-    state.only ? null : h("ul", { class: "side-all" }, item("runs", "All runs", "#/"), item("compare", "Compare", href("", "compare"))),
+    place.run ? h("ul", {}, PLACES.map((each) => item(each.title, href(place.run, each.pages[0]), each === placeOf(place.page)))) : null,
+    state.only ? null : h("ul", { class: "side-all" }, item("All runs", "#/", place.page === "runs"), item("Compare", href("", "compare"), place.page === "compare")),
     theme());
+}
+
+/** The other pages of a place that has several. */
+function within(place) {
+  const mine = placeOf(place.page);
+  const pages = mine ? pagesOf(mine) : [];
+  if (pages.length < 2) return null;
+  return h("nav", { class: "within", "aria-label": mine.title }, pages.map((page) => h("a", { href: href(place.run, page), "aria-current": page === place.page ? "page" : null }, module({ page }).title)));
+}
+
+/** A question, or the name of a page that no question leads to; of a page read on its own the run's name. */
+function heading(place) {
+  if (ONE_PAGE.includes(place.page)) return place.run;
+  const mine = placeOf(place.page);
+  return mine && place.page !== "candidate" ? mine.title : module(place).title;
+}
+
+function openPalette() {
+  const { run } = state.place;
+  const mine = run ? PLACES.flatMap((each) => pagesOf(each).map((page, n, all) => [all.length > 1 ? `${each.title}: ${module({ page }).title}` : each.title, href(run, page)])) : [];
+  const all = state.only ? [] : [["All runs", "#/"], ["Compare", href("", "compare")]];
+  palette({ data, run, href, pages: [...mine, ...all] });
 }
 
 const mark = () => h("img", { src: iconPath(), alt: "", width: 22, height: 22 });
@@ -202,7 +237,7 @@ function header(place) {
   const head = state.head;
   return h("header", { class: "top" },
     h("div", { class: "top-left" },
-      h("h1", { tabindex: "-1" }, module(place).title),
+      h("h1", { tabindex: "-1" }, heading(place)),
       head ? statePill(head.label, head.ended) : null,
       head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`, head.tags.map((tag) => [" ", pill(tag, `tagged ${tag}`)]), head.remark ? h("span", { class: "remark" }, ` ${head.remark}`) : null) : null),
     h("div", { class: "top-right" },
@@ -222,7 +257,7 @@ function body(place) {
 function made(about) {
   const going = ["running", "paused"].includes(about.state) ? " The run had not ended then." : "";
   return h("footer", { class: "made" },
-    h("p", {}, `A report made ${moment(about.time)} from event ${count(about.event)} of the journal.${going} Live updates, stopping and hints need culmen ui.`),
+    h("p", {}, `A report made ${moment(about.time)} from event ${count(about.event)} of the journal.${going}`, h("span", { class: "on-screen" }, " Live updates, stopping and hints need culmen ui.")),
     about.left_out.length ? [h("p", {}, "Not in this report:"), h("ul", {}, about.left_out.map((each) => h("li", {}, each)))] : h("p", {}, "Nothing was left out."));
 }
 
@@ -237,7 +272,10 @@ async function begin() {
   const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
   state.only = listed.single && listed.runs.length ? listed.runs[0].name : "";
   app.addEventListener("chartview", keep);
+  listen(openPalette);
   window.addEventListener("hashchange", followed);
+  window.addEventListener("beforeprint", () => { state.theme = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; });
+  window.addEventListener("afterprint", () => { if (state.theme) document.documentElement.dataset.theme = state.theme; else delete document.documentElement.dataset.theme; });
   window.addEventListener("popstate", followed);
   if (data.live) setInterval(() => state.connected && tick(), 1000);
   await navigate();

@@ -19,10 +19,13 @@ const LONG = 60; // characters of a value that gets a line of its own
 /** What a strategy's notes say of it: a sentence each, marked where it is not as it should be. */
 export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, each.text))) : null);
 
+/** A long word with places where it may break: after signs, not within names. */
+const breakable = (text) => text.split(/(?<=[(,=/_-])(?=[^\s/])/).flatMap((piece, n) => (n ? [h("wbr"), piece] : [piece]));
+
 /** A few facts, label above value. */
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, title]) =>
-    h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
+    h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : typeof value === "string" ? breakable(value) : value))));
 
 const TONES = {
   finished: "good", "out of budget": "good", stopped: "warn", running: "live", starting: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
@@ -40,6 +43,42 @@ export const statePill = (label, title) => h("span", { class: `pill state pill-$
 
 /** A button that copies a text; none where the browser lets nothing be copied. */
 export const copyButton = (text) => (navigator.clipboard ? h("button", { type: "button", class: "button copy", "aria-label": `Copy ${text}`, onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null);
+
+const REST = 180; // milliseconds that a pointer rests before a glance opens, and that it may be away
+let glance = null; // {box, from}: there is one at a time
+
+/** Handlers that show a box while the pointer or the focus is on an element; `make` gives its content, or a promise of it. */
+export function peek(make) {
+  let waiting = 0;
+  const later = (act) => { clearTimeout(waiting); waiting = setTimeout(act, REST); };
+  const close = () => { if (glance) glance.box.remove(); glance = null; };
+  const show = async (from) => {
+    if (!from.isConnected || (glance && glance.from === from)) return;
+    close();
+    const box = h("div", { class: "peek", role: "tooltip", onpointerenter: () => clearTimeout(waiting), onpointerleave: () => later(close) });
+    glance = { box, from };
+    try {
+      box.append(h("div", {}, await make()));
+    } catch (error) {
+      box.append(h("p", { class: "note" }, error.message));
+    }
+    if (!glance || glance.box !== box || !from.isConnected) return;
+    document.body.append(box);
+    const { left, top, bottom } = from.getBoundingClientRect();
+    const above = bottom + box.offsetHeight > innerHeight && top > innerHeight - bottom;
+    Object.assign(box.style, { left: `${Math.max(8, Math.min(left, innerWidth - box.offsetWidth - 8))}px`, top: above ? `${Math.max(8, top - box.offsetHeight - 4)}px` : `${bottom + 4}px` });
+  };
+  return {
+    onpointerenter: ({ pointerType, currentTarget }) => pointerType === "mouse" && later(() => show(currentTarget)),
+    onpointerleave: () => later(close),
+    onfocus: ({ currentTarget }) => currentTarget.matches(":focus-visible") && show(currentTarget),
+    onblur: () => later(close),
+    onpointerdown: () => { clearTimeout(waiting); close(); },
+    onkeydown: (event) => { if (event.key === "Escape" || event.key === "Enter" || event.key === " ") close(); },
+  };
+}
+
+window.addEventListener("hashchange", () => { if (glance) glance.box.remove(); glance = null; });
 
 const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
 

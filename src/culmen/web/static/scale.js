@@ -41,13 +41,13 @@ export function ticks([low, high], wanted, unit) {
   const raw = span / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
   const round = unit === "seconds" && raw > 5 ? TIMES : [1, 2, 2.5, 5, 10].map((m) => m * power);
-  const step = round.find((m) => m >= raw) || Math.ceil(raw / 86400) * 86400;
+  const step = Math.max(unit === "count" ? 1 : 0, round.find((m) => m >= raw) || Math.ceil(raw / 86400) * 86400);
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k += 1) found.push(Number((k * step).toPrecision(12)));
-  return found;
+  return found.length < 2 && wanted < 32 ? ticks([low, high], 2 * wanted, unit) : found; // one mark alone tells no scale
 }
 
-/** The extent of values, with a little air; values that are all alike get some room, too. */
+/** The extent of values, with a little air; values that are all alike get some room, too, zeros above them. */
 export function extent(values, air = 0.06) {
   const finite = values.filter((v) => Number.isFinite(v));
   if (!finite.length) return [0, 1];
@@ -57,6 +57,7 @@ export function extent(values, air = 0.06) {
     if (v < low) low = v;
     if (v > high) high = v;
   }
+  if (low === 0 && high === 0) return [0, 1];
   const room = high > low ? (high - low) * air : Math.abs(high) * 0.1 || 0.5;
   return [low - room, high + room];
 }

@@ -1,18 +1,44 @@
-// Calls: what models were asked, what it cost, what went wrong.
+// Budgets and calls: what was spent of what, what models were asked, what it cost, what went wrong.
 
 import { chart } from "../chart.js";
 import { h } from "../dom.js";
-import { clock, count, dollars, duration, percent, plural, words } from "../format.js";
-import { cell, empty, facts, idLink, section, table, th } from "../parts.js";
+import { clock, count, dollars, duration, number, percent, plural, words } from "../format.js";
+import { cell, empty, facts, idLink, meter, section, table, th } from "../parts.js";
 
-export const title = "Calls";
+export const title = "Budgets and calls";
 export const load = (ctx) => ctx.get("calls");
 
 export function view(doc, ctx) {
   if (!doc.total.calls && !doc.total.cached) {
-    return h("div", { class: "stack" }, empty("No model was asked: this run works offline, or has not begun."), h("div", { class: "grid" }, other(doc), slow(doc)));
+    return h("div", { class: "stack" }, budgets(doc.spending), empty("No model was asked: this run works offline, or has not begun."), h("div", { class: "grid" }, other(doc), slow(doc)));
   }
-  return h("div", { class: "stack" }, sums(doc), byRole(doc), dearest(doc, ctx), h("div", { class: "grid" }, spending(doc), failures(doc), slow(doc), other(doc)));
+  return h("div", { class: "stack" }, budgets(doc.spending), sums(doc), byRole(doc), dearest(doc, ctx), h("div", { class: "grid" }, spending(doc), failures(doc), slow(doc), other(doc)));
+}
+
+const BUDGET = { dollars: dollars, seconds: duration };
+
+/** How fast it goes, and which budget ends first at that pace; of a run that goes on. */
+function pace(doc, limited) {
+  if (doc.state !== "running" || !(doc.elapsed > 0)) return null;
+  const ends = limited.filter((each) => each.spent > 0).map((each) => {
+    const kept = each.name === "evaluations" ? 1 - (doc.final || 0) : 1;
+    const left = Math.max(0, each.limit * kept - each.spent);
+    return { name: words(each.name), left: each.name === "seconds" ? left : (left * doc.elapsed) / each.spent };
+  }).sort((a, b) => a.left - b.left);
+  const rates = [`${number((60 * doc.evaluations) / doc.elapsed, 1)} evaluations a minute`, doc.dollars ? `${dollars((3600 * doc.dollars) / doc.elapsed)} an hour` : ""];
+  return h("p", { class: "note", "data-role": "pace" }, `${rates.filter(Boolean).join(", ")}.`, ends.length ? ` At this pace ${ends[0].name} are spent in about ${duration(ends[0].left)}.` : "");
+}
+
+/** Every limit and how much of it is used; `doc` is the part `spending` of a page's document. */
+export function budgets(doc) {
+  const limited = doc.rows.filter((each) => each.limit !== null);
+  const rows = limited.map((each) => {
+    const say = BUDGET[each.name] || count;
+    const text = `${say(each.spent)} of ${say(each.limit)}`;
+    return [h("dt", {}, words(each.name)), meter(each.name, each.limit ? each.spent / each.limit : 1, text), h("dd", {}, text)];
+  });
+  const note = doc.final && limited.some((each) => each.name === "evaluations") ? `${Math.round(100 * doc.final)} % of the evaluations are kept for the final choice.` : null;
+  return section("Budgets", { note, wide: doc.state !== "running" }, pace(doc, limited), rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
 }
 
 function sums(doc) {

@@ -1,7 +1,7 @@
 // One candidate: its texts, what changed, how it was judged, where it came from.
 
 import { chart } from "../chart.js";
-import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
+import { changed, codeBlock, diffBlock, languageOf, readable } from "../code.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, number, plural, signed, words } from "../format.js";
 import { cell, empty, facts, idLink, pill, score, section, statusPill, table, th } from "../parts.js";
@@ -187,8 +187,8 @@ export function asked(doc) {
     const why = doc.operator === "seed" ? "It is a seed of the task." : "It did not come from a model's reply: an offline operator or a strategy made it.";
     return section("Prompt and reply", { wide: true }, empty(`${why} So there is no prompt.`));
   }
-  return section("Prompt and reply", { wide: true, note: "Exactly as sent and received." },
-    [["Prompt", doc.prompt], ["Reply", doc.reply]].map(([name, text]) => h("details", {}, h("summary", {}, name, h("span", { class: "note" }, plural(text.length, "character"))), h("div", { class: "plain" }, text || "(empty)"))));
+  return section("Prompt and reply", { wide: true, note: "As sent and received; JSON by its fields." },
+    [["Prompt", doc.prompt], ["Reply", doc.reply]].map(([name, text]) => h("details", {}, h("summary", {}, name, h("span", { class: "note" }, plural(text.length, "character"))), readable(text))));
 }
 
 function family(doc, ctx) {

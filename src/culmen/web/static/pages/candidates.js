@@ -35,12 +35,13 @@ export function view(doc, ctx) {
 function rule(doc) {
   const called = { seq: "event", count: "number of evaluations", dollars: "cost", seconds: "time" }[doc.sort] || doc.sort;
   if (doc.sort !== "best") return `Sorted by ${called}, ${doc.order === "desc" ? "the highest first" : "the lowest first"}; a third press on the heading brings the engine's order back.`;
+  if (doc.several) return "With several objectives no order is the right one: the numbers are the score that strategies see, in which nobody weighed them; trade-offs stand with the Pareto front.";
   return "The best first: those that never failed, by what a verifier certified, else by the mean less one standard error.";
 }
 
-/** Candidates beside one another: their scores case by case, and how the others differ from the first. */
+/** Candidates beside one another: their scores case by case, and how the newer differ from the oldest. */
 function beside(doc, ctx) {
-  const { picked } = doc;
+  const picked = [...doc.picked].sort((a, b) => a.seq - b.seq); // changes go from the older to the newer
   const [first, ...others] = picked;
   const names = [...new Set(picked.flatMap((each) => each.cases.map((one) => one.case)))];
   const mean = (each, name) => (each.cases.find((one) => one.case === name) || { mean: null }).mean;
@@ -99,7 +100,7 @@ const EXPECTED = "What the search's evaluations of it and of its relatives let e
 const COLUMNS = [
   ["id", "id"], ["expected", "expected", "", "num", EXPECTED], ["mean", "mean", "desc", "num", "Mean of its evaluations in the search"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
   ["parents", "parents"], ["operator", "operator"], ["model", "model"], ["island", "island", "", "num"], ["seq", "event", "desc", "num"],
-  ["seconds", "time", "desc", "num", "Mean seconds of an evaluation"], ["dollars", "cost", "desc", "num", "Its share of the dollars of the request that it came by"], ["size", "size", "desc", "num", "Characters of all its texts"],
+  ["seconds", "time", "desc", "num", "Mean seconds of an evaluation: of the program, or, where none runs, of its judgement"], ["dollars", "cost", "desc", "num", "Its share of the dollars of the request that it came by"], ["size", "size", "desc", "num", "Characters of all its texts"],
 ];
 
 /** Columns that would say nothing are left out. */

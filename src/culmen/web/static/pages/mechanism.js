@@ -2,8 +2,8 @@
 
 import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
-import { count, plural, words } from "../format.js";
-import { cell, condition, empty, section, table, th } from "../parts.js";
+import { count, number, plural, words } from "../format.js";
+import { cell, condition, empty, facts, section, table, th } from "../parts.js";
 
 export const title = "Mechanism";
 export const load = (ctx) => ctx.get("mechanism");
@@ -12,15 +12,18 @@ const LINES = 8; // of one plot; beyond, colours cannot be told apart
 
 export function view(doc) {
   if (!doc.plots.length) return empty(doc.evaluations ? "This strategy notes no numbers about itself." : "The strategy has not noted anything yet.");
-  const known = doc.plots.filter((each) => each.known);
-  const rest = doc.plots.filter((each) => !each.known);
+  const drawn = doc.plots.filter((each) => only(each) === null);
+  const known = drawn.filter((each) => each.known);
+  const rest = drawn.filter((each) => !each.known);
+  const steady = doc.plots.filter((each) => only(each) !== null).map((each) => [each.title, number(only(each))]);
   const noted = Object.values(doc.notes).reduce((sum, n) => sum + n, 0);
   return h("div", { class: "stack" },
     h("p", { class: "note" }, `From ${plural(noted, "note")} of the strategy. Rewards: higher is better, whatever the task's direction.`),
     condition(doc.condition),
     doc.alarmed ? alarms(doc) : null,
     known.length ? h("div", { class: "plots" }, known.map(plot)) : null,
-    rest.length ? section(known.length ? "Everything else that was noted" : "Everything that was noted", { wide: true }, h("details", { open: !known.length }, h("summary", {}, plural(rest.length, "plot")), h("div", { class: "plots" }, rest.map(plot)))) : null);
+    rest.length ? section(known.length ? "Everything else that was noted" : "Everything that was noted", { wide: true }, h("details", { open: !known.length }, h("summary", {}, plural(rest.length, "plot")), h("div", { class: "plots" }, rest.map(plot)))) : null,
+    steady.length ? section("Always the same", { wide: true }, facts(steady)) : null);
 }
 
 // What looked wrong while an advisor was trained.
@@ -33,7 +36,7 @@ function alarms(doc) {
 function plot(each) {
   const series = each.series.slice(0, LINES).map((group, place) => ({
     name: group.name || each.field,
-    kind: each.dots ? "dots" : STEPS.has(each.field) ? "step" : "line",
+    kind: each.dots ? "dots" : each.series.every(holds) ? "step" : "line",
     points: group.points,
     size: 4,
     faint: each.dots,
@@ -52,4 +55,11 @@ function plot(each) {
   return section(each.title, { note: more, key: `${each.note}.${each.field}` }, chart(spec));
 }
 
-const STEPS = new Set(["k", "next_k", "cells", "size", "members", "states", "version", "epsilon"]);
+/** Counts, and what never falls, stay until they change. */
+const holds = ({ points }) => points.every(([, value]) => Number.isInteger(value)) || points.every(([, value], i) => !i || value >= points[i - 1][1]);
+
+/** The value of a plot that shows one alone; else null. */
+function only({ series }) {
+  const [first, ...rest] = series.flatMap(({ points }) => points.map(([, value]) => value));
+  return rest.length && rest.every((value) => value === first) ? first : null;
+}

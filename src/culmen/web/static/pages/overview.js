@@ -1,24 +1,27 @@
-// Overview: where the run stands.
+// Result: what came of the run, or where it stands.
 
 import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
-import { changed, diffBlock, languageOf, patchBlock } from "../code.js";
 import { h } from "../dom.js";
-import { clock, count, digits, dollars, duration, measured, number, plural, signed, typeset, words } from "../format.js";
-import { choice, copyButton, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
+import { front } from "../front.js";
+import { clock, count, dollars, duration, number, plural, typeset, words } from "../format.js";
+import { choice, copyButton, empty, facts, idLink, pill, running, section, table, th } from "../parts.js";
+import { budgets } from "./calls.js";
+import { stepsInShort } from "./story.js";
 
-export const title = "Overview";
+export const title = "Result";
 export const load = (ctx) => ctx.get("overview");
 
+const TALL = 320; // pixels that a chart is high where there is room
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : null, doc.state === "failed" && !doc.best ? null : progress(doc, ctx), story(doc, ctx), ailments(doc), tiles(doc, ctx), change(doc, ctx),
-    h("div", { class: "grid" }, budgets(doc), ["finished", "failed"].includes(doc.state) ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
+  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
+    h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
-/** What came of the run in one line, with what made it fail, the scores, the cost and one next step. */
-function verdict(doc) {
+/** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
+export function verdict(doc, past = false) {
   const { summary } = doc;
   const { headline, tone, details } = summary.verdict;
   const bad = doc.state === "failed";
@@ -29,7 +32,7 @@ function verdict(doc) {
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
     h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
-    h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+    past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
 
 /** What else ails the run, and what may be done. */
@@ -59,7 +62,7 @@ function tiles(doc, ctx) {
     doc.doubts.map((each) => h("span", { class: `pill pill-${each.level}`, title: each.why }, each.words))] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
   return h("section", { class: "card tiles", "aria-label": "In short" },
-    tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
+    doc.front ? tile("Pareto front", plural(doc.front.members.length, "member"), best ? ["default choice ", trust] : trust, true) : tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
     tile("Evaluations", count(doc.evaluations), failures(doc)),
     tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
     tile("Spent", dollars(usage.dollars), spent),
@@ -71,36 +74,8 @@ function failures(doc) {
   return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
 }
 
-/** The Pareto front: two of its metrics as dots, all of them as rows, and how hypervolume grew. */
-function front(found, ctx) {
-  const names = found.objectives.map((goal) => goal.name);
-  if (!found.members.length) return section("Pareto front", { wide: true }, empty("Nothing has scored yet."));
-  const across = names.includes(ctx.params.fx) ? ctx.params.fx : names[0];
-  const up = names.includes(ctx.params.fy) ? ctx.params.fy : names[1] || names[0];
-  const dots = (members) => members.map((each) => [each.metrics[across], each.metrics[up]]);
-  const axis = (name) => `${name}, ${found.objectives.find((goal) => goal.name === name).direction === "min" ? "lower" : "higher"} is better`;
-  const aside = names.length < 3 ? null : h("div", { class: "toolbar" },
-    choice("Across", names.map((name) => [name, name]), across, (fx) => ctx.go({ fx }, true)),
-    choice("Up", names.map((name) => [name, name]), up, (fy) => ctx.go({ fy }, true)));
-  const scatter = chart({
-    label: `Pareto front: ${up} against ${across}`, height: 320, x: { label: axis(across) }, y: { label: axis(up) },
-    series: [{ name: "other candidates", kind: "dots", faint: true, points: dots(found.others || []) }, { name: "front", kind: "dots", points: dots(found.members) }],
-  });
-  const metrics = Object.keys(found.members[0].metrics);
-  const rows = found.members.map((each) => h("tr", { "data-key": each.id }, h("td", {}, idLink(ctx, each.id)),
-    metrics.map((name) => h("td", { class: "num" }, score(each.metrics[name], (each.margins || {})[name]))),
-    h("td", { class: "num" }, count(each.count || 0)), h("td", {}, each.feasible === false ? "violates a constraint" : "")));
-  const growth = (found.growth || []).length < 2 ? null : chart({
-    label: "Hypervolume of what was tried so far", height: 180, x: { label: "Candidates", unit: "count" }, y: { label: "hypervolume" },
-    series: [{ name: "hypervolume", kind: "step", points: found.growth }],
-  });
-  const note = `${found.confirmed ? "Measured by evaluations made after the search." : "What the search believes so far, not confirmed."}${found.constraints.length ? ` Constraints: ${found.constraints.join(", ")}.` : ""}`;
-  return section("Pareto front", { wide: true, note, aside }, scatter,
-    table("Members of the front", [th("candidate"), ...metrics.map((name) => th(name, { class: "num" })), th("n", { class: "num" }), th("")], rows), growth);
-}
-
 /** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */
-function progress(doc, ctx) {
+export function progress(doc, ctx, height = TALL) {
   const axis = ctx.params.x || "evaluations";
   const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
   const late = ctx.params.y === "late";
@@ -121,8 +96,8 @@ function progress(doc, ctx) {
   points.push([end, points.at(-1)[1]]);
   const spec = {
     label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
-    height: 320,
-    x: { label, unit, domain: [0, end] },
+    height,
+    x: { label, unit, domain: [late ? end / 2 : 0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
     series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
     refs,
@@ -175,7 +150,7 @@ function unscored(doc, axis) {
 
 function leader(doc, axis, points) {
   if (!doc.course.length) return [{ name: "best mean so far", kind: "step", colour: "var(--s1)", points }];
-  const band = doc.course.map((point) => [point[axis], point.low, point.high]);
+  const band = doc.course.map((point) => [point[axis], within(doc.bounds, point.low), within(doc.bounds, point.high)]);
   band.push([points.at(-1)[0], ...band.at(-1).slice(1)]);
   return [
     { name: "", kind: "band", colour: "var(--s1)", points: band },
@@ -188,7 +163,7 @@ function confirmed(doc, end) {
   const best = doc.best;
   if (!best || !best.confirmed) return [];
   const half = best.margin || 0;
-  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [[end, best.score - half], [end, best.score + half]] }] : [];
+  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [-half, half].map((side) => [end, within(doc.bounds, best.score + side)]) }] : [];
   return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
@@ -201,30 +176,14 @@ function stepMarks(doc, axis) {
     tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
 }
 
-/** How the run got there: the steps that made the gain, and what was tried in vain. */
-function story(doc, ctx) {
-  const told = doc.story;
-  if (!doc.best && !told.vain.length) return null;
-  const steps = told.steps.map((each) => h("li", { "data-key": each.id },
-    h("span", { class: "step-number", "aria-hidden": "true" }, String(each.number)),
-    h("div", { class: "step-body" },
-      h("p", { class: "step-head" }, h("strong", {}, each.gained), h("span", { class: "step-bar", title: each.facts[0] }, h("span", { style: { width: `${(100 * Math.max(0, Math.min(1, each.share))).toFixed(1)}%` } })), h("span", { class: "note" }, each.facts[0])),
-      h("p", {}, each.sentence),
-      h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${fact} · `), `after ${each.cost}`),
-      each.change ? h("details", {}, h("summary", {}, "The change"), h("div", { class: "boxed" }, patchBlock(each.change, `Change of step ${each.number}`))) : null)));
-  const vain = told.vain.map((each) => h("li", {}, h("strong", {}, words(each.name)), h("span", { class: "note" }, ` ${each.words}`, each.id ? [" ", idLink(ctx, each.id)] : null), each.sentence ? h("p", {}, each.sentence) : null));
-  return section("How it got there", { wide: true, key: "story", note: told.line || null },
-    told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
-    steps.length ? h("ol", { class: "story", "aria-label": "Steps that made the gain" }, steps) : null,
-    told.notes.map((each) => h("p", { class: "note" }, each)),
-    vain.length ? h("details", { class: "vain", open: true }, h("summary", {}, "Tried in vain"), h("ul", { class: "vain", "aria-label": "Tried in vain" }, vain)) : null);
-}
+/** An end of an interval, within the bounds of honest scores. */
+const within = ([low, high], value) => Math.min(high ?? Infinity, Math.max(low ?? -Infinity, value));
 
 /** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */
 function lateDomain(points, refs, late) {
   if (!late) return {};
   const half = points.at(-1)[0] / 2;
-  const shown = points.filter(([x]) => x >= half).map(([, y]) => y);
+  const shown = [points.findLast(([x]) => x <= half) || points[0], ...points.filter(([x]) => x >= half)].map(([, y]) => y);
   const values = shown.concat(refs.filter((ref) => ref.kind !== "start").map((ref) => ref.value));
   const low = Math.min(...values);
   const high = Math.max(...values);
@@ -232,73 +191,11 @@ function lateDomain(points, refs, late) {
   return { domain: [low - room, high + room] };
 }
 
-/** What the best candidate changed of the initial program. */
-function change(doc, ctx) {
-  const found = doc.change;
-  if (!found) return null;
-  const more = h("a", { href: ctx.href("candidate", { id: found.to, against: found.from }) }, "All of it, and how it was judged");
-  const parts = Object.entries(found.parts).map(([name, { before, after }]) => {
-    const [added, removed] = changed(before, after);
-    return h("details", { open: added + removed <= SHORT }, h("summary", {}, name, h("span", { class: "note" }, `${plural(added, "line")} added, ${removed} removed`)),
-      h("div", { class: "boxed" }, diffBlock(before, after, languageOf(name, found.language), `Change of ${name}`)));
-  });
-  return section("What changed in the best", { wide: true, aside: more, note: `From the initial program ${found.from.slice(0, 8)} to ${found.to.slice(0, 8)}.` }, parts.length ? parts : empty("Its texts are too long to be shown here."));
-}
-
-const SHORT = 60; // changed lines of a part that is shown at once
-const BUDGET = { dollars: dollars, seconds: duration };
-
-/** How fast it goes, and which budget ends first at that pace; of a run that goes on. */
-function pace(doc, limited) {
-  if (doc.state !== "running" || !(doc.elapsed > 0)) return null;
-  const ends = limited.filter((each) => each.spent > 0).map((each) => {
-    const kept = each.name === "evaluations" ? 1 - (doc.final_share || 0) : 1;
-    const left = Math.max(0, each.limit * kept - each.spent);
-    return { name: words(each.name), left: each.name === "seconds" ? left : (left * doc.elapsed) / each.spent };
-  }).sort((a, b) => a.left - b.left);
-  const rates = [`${number((60 * doc.evaluations) / doc.elapsed, 1)} evaluations a minute`, doc.usage.dollars ? `${dollars((3600 * doc.usage.dollars) / doc.elapsed)} an hour` : ""];
-  return h("p", { class: "note", "data-role": "pace" }, `${rates.filter(Boolean).join(", ")}.`, ends.length ? ` At this pace ${ends[0].name} are spent in about ${duration(ends[0].left)}.` : "");
-}
-
-function budgets(doc) {
-  const limited = doc.budgets.filter((each) => each.limit !== null);
-  const rows = limited.map((each) => {
-    const say = BUDGET[each.name] || count;
-    const text = `${say(each.spent)} of ${say(each.limit)}`;
-    return [h("dt", {}, words(each.name)), meter(each.name, each.limit ? each.spent / each.limit : 1, text), h("dd", {}, text)];
-  });
-  const note = doc.final_share && limited.some((each) => each.name === "evaluations") ? `${Math.round(100 * doc.final_share)} % of the evaluations are kept for the final choice.` : null;
-  return section("Budgets", { note }, pace(doc, limited), rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
-}
-
 function flight(doc, ctx) {
-  if (doc.state !== "running") {
-    return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
-  }
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
   const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
   const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
   return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
-}
-
-function final(doc, ctx) {
-  const best = doc.best;
-  if (!best) return section("Final choice", {}, empty("Nothing ever scored, so there was nothing to choose."));
-  const sign = doc.direction === "min" ? -1 : 1;
-  const gap = best.search_score === null || best.search_score === undefined ? null : sign * (best.score - best.search_score);
-  return section("Final choice", { note: best.how },
-    facts([
-      ["winner", idLink(ctx, best.id)],
-      ["reported score", doc.score, "with its 95 % interval"],
-      doc.result ? ["result", doc.result] : null,
-      ["measured", doc.looks],
-      ["search believed", measured(best.search_score, best.margin)[0]],
-      ["fresh minus believed", signed(gap, best.margin ? digits(best.margin) : undefined), "As rewards: below zero, the search was too hopeful"],
-      doc.noise ? ["noise", doc.noise] : null,
-      ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
-      best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
-      best.tolerance ? ["evaluator's tolerance", best.tolerance] : null,
-    ]));
 }
 
 function events(doc, ctx) {
@@ -311,7 +208,7 @@ function events(doc, ctx) {
     : empty("Nothing was journaled yet."));
 }
 
-function about(doc) {
+export function about(doc) {
   const config = Object.entries(doc.config);
   return section("What is run", { wide: true },
     doc.goal ? h("p", { class: "plain" }, doc.goal) : null,

@@ -100,16 +100,14 @@ function tick({ name }, ctx) {
 function row(run, places, ctx) {
   const { name } = run;
   return h("tr", { "data-key": name },
-    h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
+    h("td", { class: "run-name", title: name }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
     h("td", {}, statePill(run.label)),
-    cell(score(run.best, run.margin, places)),
-    h("td", {}, spark(run)),
+    cell(run.front ? `front of ${count(run.front)}` : score(run.best, run.margin, places)),
+    h("td", {}, run.front ? "–" : spark(run)),
     cell(count(run.evaluations)),
     h("td", {}, run.spent === null ? "no limit" : [meter(`Budget used by ${name}`, run.spent, percent(run.spent)), h("span", { class: "note" }, percent(run.spent))]),
     cell(dollars(run.dollars)),
-    h("td", {}, run.task),
-    h("td", {}, run.strategy),
-    h("td", {}, models(run) || "–"),
+    [run.task, run.strategy, models(run) || "–"].map((text) => h("td", { title: text }, text)),
     h("td", {}, moment(run.created)));
 }
 

@@ -9,8 +9,24 @@ export const title = "Sessions";
 export const load = (ctx) => ctx.get("sessions");
 
 export function view(doc, ctx) {
+  if (doc.all_rollouts) return h("div", { class: "stack" }, rollouts(doc, ctx), doc.agents.length ? [sums(doc, ctx), doc.agents.map((each) => agent(each, doc, ctx))] : null);
   if (!doc.agents.length) return empty("No agent had a session in this run: its strategy asks models or works offline. Strategies that hand the work to agents show what each did here.");
   return h("div", { class: "stack" }, sums(doc, ctx), doc.agents.map((each) => agent(each, doc, ctx)), doc.notes.length ? noted(doc) : null);
+}
+
+/** The newest rollouts of a skill: what the agent did with it, and what the tests said. */
+function rollouts(doc, ctx) {
+  const aside = choice("Rollouts", [["", "all"], ["failed", "failed"]], ctx.params.rollouts || "", (kind) => ctx.go({ rollouts: kind }, true));
+  const rows = doc.rollouts.map((one, place) => h("details", { class: "rollout", "data-key": `${one.candidate}-${one.case}-${place}` },
+    h("summary", {}, h("span", {}, one.case), h("span", { class: "note" }, one.split), one.score === null ? pill(one.status) : h("strong", {}, number(one.score)),
+      one.reason ? h("span", { class: "note" }, words(one.reason)) : null, h("span", { class: "note" }, `${plural(one.steps.length, "step")}, ${number(one.seconds, 1)} s${one.tokens ? `, ${plural(one.tokens, "token")}` : ""}`)),
+    h("p", { class: "note" }, "candidate ", idLink(ctx, one.candidate)),
+    h("ol", { class: "steps" }, one.steps.map((step, at) => h("li", {}, h("span", { class: "note" }, count(at + 1)), h("span", {}, step.source),
+      h("div", {}, step.thought ? text("thought", step.thought) : null, step.text.length > LONG ? text(step.text.slice(0, 60).split("\n")[0], step.text) : step.text ? h("div", { class: "plain" }, step.text) : null,
+        step.calls.map((call) => h("div", { class: "plain" }, h("code", {}, call))))))),
+    one.feedback ? [h("h3", {}, "What the tests said"), h("div", { class: "plain" }, one.feedback)] : null));
+  return section("Rollouts", { wide: true, aside }, h("p", { class: "note" }, "One rollout is one agent at work on one task with a candidate. The newest come first; the journal keeps all."),
+    rows.length ? rows : empty(ctx.params.rollouts ? "No rollout failed." : "No rollout has ended yet."));
 }
 
 const sum = (doc, name) => doc.agents.reduce((all, each) => all + each[name], 0);

@@ -1,14 +1,14 @@
 // Trust: why the reported score can be believed, and how far.
 
 import { h } from "../dom.js";
-import { count, decimals, number, percent, plural, plusMinus, signed, words } from "../format.js";
+import { count, decimals, digits, measured, number, percent, plural, plusMinus, signed, words } from "../format.js";
 import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
 
 export const title = "Trust";
 export const load = (ctx) => ctx.get("trust");
 
 export function view(doc, ctx) {
-  return h("div", { class: "grid" }, isolation(doc), levels(doc), noise(doc), choice(doc), finalists(doc, ctx), findings(doc, ctx), outcomes(doc));
+  return h("div", { class: "grid" }, choice(doc, ctx), finalists(doc, ctx), noise(doc), isolation(doc), levels(doc), findings(doc, ctx), outcomes(doc));
 }
 
 function isolation(doc) {
@@ -29,9 +29,9 @@ const bounds = ([low, high]) => (low === null && high === null ? "no bounds decl
 
 function levels(doc) {
   const all = doc.levels.reduce((sum, each) => sum + each.count, 0);
-  if (!all) return section("Levels of trust", {}, empty("Nothing has scored yet."));
+  if (!all) return section("Levels of trust", { wide: true }, empty("Nothing has scored yet."));
   const rows = doc.levels.map((each) => h("tr", {}, h("td", {}, pill(each.level)), cell(count(each.count)), cell(percent(each.count / all)), h("td", { class: "wrap" }, each.meaning)));
-  return section("Levels of trust", { note: "Of all evaluations that gave a score." }, table("Evaluations by level of trust", [th("level"), th("n", { class: "num" }), th("share", { class: "num" }), th("meaning")], rows));
+  return section("Levels of trust", { wide: true, note: "Of all evaluations that gave a score." }, table("Evaluations by level of trust", [th("level"), th("n", { class: "num" }), th("share", { class: "num" }), th("meaning")], rows));
 }
 
 function noise(doc) {
@@ -42,17 +42,20 @@ function noise(doc) {
     : null);
 }
 
-function choice(doc) {
-  const { winner, gap } = doc;
-  if (!winner) return section("Search against fresh evaluations", {}, empty(["finished", "failed"].includes(doc.state) ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
-  if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", {}, empty(`The winner failed its ${plural(winner.failures, "fresh evaluation")}, so its score is not confirmed.`));
-  if (!winner.confirmed) return section("Search against fresh evaluations", {}, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
+function choice(doc, ctx) {
+  const { best, winner, gap } = doc;
+  if (!winner) return section("Search against fresh evaluations", { wide: true }, empty(["finished", "failed"].includes(doc.state) ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
+  if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", { wide: true }, empty(`The winner failed its ${plural(winner.failures, "fresh evaluation")}, so its score is not confirmed.`));
+  if (!winner.confirmed) return section("Search against fresh evaluations", { wide: true }, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
   const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
   const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
-  return section("Search against fresh evaluations", { note }, facts([
-    ["search believed", `${number(winner.search_score)} over ${count(winner.search_count || 0)}`],
-    ["fresh score", [doc.score, ` over ${count(winner.count)}${winner.failures ? `, ${winner.failures} failed` : ""}`]],
-    ["gap, as reward", signed(gap)],
+  return section("Search against fresh evaluations", { wide: true, note: [best.how, note].filter(Boolean).join(" ") }, facts([
+    ["winner", idLink(ctx, best.id)],
+    ["search believed", `${measured(winner.search_score, best.margin)[0]} over ${count(winner.search_count || 0)}`],
+    ["fresh score", [doc.score, ` over ${count(winner.count)}${winner.failures ? `, ${winner.failures} failed` : ""}`], "with its 95 % interval"],
+    ["gap, as reward", signed(gap, best.margin ? digits(best.margin) : undefined), "Below zero, the search was too hopeful"],
+    ["measured", doc.looks],
+    best.tolerance ? ["evaluator's tolerance", best.tolerance] : null,
     ["cases", doc.split ? `${doc.split} split` : "no data set"],
     ["exact verifier", winner.strict === null || winner.strict === undefined ? "not asked" : winner.strict ? "accepts it as given" : winner.certified !== null && winner.certified !== undefined ? "accepts a repaired version" : "does not accept it"],
     winner.certified !== null && winner.certified !== undefined ? ["certified value", String(winner.certified)] : null,

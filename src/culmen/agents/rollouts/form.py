@@ -1,0 +1,474 @@
+"""Tasks whose candidate is a skill: their folders, and a backend of rollouts.
+
+A folder's task.toml has a table [skill] (`SkillTable`); `culmen run --skill DIR --tasks DIR --agent
+NAME` does without a file. Each Harbor task is a case, one evaluation is one rollout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from culmen.agents.adapters import catalog, native
+from culmen.agents.rollouts import harbor, trajectory
+from culmen.agents.rollouts.harbor import HarborTask
+from culmen.agents.rollouts.skill import (
+    CHARACTERS_PER_TOKEN,
+    Skill,
+    read_skill,
+    token_count,
+)
+from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
+from culmen.agents.sandbox import confinement
+from culmen.agents.sandbox.settings import SandboxSettings
+from culmen.core.asking import ASKER, AskingFailed, Loan
+from culmen.core.candidate import Candidate
+from culmen.core.errors import TaskError, UserError
+from culmen.core.evaluation import TRAJECTORY, Case, Observation, Scoring, Status
+from culmen.core.json import JsonObject
+from culmen.core.ports import Backend
+from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
+from culmen.core.usage import Budget, Usage
+from culmen.evaluate.integrity.guard import EvaluatorSeal
+from culmen.evaluate.jail import probes
+from culmen.evaluate.jail.fork_server import storable_text
+from culmen.evaluate.taskfiles import reading, schema, task_toml
+
+if TYPE_CHECKING:
+    from culmen.agents.gateway.metering import Metering
+    from culmen.llm.spec import ModelSpec
+
+FORM, ROLE = "rollout", "agent"
+_REWARDS = (0.0, 1.0)  # bounds of rewards, unless [objective] has others
+_FEEDBACK = 6_000  # characters
+_NAMED = 5  # tasks named in a note
+
+
+class SkillTable(msgspec.Struct, frozen=True):
+    """The table [skill].
+
+    path          the folder with SKILL.md, or one file (AGENTS.md, CLAUDE.md, a system prompt)
+    tasks         the folder of Harbor tasks
+    agent         as `--agent`; {folder} is the folder of task.toml
+    environment   plain: no task needs its container
+    max_tokens    longest candidate, at 4 characters a token
+    frontmatter   free: the YAML at the head of SKILL.md may change, too
+    calls, tokens limits of the agent's model in one rollout
+    """
+
+    path: str = "skill"
+    tasks: str = "tasks"
+    agent: str = ""
+    environment: Literal["", "plain"] = ""
+    max_tokens: int = 5_000
+    frontmatter: Literal["frozen", "free"] = "frozen"
+    calls: int = 100
+    tokens: int = 500_000
+
+
+def is_skill_folder(folder: Path) -> bool:
+    """True if the folder's task.toml has a table [skill]."""
+    try:
+        lines = (folder / "task.toml").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.partition("#")[0].strip() == "[skill]" for line in lines)
+
+
+def read_skill_folder(folder: Path, goal: str = "") -> Task:
+    """The task of a folder with a table [skill]; raise `TaskError` if it cannot be read."""
+    source = schema.read_toml(folder / "task.toml", ("skill", SkillTable))
+    table: SkillTable = source.more
+    objective = task_toml.build_objective(source)
+    if objective == Objective():
+        objective = Objective(bounds=_REWARDS)
+    task = _build_task(
+        folder / table.path,
+        folder / table.tasks,
+        table,
+        objective,
+        folder,
+    )
+    return msgspec.structs.replace(
+        task,
+        name=source.table.name or folder.name,
+        goal=goal or source.table.goal.strip() or task.goal,
+        system=source.table.system.strip(),
+        defaults=task_toml.run_defaults(source),
+        root=str(folder),
+    )
+
+
+class SkillFolders:
+    """See `evaluate.taskfiles.loading.FolderAdapter`."""
+
+    EVALUATOR = ""
+    READS_TASK_TOML = True
+    can_read_folder = staticmethod(is_skill_folder)
+    read_folder = staticmethod(read_skill_folder)
+
+
+FOLDERS = SkillFolders()
+
+
+def _build_task(
+    skill_path: Path, tasks_path: Path, table: SkillTable, objective: Objective, folder: Path
+) -> Task:
+    """The task of a skill and a folder of Harbor tasks."""
+    skill = read_skill(skill_path)
+    found = harbor.read_tasks(tasks_path, table.environment)
+    usable = [each for each in found if not each.gaps]
+    if not usable:
+        raise TaskError(
+            f"none of the tasks can run here: {_named_gaps(found)}",
+            where=str(tasks_path),
+            fix='write environment = "plain" into [skill] of task.toml if they need no container',
+        )
+    anchor = Path(usable[0].folder) / "task.toml"
+    files = {
+        os.path.relpath(file, anchor.parent): reading.file_sha256(file)
+        for each in usable
+        for file in harbor.task_files(each)
+    }
+    evaluator = Evaluator(
+        form=FORM,
+        path=str(anchor),
+        entry="",
+        packages=(),
+        files=files,
+        digest=reading.evaluator_digest(files),
+        tolerances=False,
+        options={
+            "agent": table.agent,
+            "skill": skill.name,
+            "is_skill": skill.is_skill,
+            "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
+            "folder": os.path.relpath(folder.resolve(), anchor.parent),
+            "environment": table.environment,
+            "calls": table.calls,
+            "tokens": table.tokens,
+            "uses": [],
+        },
+    )
+    size = token_count(skill.parts)
+    notes = [*_notes(found, usable)]
+    if size > table.max_tokens:
+        raise TaskError(
+            f"the skill has about {size} tokens, more than max_tokens = {table.max_tokens}",
+            where=str(skill_path),
+            fix="shorten it, or raise max_tokens",
+        )
+    seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
+    task = Task(
+        name=skill.name,
+        goal=_GOAL,
+        seeds=(skill.parts,),
+        evaluator=with_agent_roles(evaluator),
+        cases=tuple(Case(each.name, input=each.instruction, split=each.split) for each in usable),
+        objective=objective,
+        surface=Surface(
+            language="markdown",
+            max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
+            frontmatter=table.frontmatter,
+        ),
+        limits=Limits(seconds=seconds, scorer_seconds=seconds),
+        notes=tuple(notes),
+        root=str(tasks_path.resolve()),
+    )
+    return reading.with_digest(task)
+
+
+_GOAL = (
+    "Improve the instructions that a coding agent reads before it works, so that its work passes "
+    "more of the tasks' tests. The candidate is text for the agent, in general terms: what holds "
+    "for tasks of this kind, not answers to single tasks. The agent sees neither tests nor rewards."
+)
+
+
+def with_agent_roles(evaluator: Evaluator) -> Evaluator:
+    """The evaluator with the models that its agent needs."""
+    agent = str(evaluator.options["agent"])
+    needs = bool(agent) and not isinstance(catalog.adapter_by_name(agent), native.AnyCommand)
+    options = {name: each for name, each in evaluator.options.items() if name != "roles"}
+    return msgspec.structs.replace(
+        evaluator, options={**options, **({"roles": [ROLE]} if needs else {})}
+    )
+
+
+def _named_gaps(tasks: Iterable[HarborTask]) -> str:
+    counted = Counter(gap for task in tasks for gap in task.gaps)
+    return "; ".join(f"{gap} ({count})" for gap, count in counted.most_common(_NAMED))
+
+
+def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[str]:
+    left = [task for task in found if task.gaps]
+    if left:
+        names = ", ".join(task.name for task in left[:_NAMED])
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        yield f"{len(left)} tasks are left out ({names}{more}), for they need {_named_gaps(left)}"
+    ignored = Counter(each for task in usable for each in task.ignored)
+    if ignored:
+        yield f"without effect in the tasks: {', '.join(sorted(ignored))}"
+
+
+@dataclass(frozen=True)
+class RolloutForm:
+    """See `evaluate.forms.EvaluatorForm`: rollouts use no evaluator inside a jail."""
+
+    jail_functions: ClassVar[Mapping[str, str]] = {}
+    jail_modules: ClassVar[tuple[str, ...]] = ()
+    jail_sources: ClassVar[tuple[str, ...]] = ()
+    backend: ClassVar[str] = "culmen.agents.rollouts.form:RolloutBackend"
+
+    def contract_of(self, module: reading.Module) -> str | None:
+        """None: no Python file is an evaluator of this form."""
+        return None
+
+    def check_module(self, module: reading.Module, path: Path) -> None:
+        """Raise `TaskError`."""
+        raise TaskError(
+            "form = rollout has no evaluator in Python",
+            where=str(path),
+            fix="write a table [skill]",
+        )
+
+    def task_from_files(
+        self, program: Path | None, evaluator: Path, config: Path | None, goal: str
+    ) -> Task:
+        """The task of a skill (`program`) and a folder of Harbor tasks (`evaluator`)."""
+        assert program is not None
+        table = SkillTable(environment="plain")
+        objective = Objective(bounds=_REWARDS)
+        task = _build_task(program, evaluator, table, objective, evaluator.parent)
+        return msgspec.structs.replace(task, goal=goal or task.goal)
+
+    def with_agent(self, task: Task, agent: str) -> Task:
+        """The task with this agent; raise UserError if there is none of that name."""
+        options = {**task.evaluator.options, "agent": agent}
+        evaluator = msgspec.structs.replace(task.evaluator, options=options)
+        return reading.with_digest(
+            msgspec.structs.replace(task, evaluator=with_agent_roles(evaluator))
+        )
+
+    def new_runner(self, host: object) -> Any:
+        """Never called: the form brings a backend."""
+        raise NotImplementedError(FORM)
+
+
+ROLLOUT = RolloutForm()
+
+
+class RolloutBackend(Backend):
+    """Evaluates a candidate by rollouts, `workers` at once."""
+
+    attempts = 1
+    scoring = Scoring("verified")
+
+    def __init__(self, task: Task, workers: int, require: str | None = None) -> None:
+        self.task, self.workers, self._require = task, max(1, workers), require
+        self._seal = EvaluatorSeal(task.evaluator)
+        self._options: JsonObject = task.evaluator.options
+        self._tasks: dict[str, HarborTask] = {}
+        self._folder, self._runner, self._gateway = "", None, None
+        self._opening = asyncio.Lock()
+        self._slots = list(reversed(range(self.workers)))
+        self._free = asyncio.Semaphore(self.workers)
+
+    async def start(self) -> str:
+        """Find a sandbox that holds; raise IsolationError without one, UserError for the agent."""
+        agent = str(self._options["agent"])
+        if not agent:
+            raise UserError(
+                "no agent is named that is to use the skill",
+                where=f"task {self.task.name}",
+                fix="--agent claude, codex, opencode, acp:... or 'cmd: ...'",
+            )
+        self._seal.require_unchanged()
+        anchor = Path(self.task.evaluator.path).parent
+        root, folder = ((anchor / self._options[name]).resolve() for name in ("tasks", "folder"))
+        known = harbor.read_tasks(root, str(self._options["environment"]))
+        self._tasks = {each.name: each for each in known}
+        method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
+        level = probes.LEVELS[0]
+        probes.require_level(level, self._require, {})
+        self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
+        adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
+        self._runner = TrialRunner(Path(self._folder), method, adapter, (str(root),))
+        return level
+
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+    ) -> Observation:
+        """One rollout. Raises EvaluatorChanged if a file of a task changed."""
+        assert case is not None
+        async with self._free:
+            slot = self._slots.pop()
+            try:
+                self._seal.require_unchanged()
+                return await self._roll_out(candidate, case, seed, slot)
+            except AskingFailed as error:
+                return self._observation(
+                    candidate, case, seed, Status.LOST, error.reason, str(error)
+                )
+            finally:
+                self._slots.append(slot)
+
+    async def _roll_out(
+        self, candidate: Candidate, case: Case, seed: int, slot: int
+    ) -> Observation:
+        assert self._runner is not None
+        name, is_skill = str(self._options["skill"]), bool(self._options["is_skill"])
+        skill = Skill(name, candidate.parts, is_skill)
+        loan = await self._lend_model()
+        access, token, spent = Access(), "", Usage()
+        gateway = None if loan is None else await self._open_gateway()
+        try:
+            if loan is not None and gateway is not None:
+                budget = Budget(
+                    calls=loan.most.calls, tokens=loan.most.tokens, dollars=loan.most.dollars
+                )
+                token = gateway.open(slot, budget=budget, models={"*": loan.model})
+                socket, opened = Path(self._folder) / "gateway", token
+                access = Access(loan.model.model, token, socket, lambda: gateway.exhausted(opened))
+            trial = await self._runner.run(self._tasks[case.id], skill, slot, seed, access)
+        finally:
+            if gateway is not None and token:
+                gateway.close(token)
+                spent = await gateway.settled(token)
+            if loan is not None:
+                loan.settle(spent, spent.calls)
+        report = gateway.report(token) if gateway is not None and token else None
+        failed = sum(report.failed.values()) if report is not None else 0
+        if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
+            why = f"the agent's model did not answer: {trial.why}"
+            return self._observation(candidate, case, seed, Status.LOST, "provider_away", why)
+        return self._judge(candidate, case, seed, trial, spent)
+
+    async def _lend_model(self) -> Loan | None:
+        """The agent's model, None if the run has none for it."""
+        asker = ASKER.get()
+        if asker is None:
+            return None
+        needed = bool(self._options.get("roles"))
+        try:
+            return await asker.lend(ROLE, self._largest_cost)
+        except UserError:
+            if needed:
+                raise
+            return None
+
+    def _largest_cost(self, model: ModelSpec) -> Usage:
+        from culmen.agents.gateway.exchange import max_request_cost
+        from culmen.agents.gateway.formats import RequestRefused
+
+        tokens = int(self._options["tokens"])
+        try:
+            costs = [max_request_cost(model, 3 * tokens, 0), max_request_cost(model, 0, tokens)]
+        except RequestRefused as error:
+            raise UserError(error.message, where=f"--model {ROLE}={model.name}") from None
+        return Usage(
+            calls=int(self._options["calls"]),
+            input_tokens=tokens,
+            dollars=max(cost.dollars for cost in costs),
+        )
+
+    async def _open_gateway(self) -> Metering:
+        from culmen.agents.gateway.metering import Metering
+
+        async with self._opening:
+            if self._gateway is None:
+                socket = Path(self._folder) / "gateway"
+                folder = Path(self._folder) / "calls"
+                self._gateway = await Metering({}, folder, port=None, socket=socket).__aenter__()
+                socket.chmod(0o666)  # its folder is closed to other users
+            return self._gateway
+
+    def _judge(
+        self, candidate: Candidate, case: Case, seed: int, trial: RolloutTrial, spent: Usage
+    ) -> Observation:
+        """The observation of a finished rollout."""
+        rewards = trial.rewards
+        score = None
+        if rewards:
+            score = rewards.get("reward", sum(rewards.values()) / len(rewards))
+        fault = trial.fault or self.task.objective.score_fault(score)
+        status = Status.OK
+        if fault:
+            status = Status.TIMEOUT if fault == "tests_timeout" else Status.INVALID
+        calls = trajectory.count_calls(trial.trajectory)
+        text = storable_text(
+            msgspec.json.encode(trial.trajectory).decode()[: trajectory.LONGEST],
+            trajectory.LONGEST,
+        )
+        return msgspec.structs.replace(
+            self._observation(candidate, case, seed, status, fault, _feedback(trial, score)),
+            score=None if fault else score,
+            metrics={
+                **rewards,
+                "skill_tokens": float(token_count(candidate.parts)),
+                "agent_tokens": float(spent.tokens),
+                "agent_steps": float(len(trial.trajectory["steps"]) - 1),
+                "tool_calls": float(calls),
+            },
+            seconds=trial.seconds,
+            trust=self.scoring.trust,
+            artifacts={TRAJECTORY: text},
+        )
+
+    def _observation(
+        self,
+        candidate: Candidate,
+        case: Case,
+        seed: int,
+        status: Status,
+        reason: str = "",
+        feedback: str = "",
+    ) -> Observation:
+        return Observation(
+            candidate=candidate.id,
+            status=status,
+            case=case.id,
+            reason=reason,
+            feedback=storable_text(feedback, _FEEDBACK),
+            seed=seed,
+            evaluator=self.task.evaluator.digest,
+        )
+
+    async def close(self) -> None:
+        """Stop the gateway and remove every file."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.__aexit__(None, None, None)
+        folder, self._folder = self._folder, ""
+        if folder:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+_FAULTS = {
+    "tests_timeout": "the tests did not end in time",
+    "no_reward": "the tests wrote no reward",
+    "bad_reward": "the reward file cannot be read, or there are two of them",
+    "too_much_left": "the agent left more files than the task's storage holds",
+    "unreadable": "the agent left a folder that cannot be read",
+}
+
+
+def _feedback(trial: RolloutTrial, score: float | None) -> str:
+    """Feedback for the proposer: one line for a success, what matters for a failure."""
+    about = f"the agent {trial.ended}" + (f" ({trial.why})" if trial.why else "")
+    if not trial.fault and score is not None and score >= 1.0:
+        return f"passed; {about}"
+    first = _FAULTS.get(trial.fault) or f"reward {score:g}"
+    pieces = [f"{first}; {about}", "What it did last:", trajectory.last_steps(trial.trajectory)]
+    if trial.tests.strip():
+        pieces += ["What the tests printed last:", trial.tests.strip()[-1_500:]]
+    return "\n".join(pieces)

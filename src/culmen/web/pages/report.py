@@ -1,0 +1,129 @@
+"""Page one of a report: what the overview lacks to be believed and made again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+import msgspec
+
+from culmen.core.evaluation import meets_trust_level
+from culmen.core.json import JsonObject
+from culmen.core.task import Objective
+from culmen.core.usage import Budget
+from culmen.observe import statements
+from culmen.observe.figures import count_text, dollars_text, duration_text, join_nonempty
+from culmen.store import views
+from culmen.store.views import RunStatus
+from culmen.web.pages.trust import ISOLATION
+from culmen.web.runs import Digest
+
+
+def report_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """Evidence, costs, and commands that make the result again, as pairs of texts."""
+    now = views.run_status(run.run)
+    return {
+        "evidence": [list(pair) for pair in _evidence(now, run) if pair[1]],
+        "cost": [list(pair) for pair in _costs(now) if pair[1]],
+        "reproduce": [list(pair) for pair in _commands(now, run)],
+        "made_with": _versions(now, run),
+    }
+
+
+def _evidence(now: RunStatus, run: Digest) -> list[tuple[str, str]]:
+    best, objective = now.best, run.meta.task.objective
+    integrity = views.run_integrity(run.run, 1)
+    scored = sum(integrity.levels.values())
+    trusted = sum(n for name, n in integrity.levels.items() if meets_trust_level(name, "verified"))
+    signs = (
+        f"{count_text(now.findings, 'candidate')} with a grave sign"
+        if now.findings
+        else "no grave sign in any evaluation"
+    )
+    doubts = join_nonempty(
+        (f"{each.words} ({each.why})" for each in statements.result_doubts(best)), "; "
+    )
+    return [
+        ("score", "" if best is None else _score_text(now, objective)),
+        ("measured", "" if best is None else statements.score_basis_text(best)),
+        ("doubts", doubts),
+        ("noise", statements.noise_sentence(integrity.noise if best is None else best.noise)),
+        ("isolation", join_nonempty([now.isolation, ISOLATION.get(now.isolation, "")], ": ")),
+        (
+            "scored apart",
+            f"{trusted:,} of {count_text(scored, 'scored evaluation')}" * bool(scored),
+        ),
+        ("integrity", signs * bool(now.evaluations)),
+    ]
+
+
+def _score_text(now: RunStatus, objective: Objective) -> str:
+    assert now.best is not None
+    shown = statements.reported_score_text(now.best)
+    front = "; the combined score of the default choice" * bool(objective.metrics)
+    return f"{shown}, {'lower' if now.direction == 'min' else 'higher'} is better{front}"
+
+
+def _costs(now: RunStatus) -> list[tuple[str, str]]:
+    usage, budget = now.usage, now.budget
+    tokens = usage.input_tokens + usage.output_tokens
+    unpriced = f" and {count_text(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
+    failed = sum(many for name, many in now.statuses.items() if name != "ok")
+    return [
+        (
+            "evaluations",
+            _of_budget(f"{now.evaluations:,}", budget.evaluations)
+            + f", {failed:,} failed" * bool(failed),
+        ),
+        ("candidates", f"{now.candidates:,}"),
+        ("model calls", _of_budget(f"{usage.calls:,}", budget.calls) if usage.calls else "none"),
+        ("tokens", _of_budget(f"{tokens:,}", budget.tokens) if tokens else ""),
+        ("dollars", _of_budget(dollars_text(usage.dollars), budget.dollars, "$") + unpriced),
+        (
+            "active time",
+            f"{duration_text(now.elapsed_seconds)}, {count_text(now.workers, 'worker')}",
+        ),
+    ]
+
+
+def _of_budget(spent: str, limit: float | None, unit: str = "") -> str:
+    return spent if limit is None else f"{spent} of {unit}{limit:,g}"
+
+
+def _commands(now: RunStatus, run: Digest) -> list[tuple[str, str]]:
+    """(purpose, command) pairs; the run is named as in its folder of runs."""
+    name = shlex.quote(run.name.replace("~", "/"))
+    steps = [
+        ("check the whole run against its journal, at no cost", f"culmen replay {name} --verify")
+    ]
+    if now.best is not None:
+        steps.append(("write the files of the best candidate", f"culmen best {name} --out best"))
+    steps.append(("search anew with these settings", _search_command(now, run)))
+    return steps
+
+
+def _search_command(now: RunStatus, run: Digest) -> str:
+    """The command that starts such a run, but for settings of the strategy."""
+    meta = run.meta
+    models = meta.model if isinstance(meta.model, dict) else {"": meta.model or ""}
+    words = ["culmen", "run", now.task, "--strategy", run.strategy]
+    for role, model in models.items():
+        given = f"{role}={model}" if role and role != "default" else str(model)
+        words += ["--model", given] if model else []
+    words += ["--budget", _budget_text(meta.budget)] if _budget_text(meta.budget) else []
+    words += ["--seed", str(now.seed), "--workers", str(now.workers)]
+    return shlex.join(words)
+
+
+def _budget_text(budget: Budget) -> str:
+    limits = msgspec.to_builtins(budget)
+    return ",".join(
+        f"{name}={value:g}" for name, value in limits.items() if isinstance(value, int | float)
+    )
+
+
+def _versions(now: RunStatus, run: Digest) -> str:
+    meta = run.meta
+    culmen = f"culmen {meta.culmen}" if meta.culmen else ""
+    python = f"Python {meta.python}" if meta.python else ""
+    return join_nonempty([culmen, python, meta.platform, f"random seed {now.seed}"])
