@@ -47,6 +47,8 @@ BUSY = (
     "    while time.monotonic() < end:\n        pass\n    return sorted(target['values'])\n"
 )
 LANES = 3  # honest evaluations at the same time as an attack
+_SECONDS = 0.6  # an attack that ends sooner begins again, so that many neighbours are measured
+_FRESH = 5  # attacks after which the usual time of a neighbour is measured anew
 JUDGE = f"""
 SECRET = "hidden-" + "{{secret}}"
 def judge(output, values):
@@ -236,17 +238,20 @@ async def _run_suite(
         os.environ[_DECOY] = FAKE_KEY
         try:
             level = await backend.start()
-            _, usual = await _evaluate_beside(backend, BUSY, decoys)
+            inside = "restricted" if level == "container" else level
+            usual = Neighbours([], [])
             for name, text in ATTACKS.items():
-                inside = "restricted" if level == "container" else level
-                if not header_words(text, "not") & {"call", inside}:
-                    results[name], neighbours = await _attack_result(backend, text, decoys)
-                    beside[name] = {
-                        "evaluations": len(neighbours.seconds),
-                        "lost": len(neighbours.lost),
-                        "slower": round(neighbours.slower_than(usual), 3),
-                    }
-                    on_result(name, results[name])
+                if header_words(text, "not") & {"call", inside}:
+                    continue
+                if len(results) % _FRESH == 0:
+                    _, usual = await _evaluate_beside(backend, BUSY, decoys)
+                results[name], neighbours = await _attack_result(backend, text, decoys)
+                beside[name] = {
+                    "evaluations": len(neighbours.seconds),
+                    "lost": len(neighbours.lost),
+                    "slower": round(neighbours.slower_than(usual), 3),
+                }
+                on_result(name, results[name])
         finally:
             del os.environ[_DECOY]
             await backend.close()
@@ -262,11 +267,11 @@ async def _run_suite(
 async def _attack_result(
     backend: LocalBackend, text: str, decoys: Decoys
 ) -> tuple[str, Neighbours]:
-    attack, neighbours = await _evaluate_beside(backend, text, decoys)
+    attacks, neighbours = await _evaluate_beside(backend, text, decoys)
     honest = await _evaluate(backend, HONEST, decoys)
-    lost = neighbours.lost
-    won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
-    won += ["lost the evaluation"] if attack.status is Status.LOST else []
+    lost, best = neighbours.lost, max(attack.score or 0.0 for attack in attacks)
+    won = [f"scored {best:g}"] if best else []
+    won += ["lost the evaluation"] if any(a.status is Status.LOST for a in attacks) else []
     won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []
     won += [f"spoiled {len(lost)} honest neighbours ({lost[0]})"] if lost else []
     won += [harm] if (harm := decoys.describe_harm()) else []
@@ -280,19 +285,19 @@ async def _evaluate(backend: LocalBackend, text: str, decoys: Decoys) -> Observa
 
 async def _evaluate_beside(
     backend: LocalBackend, text: str, decoys: Decoys
-) -> tuple[Observation, Neighbours]:
-    """One program, and three honest ones beside it again and again until it has ended."""
-    neighbours = Neighbours([], [])
-    attack = asyncio.ensure_future(_evaluate(backend, text, decoys))
+) -> tuple[list[Observation], Neighbours]:
+    """A program, for some time, and three honest ones beside it again and again."""
+    neighbours, end = Neighbours([], []), time.monotonic() + _SECONDS
+    attacks = [asyncio.ensure_future(_evaluate(backend, text, decoys))]
 
     async def evaluate_honest() -> None:
-        while True:
+        while not attacks[-1].done():
             began = time.monotonic()
             honest = await _evaluate(backend, HONEST, decoys)
             neighbours.seconds.append(time.monotonic() - began)
             neighbours.lost += [] if honest.score == 1.0 else [honest.reason]
-            if attack.done():
-                return
+            if attacks[-1].done() and time.monotonic() < end:
+                attacks.append(asyncio.ensure_future(_evaluate(backend, text, decoys)))
 
     await asyncio.gather(*(evaluate_honest() for _ in range(LANES)))
-    return await attack, neighbours
+    return [await attack for attack in attacks], neighbours

@@ -1,7 +1,7 @@
 # expect: ok exception timeout
 # not: command
-"""Descriptors in flight: the kernel counts them for the user, whatever the limits of one process. Those who need to pass
-one meanwhile, as the fork-server's children do, are refused."""
+"""Descriptors in flight: the kernel counts them for the user, in all processes together, and refuses
+to pass one for those who may open fewer: the fork-server's children, who need to pass one."""
 import array, os, socket, time
 
 def run(**target):

@@ -260,10 +260,12 @@ class SyscallFilter:
             )
         if self.apart:
             code += _user_rules(column)
-            refused = {} if asks else CHANGES
-            refused |= {} if asks and self.streams else CONNECT
-            refused |= {} if self.messages else _MESSAGES
-            for numbers in refused.values():
+            refused = [
+                *([] if asks else CHANGES.values()),
+                *([] if asks and self.streams else CONNECT.values()),
+                *([] if self.messages else _MESSAGES.values()),
+            ]
+            for numbers in refused:
                 code += _answer_rules(numbers[column], _EPERM)
         if self.own_signals:
             code += _signal_rules(column, os.getpid() if pid is None else pid)
