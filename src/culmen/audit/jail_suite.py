@@ -128,6 +128,7 @@ class Decoys:
             "hint": self.secret,
             "processes": LIMITS.processes,
             "files_mb": LIMITS.files_mb,
+            "memory_mb": LIMITS.memory_mb,
         }
 
     def file_states(self) -> dict[str, tuple[str, int, int, int]]:

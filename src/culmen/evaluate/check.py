@@ -521,6 +521,7 @@ def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
             if "scorer_memory_mb" in observation.feedback
             else "raise [limits] memory_mb, or make the initial program need less"
         ),
+        "files_limit": "raise [limits] files_mb, or let the initial program write less",
         "output_limit": (
             "raise [limits] output_kb, or let the initial program print and return less"
         ),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
 from culmen.evaluate.jail import kernel, procfs
+from culmen.evaluate.jail.disk import file_limit
 from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
@@ -37,6 +38,7 @@ REMOVE = (
     'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null',
 )
 _MB = 1 << 20
+_PENDING = 1024  # queued signals and timers
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _PROC_FILES = (
     "/proc/self",
@@ -215,7 +217,7 @@ def _mount_work_folder(policy: JailPolicy, job: ForkRequest) -> None:
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     uid = policy.first_uid + job.slot if policy.switch == "uid" else 0
     options = (
-        f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+        f"size={job.files_mb}m,nr_inodes={file_limit(job.files_mb)},mode=0755,uid={uid},gid={uid}"
     )
     kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
@@ -298,11 +300,12 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
         ("DATA", data),
         ("AS", data + 1024 * _MB),  # shared mappings count here only, like code and files
         ("FSIZE", job.files_mb * _MB),
-        ("NOFILE", 256),
+        ("NOFILE", procfs.DESCRIPTORS),
         ("NPROC", processes),
         ("STACK", 8 * _MB),
         ("MEMLOCK", 0),
         ("MSGQUEUE", 0),
+        ("SIGPENDING", _PENDING),  # each timer counts as one
     ):
         limit = getattr(resource, f"RLIMIT_{name}", None)
         if limit is None:  # this system has no such limit

@@ -62,8 +62,8 @@ class JailFailed(Exception):
 class ChildExit:
     """The end of a child.
 
-    `end` is exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's; `cpu`
-    in seconds of processor time.
+    `end` is exit | timeout | memory | files | killed | jail_error | zygote_died; `code` as Popen's;
+    `cpu` in seconds of processor time.
     """
 
     end: str

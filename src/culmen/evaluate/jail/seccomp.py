@@ -150,16 +150,18 @@ _OTHERS = {
 }
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _IOCTL, _FCNTL, _SECCOMP = (56, 220), (435, 435), (16, 29), (72, 25), (317, 277)
-_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_SOCKET, _SOCKETPAIR, _SETSOCKOPT, _FALLOCATE = (41, 198), (53, 199), (54, 208), (285, 47)
+_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and the same by force
 _TRUNCATE, _OPEN, _OPENAT, _OPENAT2, _PRCTL = (76, 45), (2, -1), (257, 56), (437, 437), (157, 167)
 _CLONE_NAMESPACES = 0x7E020000  # every CLONE_NEW* bit
 _TIOCSTI, _TIOCLINUX, _FICLONE, _FICLONERANGE = 0x5412, 0x541C, 0x40049409, 0x4020940D
 _TERMINAL = 0x5400  # family of requests to terminals, pipes and descriptors, not to files
 _AF_UNIX, _STREAM, _PACKETS, _KIND = 1, 1, 5, 0xF
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_SETPIPE_SZ = 8, 10, 15, 1024, 1031
 _O_TRUNC, _PR_SET_SECCOMP = 0x200, 22
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ASK, _EPERM, _ENOSYS = 0x7FFF0000, 0x7FC00000, 0x00050000 | 1, 0x00050000 | 38
+_DONE, _NOT_SUPPORTED = 0x00050000, 0x00050000 | 95  # without effect; EOPNOTSUPP
 _NR, _ARCH = 0, 4
 _NEW_LISTENER = 1 << 3
 
@@ -254,6 +256,7 @@ class SyscallFilter:
             _PRCTL[column], 0, [_bpf_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _bpf_op(_RETURN, _EPERM)]
         )
         code += _socket_rules(column, anything=not self.apart, streams=self.streams)
+        code += _buffer_rules(column)
         for request in (_TIOCSTI, _TIOCLINUX):
             code += _with_argument(
                 _IOCTL[column], 1, [_bpf_op(_EQUAL, request, 0, 1), _bpf_op(_RETURN, _EPERM)]
@@ -303,6 +306,21 @@ def _socket_rules(column: int, *, anything: bool, streams: bool) -> list[bytes]:
     ]
 
 
+def _buffer_rules(column: int) -> list[bytes]:
+    """The rules for buffers in the kernel: they keep their usual sizes.
+
+    Above its own limit the kernel, too, gives a socket less than it asked for, without an error.
+    """
+    code: list[bytes] = []
+    for option in _BUFFER_SIZES:
+        code += _with_argument(
+            _SETSOCKOPT[column], 2, [_bpf_op(_EQUAL, option, 0, 1), _bpf_op(_RETURN, _DONE)]
+        )
+    return code + _with_argument(
+        _FCNTL[column], 1, [_bpf_op(_EQUAL, _F_SETPIPE_SZ, 0, 1), _bpf_op(_RETURN, _EPERM)]
+    )
+
+
 def _user_rules(column: int) -> list[bytes]:
     """The rules for files and processes of the user."""
     code: list[bytes] = []
@@ -319,6 +337,9 @@ def _user_rules(column: int) -> list[bytes]:
     code += _with_argument(
         _FCNTL[column], 1, [_bpf_op(_EQUAL, _F_SETLEASE, 0, 1), _bpf_op(_RETURN, _EPERM)]
     )
+    # space beyond the end of a file (KEEP_SIZE, unless a hole is punched) counts as no size of it
+    beyond = [_bpf_op(_AND, 3), _bpf_op(_EQUAL, 1, 0, 1), _bpf_op(_RETURN, _NOT_SUPPORTED)]
+    code += _with_argument(_FALLOCATE[column], 1, beyond)
     harmless = [
         _bpf_op(_EQUAL, _FICLONE, 4, 0),
         _bpf_op(_EQUAL, _FICLONERANGE, 3, 0),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail import kernel, procfs, runner, wire
+from culmen.evaluate.jail import disk, kernel, procfs, runner, wire
 from culmen.evaluate.jail.confine import (
     CHANNEL,
     REMOVE,
@@ -35,6 +35,9 @@ from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
+_LEAST_WATCH_SECONDS = 0.004
+_CORES = os.cpu_count() or 1
+_KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
 _PACKET_BYTES = 1 << 16
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
@@ -46,6 +49,8 @@ class _Running:
     end: str = "exit"
     handover: socket.socket | None = None
     deputy: Deputy | None = None
+    free: disk.FreeSpace | None = None
+    next_search: float = 0.0
 
     def question_descriptor(self) -> int:
         """The descriptor on which the child's next question arrives, -1 if none can come."""
@@ -66,6 +71,17 @@ class _Running:
             self.deputy = Deputy(fds[0], self.job.work) if fds else None
         elif self.deputy is not None:
             self.deputy.answer_syscall()
+
+    def exceeds_files(self, pid: int) -> bool:
+        """True if the child's files take too much space; a search is rare, for it may take long."""
+        files_mb, now = self.job.files_mb, time.monotonic()
+        if self.free is None or now < self.next_search:
+            return False
+        if not self.free.has_lost(files_mb << 20, disk.file_limit(files_mb)):
+            return False
+        over = disk.is_overfull(self.job.work, procfs.tree_pids(pid), files_mb)
+        self.next_search = now + 10 * (time.monotonic() - now)
+        return over
 
     def close_channels(self) -> None:
         """Close the channels of questions; the child can ask no further ones."""
@@ -167,8 +183,10 @@ class Zygote:
         if theirs is not None:
             theirs.close()
         now = time.monotonic()
-        self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
-        self.running[pid] = _Running(job, now + job.seconds, handover=ours)
+        free = disk.FreeSpace.of(job.work) if ours is not None else None
+        self.running[pid] = _Running(job, now + job.seconds, handover=ours, free=free)
+        first = now + _safe_pause(self.limit_kb(pid), _CORES)
+        self.next_watch = first if len(self.running) == 1 else min(first, self.next_watch)
 
     def _become_child(
         self, job: ForkRequest, channel: int, log: int, line: int, handover: int
@@ -185,7 +203,10 @@ class Zygote:
         for pid, running in self.running.items():
             if running.job.id == number:
                 running.end = why if running.end == "exit" else running.end
-                os.kill(pid, signal.SIGKILL)
+                if self.policy.level == "restricted":
+                    procfs.kill_tree(pid)
+                else:
+                    os.kill(pid, signal.SIGKILL)
 
     def _reap_children(self) -> None:
         while True:
@@ -221,16 +242,21 @@ class Zygote:
             if now >= running.deadline:
                 self._kill_child(running.job.id, "timeout")
         if self.running and now >= self.next_watch:
-            self.next_watch = now + WATCH_SECONDS
-            for pid, kilobytes in self.children_kb().items():
-                if kilobytes > self.limit_kb(pid):
-                    self._kill_child(self.running[pid].job.id, "memory")
+            pause = min(self._check_child(*each) for each in list(self.running.items()))
+            looked = time.monotonic()
+            self.next_watch = looked + max(pause, looked - now)
             if self.policy.level != "namespaces":
                 self._kill_orphans()
 
-    def children_kb(self) -> dict[int, int]:
-        """Kilobytes in use by each child and its descendants."""
-        return procfs.tree_kb(list(self.running), self.limit_kb)
+    def _check_child(self, pid: int, running: _Running) -> float:
+        """Kill a child above its limits; return the seconds until it should be looked at again."""
+        limit = self.limit_kb(pid)
+        use = procfs.tree_use(pid, limit)
+        if use.kilobytes > limit:
+            self._kill_child(running.job.id, "memory")
+        elif running.exceeds_files(pid):
+            self._kill_child(running.job.id, "files")
+        return _safe_pause(limit - use.kilobytes, use.threads)
 
     def limit_kb(self, pid: int) -> int:
         """Limit in kilobytes for a child and its descendants."""
@@ -246,6 +272,7 @@ class Zygote:
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            for pid in strays:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
@@ -267,6 +294,12 @@ class Zygote:
     def _send_report(self, message: JsonObject) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.control.send(json.dumps(message).encode())
+
+
+def _safe_pause(headroom_kb: int, threads: int) -> float:
+    """Seconds in which so many threads cannot take more memory than `headroom_kb`."""
+    pause = headroom_kb / (_KB_PER_SECOND * max(1, min(threads, _CORES)))
+    return min(WATCH_SECONDS, max(_LEAST_WATCH_SECONDS, pause))
 
 
 def run_jailed_child(
