@@ -66,6 +66,7 @@ class JailPolicy:
               such a folder); mounts or Landlock still decide on visibility
     scratch   folder of the work folders, removed at the end; "" at level namespaces
     baseline  bytes of data that the fork-server itself has mapped
+    groups    descriptor of the folder of its control groups, -1 if it has none
     """
 
     level: str
@@ -80,6 +81,7 @@ class JailPolicy:
     search: bool = False
     scratch: str = ""
     baseline: int = 0
+    groups: int = -1
     environment: dict[str, str] = field(default_factory=dict)
 
 

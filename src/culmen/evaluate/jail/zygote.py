@@ -32,6 +32,7 @@ from culmen.evaluate.jail.confine import (
     confine_process,
 )
 from culmen.evaluate.jail.deputy import Deputy
+from culmen.evaluate.jail.groups import ChildGroups
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
@@ -50,6 +51,8 @@ class _Running:
     handover: socket.socket | None = None
     deputy: Deputy | None = None
     free: disk.FreeSpace | None = None
+    group: str = ""
+    kills: int = 0
     next_search: float = 0.0
 
     def question_descriptor(self) -> int:
@@ -99,6 +102,7 @@ class Zygote:
         self.control, self.policy, self.child = control, policy, child
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
+        self.groups = ChildGroups(policy.groups)
         self.next_watch = 0.0
         self.namespace = os.pidfd_open(os.getpid()) if policy.level == "namespaces" else -1
         self.alarm, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -170,6 +174,7 @@ class Zygote:
                     os.chown(
                         job.work, self.policy.first_uid + job.slot, self.policy.first_uid + job.slot
                     )
+            group = self.groups.take(self._group_kb(job), job.processes)
             ours, theirs = (
                 socket.socketpair() if self.policy.level == "restricted" else (None, None)
             )
@@ -178,23 +183,31 @@ class Zygote:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
         if pid == 0:
             self._become_child(
-                job, channel, log, line, theirs.fileno() if theirs is not None else -1
+                job, group, channel, log, line, theirs.fileno() if theirs is not None else -1
             )
         if theirs is not None:
             theirs.close()
         now = time.monotonic()
         free = disk.FreeSpace.of(job.work) if ours is not None else None
-        self.running[pid] = _Running(job, now + job.seconds, handover=ours, free=free)
+        self.running[pid] = _Running(
+            job,
+            now + job.seconds,
+            handover=ours,
+            free=free,
+            group=group,
+            kills=self.groups.kills(group),
+        )
         first = now + _safe_pause(self.limit_kb(pid), _CORES)
         self.next_watch = first if len(self.running) == 1 else min(first, self.next_watch)
 
     def _become_child(
-        self, job: ForkRequest, channel: int, log: int, line: int, handover: int
+        self, job: ForkRequest, group: str, channel: int, log: int, line: int, handover: int
     ) -> NoReturn:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.groups.enter(group)
             self.child(self.policy, job, channel, log, line, handover)
         finally:
             os._exit(1)
@@ -225,6 +238,9 @@ class Zygote:
 
     def _finish_child(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
         running.close_channels()
+        if running.end == "exit" and self.groups.kills(running.group) > running.kills:
+            running.end = "memory"
+        self.groups.give_back(running.group)
         if self.policy.level != "namespaces":
             self._kill_orphans()
             if self.policy.scratch:
@@ -257,6 +273,11 @@ class Zygote:
         elif running.exceeds_files(pid):
             self._kill_child(running.job.id, "files")
         return _safe_pause(limit - use.kilobytes, use.threads)
+
+    def _group_kb(self, job: ForkRequest) -> int:
+        """Limit in kilobytes of a child's group; files in memory count in it."""
+        files = job.files_mb * 1024 if self.policy.level == "namespaces" else 0
+        return job.memory_mb * 1024 + self.policy.baseline // 1024 + files
 
     def limit_kb(self, pid: int) -> int:
         """Limit in kilobytes for a child and its descendants."""
@@ -355,9 +376,8 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
         os.umask(0o022)
     if policy.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        kernel.restrict_paths(
-            (*readable, "/proc", "/dev"), (policy.scratch, "/dev/null", "/dev/tty"), listable
-        )
+        own = (policy.scratch, "/dev/null", "/dev/tty", f"/proc/self/fd/{policy.groups}")
+        kernel.restrict_paths((*readable, "/proc", "/dev"), own, listable)
     return policy
 
 
