@@ -25,6 +25,7 @@ def run():
 MEASURE = """
 import json, sys
 from pathlib import Path
+from culmen.core.task import Limits
 from tests.evaluate.conftest import Grounds
 import tempfile
 class Folders:

@@ -6,7 +6,6 @@ next, Landlock forbids mounts, seccomp comes last.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import math
 import os
@@ -15,11 +14,10 @@ import resource
 import signal
 import socket
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
-from culmen.evaluate.jail import kernel, procfs
+from culmen.evaluate.jail import kernel, procfs, wire
 from culmen.evaluate.jail.disk import file_limit
 from culmen.evaluate.jail.seccomp import SyscallFilter
 
@@ -28,7 +26,6 @@ LINE = 4  # the descriptor that joins the two processes of one evaluation, if th
 # the socket by which the fork-server gets the descriptor for questions of the filter; closed before
 # anything runs
 HANDOVER = 5
-_HANDOVER_SECONDS = 10.0
 WORK = "/w"  # work folder at level namespaces
 # removes a folder that is thousands of folders deep or full of closed ones; shutil.rmtree fails
 # at both
@@ -131,7 +128,7 @@ def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = F
     _change_identity(policy, job)
     rules = _syscall_filter(policy, job, is_paired)
     asks = rules.apart and _hand_over_questions(rules)
-    set_limits(policy, job)
+    set_limits(policy, job, is_paired=is_paired)
     kernel.prctl(
         kernel.PR_SET_DUMPABLE, 1
     )  # after a change of uid /proc/self is closed to its owner
@@ -159,26 +156,12 @@ def _syscall_filter(policy: JailPolicy, job: ForkRequest, is_paired: bool) -> Sy
 
 
 def _hand_over_questions(rules: SyscallFilter) -> bool:
-    """Install the filter that asks, and have the fork-server answer it; False if there is none.
-
-    The kernel lets no descriptor be passed while the user has more in flight, in whatever
-    processes, than this one may open: so it may still open many, and it waits.
-    """
+    """Install the filter that asks, and have the fork-server answer it; False if there is none."""
     with socket.socket(fileno=HANDOVER) as handover:
         listener = rules.install_questions()
         if listener < 0:
             return False
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        end = time.monotonic() + _HANDOVER_SECONDS
-        while True:
-            try:
-                socket.send_fds(handover, [b"D"], [listener])
-                break
-            except OSError as error:
-                if error.errno != errno.ETOOMANYREFS or time.monotonic() > end:
-                    raise
-                time.sleep(0.02)
+        wire.send_descriptors(handover, b"D", [listener])
         os.close(listener)
     return True
 
@@ -288,8 +271,12 @@ def _change_identity(policy: JailPolicy, job: ForkRequest) -> None:
         kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if policy.search else []))
 
 
-def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
+def set_limits(
+    policy: JailPolicy, job: ForkRequest, *, hard: bool = True, is_paired: bool = False
+) -> None:
     """Set the operating system's limits; with `hard` the child can never raise them again.
+
+    One of a pair can raise that of descriptors, to pass some, until a candidate runs in it.
 
     If the child keeps the user's uid, the user's running processes are added to the process limit.
     """
@@ -315,7 +302,8 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
         hard_limit = resource.getrlimit(limit)[1]
         value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         try:
-            resource.setrlimit(limit, (value, value if hard else hard_limit))
+            is_kept = hard and not (is_paired and name == "NOFILE")
+            resource.setrlimit(limit, (value, value if is_kept else hard_limit))
         except (OSError, ValueError):
             if kernel.LINUX:  # other systems have limits that cannot be set
                 raise

@@ -45,6 +45,7 @@ def is_overfull(folder: str, processes: Iterable[int], files_mb: int) -> bool:
     So are those that the processes have open there and have removed, and folders that cannot be
     read: nobody can tell what is in them.
     """
+    most = (files_mb << 20) * 11 // 10  # a file of the largest size fits, with what is around it
     device = os.stat(folder).st_dev
     size = sum(_removed_bytes(pid, device) for pid in processes)
     entries, queue = 0, [folder]
@@ -54,7 +55,7 @@ def is_overfull(folder: str, processes: Iterable[int], files_mb: int) -> bool:
                 for entry in directory:
                     entries += 1
                     size += _entry_bytes(entry)
-                    if size > files_mb << 20 or entries > file_limit(files_mb):
+                    if size > most or entries > file_limit(files_mb):
                         return True
                     if entry.is_dir(follow_symlinks=False):
                         queue.append(entry.path)
@@ -62,7 +63,7 @@ def is_overfull(folder: str, processes: Iterable[int], files_mb: int) -> bool:
             continue
         except OSError:
             return True
-    return size > files_mb << 20
+    return size > most
 
 
 def _entry_bytes(entry: os.DirEntry[str]) -> int:

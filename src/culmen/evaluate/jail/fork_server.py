@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import os
-import resource
 import secrets
 import signal
 import socket
@@ -254,7 +252,7 @@ class Jail:
         try:
             if self._control is None:
                 raise BrokenPipeError
-            _send_descriptors(self._control, message, [channel.fileno(), log, *line])
+            wire.send_descriptors(self._control, message, [channel.fileno(), log, *line])
             self._ends[number] = future
         except OSError:
             future.set_result(ChildExit("zygote_died"))
@@ -325,25 +323,6 @@ class Jail:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
-
-
-def _send_descriptors(channel: socket.socket, data: bytes, fds: list[int]) -> None:
-    """Send a message with descriptors; raise OSError if that fails.
-
-    The kernel refuses them while the user has more in flight, in all processes, than this one may
-    open. Candidates can cause that, so this process may open more for a moment.
-    """
-    try:
-        socket.send_fds(channel, [data], fds)
-    except OSError as error:
-        if error.errno != errno.ETOOMANYREFS:
-            raise
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        try:
-            socket.send_fds(channel, [data], fds)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def _reap_or_kill(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
