@@ -216,7 +216,7 @@ class Zygote:
         for pid, running in self.running.items():
             if running.job.id == number:
                 running.end = why if running.end == "exit" else running.end
-                if self.policy.level == "restricted":
+                if why == "memory":  # its descendants would take more while it ends
                     procfs.kill_tree(pid)
                 else:
                     os.kill(pid, signal.SIGKILL)
