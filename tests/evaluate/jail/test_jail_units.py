@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from culmen.compat.openevolve.proxy import connection
 from culmen.core.errors import IsolationError
-from culmen.evaluate.jail import probes, procfs, wire
+from culmen.evaluate.jail import disk, probes, procfs, wire
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import _zipped_code
 from culmen.evaluate.jail.evaluation import candidate_seed
@@ -203,16 +203,17 @@ NUMBERS = {
         ptrace=101, read=0, clone=56, clone3=435, socket=41, socketpair=53, connect=42, kill=62, shmget=29, ioctl=16,
         fcntl=72, prctl=157, seccomp=317, chmod=90, fchmodat2=452, utimensat=280, chown=92, fsetxattr=190,
         prlimit64=302, setpriority=141, openat=257, open=2, openat2=437, truncate=76, ftruncate=77, sendmsg=46,
-        sendmmsg=307,
+        sendmmsg=307, setsockopt=54, fallocate=285,
     ),
     "aarch64": dict(
         ptrace=117, read=63, clone=220, clone3=435, socket=198, socketpair=199, connect=203, kill=129, shmget=194,
         ioctl=29, fcntl=25, prctl=167, seccomp=277, fchmod=52, fchmodat2=452, utimensat=88, fchown=55, fsetxattr=7,
         sendmsg=211, sendmmsg=269, prlimit64=261, setpriority=140, openat=56, openat2=437, truncate=45, ftruncate=46,
+        setsockopt=208, fallocate=47,
     ),
 }  # fmt: skip
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-ALLOW, ASK, REFUSE, MISSING = 0x7FFF0000, 0x7FC00000, 0x50001, 0x50026
+ALLOW, ASK, REFUSE, MISSING, DONE, UNSUPPORTED = 0x7FFF0000, 0x7FC00000, 0x50001, 0x50026, 0x50000, 0x5005F
 
 
 def decisions(machine: str, made: SyscallFilter, *, asks: bool = True) -> Callable[..., int]:
@@ -220,7 +221,8 @@ def decisions(machine: str, made: SyscallFilter, *, asks: bool = True) -> Callab
 
     def decide(name: str, *args: int) -> int:
         answers = {interpret(code, NUMBERS[machine][name], AUDIT[machine], args) for code in codes}
-        return next(answer for answer in (REFUSE, MISSING, ASK, ALLOW) if answer in answers)  # the kernel's order
+        order = (REFUSE, MISSING, DONE, UNSUPPORTED, ASK, ALLOW)  # the kernel's
+        return next(answer for answer in order if answer in answers)
 
     return decide
 
@@ -243,6 +245,37 @@ def test_the_filter_decides_as_its_table_says(machine: str) -> None:
     assert decide("prctl", 22, 2) == REFUSE and decide("seccomp", 1, 8) == REFUSE
     mine = SyscallFilter().assemble(machine)
     assert interpret(mine, NUMBERS[machine]["kill"], AUDIT[machine], (1,)) == ALLOW
+
+
+@pytest.mark.parametrize("machine", NUMBERS)
+def test_buffers_in_the_kernel_keep_their_sizes_and_files_their_ends(machine: str) -> None:
+    size, keep, punch = 1031, 1, 2
+    for level in (SyscallFilter(), SyscallFilter(apart=True)):
+        decide = decisions(machine, level, asks=False)
+        assert {decide("setsockopt", 3, 1, option) for option in (7, 8, 32, 33)} == {DONE}
+        assert decide("setsockopt", 3, 1, 2) == ALLOW
+        assert decide("fcntl", 3, size, 1 << 20) == REFUSE and decide("fcntl", 3, size + 1) == ALLOW
+        beyond = decide("fallocate", 3, keep, 0, 1)
+        assert beyond == (UNSUPPORTED if level.apart else ALLOW)
+        assert decide("fallocate", 3, 0, 0, 1) == decide("fallocate", 3, keep | punch, 0, 1) == ALLOW
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux alone")
+def test_files_count_together_with_those_that_are_removed_and_open(tmp_path: Path) -> None:
+    part = b"x" * (1 << 20)
+    (tmp_path / "a").write_bytes(part)
+    assert not disk.is_overfull(str(tmp_path), [os.getpid()], 2)
+    with (tmp_path / "b").open("wb") as file:
+        file.write(part + part)
+        file.flush()
+        os.fsync(file.fileno())
+        os.remove(tmp_path / "b")
+        assert disk.is_overfull(str(tmp_path), [os.getpid()], 2)
+    assert not disk.is_overfull(str(tmp_path), [os.getpid()], 2)
+    for number in range(disk.file_limit(2)):
+        (tmp_path / str(number)).touch()
+    assert disk.is_overfull(str(tmp_path), [], 2)
+    assert not disk.FreeSpace.of(str(tmp_path)).has_lost(1 << 60, 1 << 60)
 
 
 @pytest.mark.parametrize("machine", NUMBERS)
