@@ -522,9 +522,7 @@ def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
             else "raise [limits] memory_mb, or make the initial program need less"
         ),
         "files_limit": "raise [limits] files_mb, or let the initial program write less",
-        "output_limit": (
-            "raise [limits] output_kb, or let the initial program print and return less"
-        ),
+        "output_limit": "raise [limits] output_kb, or let the initial program return less",
         "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
         "scorer_error": "correct the evaluator",
         "scorer_raised": "correct the evaluator: it must be able to judge its own initial program",

@@ -167,7 +167,7 @@ async def verify_jail(jail: Jail) -> None:
 
 
 async def _run_probe(jail: Jail, entry: str, targets: Targets, limits: Limits = _LIMITS) -> Any:
-    """What an entry of the probe program returns: its own text is trusted."""
+    """The answer of an entry of the probe program, whose text is trusted."""
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
     with JailedEvaluation(task, jail, _PROGRAM, Case("probe", targets.values), 0) as run:
