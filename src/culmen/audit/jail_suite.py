@@ -10,14 +10,18 @@ import os
 import re
 import secrets
 import socket
+import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
 
@@ -37,6 +41,14 @@ HONEST = (
     "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return "
     "honest(target['values'])\n"
 )
+# within its rights, as an attack that computes until its time is up
+BUSY = (
+    "import time\ndef run(**target):\n    end = time.monotonic() + 1.0\n"
+    "    while time.monotonic() < end:\n        pass\n    return sorted(target['values'])\n"
+)
+LANES = 3  # honest evaluations at the same time as an attack
+_SECONDS = 0.6  # an attack that ends sooner begins again, so that many neighbours are measured
+_FRESH = 5  # attacks after which the usual time of a neighbour is measured anew
 JUDGE = f"""
 SECRET = "hidden-" + "{{secret}}"
 def judge(output, values):
@@ -116,6 +128,7 @@ class Decoys:
             "hint": self.secret,
             "processes": LIMITS.processes,
             "files_mb": LIMITS.files_mb,
+            "memory_mb": LIMITS.memory_mb,
         }
 
     def file_states(self) -> dict[str, tuple[str, int, int, int]]:
@@ -178,16 +191,38 @@ class Decoys:
         self.sockets.cleanup()
 
 
-def run_suite(on_result: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
-    """Run all attacks at the level in force, or in a container of `image`.
+class Neighbours(msgspec.Struct):
+    """Honest evaluations at the same time as one program.
 
-    The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
-    restricted, where attacks would succeed on this machine. The callback gets each result.
+    lost      evaluations that did not score, with their reasons
+    seconds   wall seconds of each, from the request to the score
     """
-    return asyncio.run(_run_suite(on_result or (lambda *_: None), image))
+
+    lost: list[str] = []
+    seconds: list[float] = []
+
+    def slower_than(self, usual: Neighbours) -> float:
+        """Median time over that of `usual`, less 1."""
+        return statistics.median(self.seconds) / statistics.median(usual.seconds) - 1
 
 
-async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonObject:
+def run_suite(
+    on_result: Callable[[str, str], None] | None = None, image: str = "", level: str | None = None
+) -> JsonObject:
+    """Run all attacks at the level in force, at `level`, or in a container of `image`.
+
+    The result has `level` and, by attack, HELD or WON with the harm, and the honest `neighbours` of
+    each: their number, how many were lost, and by which share they took longer than beside a busy
+    honest program. Nothing runs below level restricted, where attacks would succeed on this
+    machine. The callback gets each result.
+    """
+    wanted = "container" if image else level
+    return asyncio.run(_run_suite(on_result or (lambda *_: None), image, wanted))
+
+
+async def _run_suite(
+    on_result: Callable[[str, str], None], image: str, wanted: str | None
+) -> JsonObject:
     from culmen.evaluate.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:
@@ -198,16 +233,26 @@ async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonO
             evaluator=Evaluator(path=str(decoys.evaluator), entry="run", image=image),
             limits=LIMITS,
         )
-        backend = LocalBackend(task, 1, require="restricted", level="container" if image else None)
+        backend = LocalBackend(task, 1 + LANES, require="restricted", level=wanted)
         results: dict[str, str] = {}
+        beside: dict[str, JsonObject] = {}
         os.environ[_DECOY] = FAKE_KEY
         try:
             level = await backend.start()
+            inside = "restricted" if level == "container" else level
+            usual = Neighbours([], [])
             for name, text in ATTACKS.items():
-                inside = "restricted" if level == "container" else level
-                if not header_words(text, "not") & {"call", inside}:
-                    results[name] = await _attack_result(backend, text, decoys)
-                    on_result(name, results[name])
+                if header_words(text, "not") & {"call", inside}:
+                    continue
+                if len(results) % _FRESH == 0:
+                    _, usual = await _evaluate_beside(backend, BUSY, decoys)
+                results[name], neighbours = await _attack_result(backend, text, decoys)
+                beside[name] = {
+                    "evaluations": len(neighbours.seconds),
+                    "lost": len(neighbours.lost),
+                    "slower": round(neighbours.slower_than(usual), 3),
+                }
+                on_result(name, results[name])
         finally:
             del os.environ[_DECOY]
             await backend.close()
@@ -215,16 +260,45 @@ async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonO
     return {
         "level": level,
         "attacks": results,
+        "neighbours": beside,
         "won": sum(result != HELD for result in results.values()),
     }
 
 
-async def _attack_result(backend: LocalBackend, text: str, decoys: Decoys) -> str:
-    case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
-    attack = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
-    honest = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
-    won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
-    won += ["lost the evaluation"] if attack.status is Status.LOST else []
+async def _attack_result(
+    backend: LocalBackend, text: str, decoys: Decoys
+) -> tuple[str, Neighbours]:
+    attacks, neighbours = await _evaluate_beside(backend, text, decoys)
+    honest = await _evaluate(backend, HONEST, decoys)
+    lost, best = neighbours.lost, max(attack.score or 0.0 for attack in attacks)
+    won = [f"scored {best:g}"] if best else []
+    won += ["lost the evaluation"] if any(a.status is Status.LOST for a in attacks) else []
     won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []
+    won += [f"spoiled {len(lost)} honest neighbours ({lost[0]})"] if lost else []
     won += [harm] if (harm := decoys.describe_harm()) else []
-    return f"{WON}: {', '.join(won)}" if won else HELD
+    return f"{WON}: {', '.join(won)}" if won else HELD, neighbours
+
+
+async def _evaluate(backend: LocalBackend, text: str, decoys: Decoys) -> Observation:
+    case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
+    return await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
+
+
+async def _evaluate_beside(
+    backend: LocalBackend, text: str, decoys: Decoys
+) -> tuple[list[Observation], Neighbours]:
+    """A program, for some time, and three honest ones beside it again and again."""
+    neighbours, end = Neighbours([], []), time.monotonic() + _SECONDS
+    attacks = [asyncio.ensure_future(_evaluate(backend, text, decoys))]
+
+    async def evaluate_honest() -> None:
+        while not attacks[-1].done():
+            began = time.monotonic()
+            honest = await _evaluate(backend, HONEST, decoys)
+            neighbours.seconds.append(time.monotonic() - began)
+            neighbours.lost += [] if honest.score == 1.0 else [honest.reason]
+            if attacks[-1].done() and time.monotonic() < end:
+                attacks.append(asyncio.ensure_future(_evaluate(backend, text, decoys)))
+
+    await asyncio.gather(*(evaluate_honest() for _ in range(LANES)))
+    return [await attack for attack in attacks], neighbours

@@ -521,9 +521,8 @@ def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
             if "scorer_memory_mb" in observation.feedback
             else "raise [limits] memory_mb, or make the initial program need less"
         ),
-        "output_limit": (
-            "raise [limits] output_kb, or let the initial program print and return less"
-        ),
+        "files_limit": "raise [limits] files_mb, or let the initial program write less",
+        "output_limit": "raise [limits] output_kb, or let the initial program return less",
         "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
         "scorer_error": "correct the evaluator",
         "scorer_raised": "correct the evaluator: it must be able to judge its own initial program",

@@ -338,19 +338,6 @@ def _fork_worker(
         os._exit(1)
 
 
-class _FunctionServer(Zygote):
-    """A fork-server whose children stay; most of the time they are idle and have no children."""
-
-    def children_kb(self) -> dict[int, int]:
-        """Kilobytes in use by each child.
-
-        The whole table of processes is read only for busy children.
-        """
-        busy = [pid for pid in self.running if procfs.child_pids(pid)]
-        alone = {pid: procfs.resident_kb(pid) for pid in self.running if pid not in busy}
-        return alone | (procfs.tree_kb(busy, self.limit_kb) if busy else {})
-
-
 def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
     """Run the forked server.
 
@@ -379,7 +366,7 @@ def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
             _run_worker(fn, policy, job, channel, log, born)
 
         policy = JailPolicy("limits", baseline=procfs.data_bytes())
-        _FunctionServer(socket.socket(fileno=CHANNEL), policy, child).serve()
+        Zygote(socket.socket(fileno=CHANNEL), policy, child).serve()
     finally:
         os._exit(0)
 

@@ -107,6 +107,12 @@ def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
             "memory_limit",
             feedback="the program and its children used too much memory",
         )
+    if end.end == "files":
+        return EvaluationOutcome(
+            Status.REJECTED,
+            "files_limit",
+            feedback="the program's files are too many, or too large together",
+        )
     if end.end in ("zygote_died", "jail_error"):
         return lost_outcome(end.end, end.text)
     if end.end == "killed":

@@ -111,9 +111,9 @@ def test_attack_fails(
         assert observation.status is not Status.LOST
         assert observation.score in (None, 0.0)
         assert FAKE_KEY not in texts(observation)
-    assert beside.score == 1.0, beside
+    assert beside.score == 1.0, (beside.reason, beside.feedback)
     after = ground.one(HONEST + tail, case=case)
-    assert after.score == 1.0, after
+    assert after.score == 1.0, (after.reason, after.feedback)
     around.assert_untouched()
     assert wait_until(lambda: ground.processes() == [])
 

@@ -43,9 +43,11 @@ def ask(work: Path, calls: Asks, *, streams: bool = False, answered: bool = True
         try:
             here.close()
             os.chdir(work)
-            listener = SyscallFilter(apart=True, streams=streams).install()
+            rules = SyscallFilter(apart=True, streams=streams)
+            listener = rules.install_questions()
             socket.send_fds(there, [b"D"], [listener] if listener >= 0 else [])
             os.close(listener)
+            rules.install(asks=listener >= 0)
             there.sendall(json.dumps(calls()).encode())
         finally:
             os._exit(0)

@@ -272,7 +272,7 @@ def test_very_deep_and_closed_folders_are_removed_at_the_end(tmp_path: Path, lev
     arena = Ground(Task("t", evaluator=Evaluator(path=str(tmp_path / "evaluator.py")), limits=LIMITS), level)
     jail = arena.backend._jail
     assert jail is not None
-    assert arena.one(DEEP).reason in ("timeout", "cpu_limit")
+    assert arena.one(DEEP).reason in ("timeout", "cpu_limit", "files_limit")
 
     async def cut_short():
         running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": DEEP}), None, 0))

@@ -166,10 +166,8 @@ async def watch_limits(
     while not over():
         if not going():
             return "stopped"
-        used = (
-            await asyncio.to_thread(procfs.tree_kb, [pid], lambda _: settings.memory_mb << 10)
-        ).get(pid, 0)
-        if used > settings.memory_mb << 10:
+        limit_kb = settings.memory_mb << 10
+        if await asyncio.to_thread(procfs.descendants_kb, pid, limit_kb) > limit_kb:
             return "memory"
         if await asyncio.to_thread(count_descendants, pid, settings.processes) > settings.processes:
             return "processes"

@@ -1,4 +1,4 @@
-# expect: ok exception
+# expect: ok exception files_limit
 import os
 
 def run(**target):

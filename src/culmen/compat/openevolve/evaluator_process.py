@@ -219,7 +219,7 @@ class ProxyFolder:
         listener.bind(str(self._folder / SOCKET))
         listener.listen(_WAITING)
         with listener, socket.socket(fileno=LINE) as line:
-            socket.send_fds(line, [b"L"], [listener.fileno()])
+            wire.send_descriptors(line, b"L", [listener.fileno()])
 
     def read_account(self) -> JsonObject:
         """The notes of the evaluator's processes: values that crossed, were refused, or ended.

@@ -17,7 +17,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
-from culmen.evaluate.jail import kernel, procfs
+from culmen.evaluate.jail import kernel, procfs, wire
+from culmen.evaluate.jail.disk import file_limit
 from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
@@ -34,6 +35,7 @@ REMOVE = (
     'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null',
 )
 _MB = 1 << 20
+_PENDING = 1024  # queued signals and timers
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _PROC_FILES = (
     "/proc/self",
@@ -61,6 +63,7 @@ class JailPolicy:
               such a folder); mounts or Landlock still decide on visibility
     scratch   folder of the work folders, removed at the end; "" at level namespaces
     baseline  bytes of data that the fork-server itself has mapped
+    groups    descriptor of the folder of its control groups, -1 if it has none
     """
 
     level: str
@@ -75,6 +78,7 @@ class JailPolicy:
     search: bool = False
     scratch: str = ""
     baseline: int = 0
+    groups: int = -1
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -111,45 +115,55 @@ class ForkRequest:
     connects: bool = False
 
 
-def confine_process(policy: JailPolicy, job: ForkRequest) -> None:
+def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = False) -> None:
     """Confine the calling process for `job`.
 
-    Raises OSError; the caller must then exit without running anything.
+    One of a pair that shares a line passes descriptors to its own processes. Raises OSError; the
+    caller must then exit without running anything.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if policy.level == "namespaces":
         _mount_work_folder(policy, job)
     _change_identity(policy, job)
-    set_limits(policy, job)
+    rules = _syscall_filter(policy, job, is_paired)
+    asks = rules.apart and _hand_over_questions(rules)
+    set_limits(policy, job, is_paired=is_paired)
     kernel.prctl(
         kernel.PR_SET_DUMPABLE, 1
     )  # after a change of uid /proc/self is closed to its owner
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if policy.level == "namespaces":
         _add_landlock_layer(job)
-        SyscallFilter().install()
+        rules.install()
     elif policy.level == "restricted":
         readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        _install_filter(job)
+        rules.install(asks=asks)
     set_surroundings(policy, job)
 
 
-def _install_filter(job: ForkRequest) -> None:
-    """Install the filter of level restricted; the fork-server answers its questions."""
-    listener = SyscallFilter(
+def _syscall_filter(policy: JailPolicy, job: ForkRequest, is_paired: bool) -> SyscallFilter:
+    if policy.level != "restricted":
+        return SyscallFilter()
+    return SyscallFilter(
         apart=True,
         streams=job.connects,
+        messages=is_paired,
         own_signals=not kernel.landlock_scopes_signals(),
         own_truncation=not kernel.landlock_guards_truncation(),
-    ).install()
-    if listener >= 0:
-        with socket.socket(fileno=HANDOVER) as handover:
-            socket.send_fds(handover, [b"D"], [listener])
+    )
+
+
+def _hand_over_questions(rules: SyscallFilter) -> bool:
+    """Install the filter that asks, and have the fork-server answer it; False if there is none."""
+    with socket.socket(fileno=HANDOVER) as handover:
+        listener = rules.install_questions()
+        if listener < 0:
+            return False
+        wire.send_descriptors(handover, b"D", [listener])
         os.close(listener)
-    else:
-        os.close(HANDOVER)
+    return True
 
 
 def _add_landlock_layer(job: ForkRequest) -> None:
@@ -188,7 +202,7 @@ def _mount_work_folder(policy: JailPolicy, job: ForkRequest) -> None:
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     uid = policy.first_uid + job.slot if policy.switch == "uid" else 0
     options = (
-        f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+        f"size={job.files_mb}m,nr_inodes={file_limit(job.files_mb)},mode=0755,uid={uid},gid={uid}"
     )
     kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
@@ -257,8 +271,12 @@ def _change_identity(policy: JailPolicy, job: ForkRequest) -> None:
         kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if policy.search else []))
 
 
-def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
+def set_limits(
+    policy: JailPolicy, job: ForkRequest, *, hard: bool = True, is_paired: bool = False
+) -> None:
     """Set the operating system's limits; with `hard` the child can never raise them again.
+
+    One of a pair can raise that of descriptors, to pass some, until a candidate runs in it.
 
     If the child keeps the user's uid, the user's running processes are added to the process limit.
     """
@@ -271,11 +289,12 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
         ("DATA", data),
         ("AS", data + 1024 * _MB),  # shared mappings count here only, like code and files
         ("FSIZE", job.files_mb * _MB),
-        ("NOFILE", 256),
+        ("NOFILE", procfs.DESCRIPTORS),
         ("NPROC", processes),
         ("STACK", 8 * _MB),
         ("MEMLOCK", 0),
         ("MSGQUEUE", 0),
+        ("SIGPENDING", _PENDING),  # each timer counts as one
     ):
         limit = getattr(resource, f"RLIMIT_{name}", None)
         if limit is None:  # this system has no such limit
@@ -283,7 +302,8 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
         hard_limit = resource.getrlimit(limit)[1]
         value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         try:
-            resource.setrlimit(limit, (value, value if hard else hard_limit))
+            is_kept = hard and not (is_paired and name == "NOFILE")
+            resource.setrlimit(limit, (value, value if is_kept else hard_limit))
         except (OSError, ValueError):
             if kernel.LINUX:  # other systems have limits that cannot be set
                 raise

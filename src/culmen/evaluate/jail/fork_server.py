@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Unpack
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail import bubblewrap, procfs, wire
+from culmen.evaluate.jail import bubblewrap, groups, procfs, wire
 from culmen.evaluate.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPolicy
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
@@ -60,8 +61,8 @@ class JailFailed(Exception):
 class ChildExit:
     """The end of a child.
 
-    `end` is exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's; `cpu`
-    in seconds of processor time.
+    `end` is exit | timeout | memory | files | killed | jail_error | zygote_died; `code` as Popen's;
+    `cpu` in seconds of processor time.
     """
 
     end: str
@@ -102,6 +103,7 @@ class Jail:
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._group: Path | None = None
 
     async def start(self) -> None:
         """Start the fork-server.
@@ -109,6 +111,7 @@ class Jail:
         Raises JailFailed if this level is not available, TaskError for a bad package.
         """
         failure = JailFailed("not tried")
+        self._group = groups.delegated_group()
         for proc in (True, False) if self.level == "namespaces" else (True,):
             try:
                 return await self._launch_server(proc)
@@ -130,7 +133,8 @@ class Jail:
             _CODE.format(root=str(bubblewrap.PACKAGE.parent)),
             str(theirs.fileno()),
         ]
-        line, policy = python, self._jail_policy(proc)
+        group = os.open(self._group, os.O_RDONLY | os.O_DIRECTORY) if self._group else -1
+        line, policy = python, self._jail_policy(proc, group)
         if self.level == "namespaces":
             line = bubblewrap.bwrap_command(python, self.visible, user=os.geteuid() != 0, proc=proc)
         with theirs, tempfile.TemporaryFile() as complaints:
@@ -141,12 +145,15 @@ class Jail:
                     stdout=subprocess.DEVNULL,
                     stderr=complaints,
                     env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[fd for fd in (theirs.fileno(), group) if fd >= 0],
                     start_new_session=True,
                     cwd="/",
                 )
             except OSError as error:
                 raise JailFailed(str(error)) from None
+            finally:
+                if group >= 0:
+                    os.close(group)
             theirs.close()
             setup = {"packages": self.packages, "policy": asdict(policy)}
             setup["listable"], setup["readable"] = bubblewrap.paths_around_hidden(
@@ -188,7 +195,7 @@ class Jail:
                 ),
             )
 
-    def _jail_policy(self, proc: bool) -> JailPolicy:
+    def _jail_policy(self, proc: bool, group: int) -> JailPolicy:
         root = os.geteuid() == 0
         readable = bubblewrap.readable_paths(self.visible)
         unshut = bubblewrap.readable_paths(self._open)
@@ -213,6 +220,7 @@ class Jail:
             listed=listed,
             search=root and (bool(self.visible) or self._is_python_private()),
             scratch=self.scratch if self.level != "namespaces" else "",
+            groups=group,
             environment=ENVIRONMENT,
         )
 
@@ -244,7 +252,7 @@ class Jail:
         try:
             if self._control is None:
                 raise BrokenPipeError
-            socket.send_fds(self._control, [message], [channel.fileno(), log, *line])
+            wire.send_descriptors(self._control, message, [channel.fileno(), log, *line])
             self._ends[number] = future
         except OSError:
             future.set_result(ChildExit("zygote_died"))
@@ -300,6 +308,8 @@ class Jail:
             await _reap_or_kill(process)
         if self.level != "namespaces":  # at level namespaces the kernel ends all children
             await asyncio.to_thread(self._end_strays)
+        if self._group is not None:
+            groups.remove_groups(self._group)
         if os.path.isdir(self.scratch):
             await asyncio.to_thread(subprocess.run, [*REMOVE, self.scratch], check=False)
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError
@@ -36,9 +36,10 @@ LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portab
 
 LOSSES = {
     "namespaces": "nothing that the probes check",
-    "container": "no limit on the total size of a candidate's files, no multiprocessing locks",
+    "container": "no multiprocessing locks; files are limited in total by looking at them",
     "restricted": (
-        "no namespaces: no total limit on files, no multiprocessing locks, a shared process count"
+        "no namespaces: no multiprocessing locks, a shared process count; files are limited in "
+        "total by looking at them"
     ),
     "limits": (
         "files, network, processes and signals are open to candidates; only limits of time, "
@@ -165,30 +166,30 @@ async def verify_jail(jail: Jail) -> None:
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
-async def _run_probe(
-    jail: Jail, entry: str, targets: Targets, limits: Limits = _LIMITS
-) -> JsonObject:
+async def _run_probe(jail: Jail, entry: str, targets: Targets, limits: Limits = _LIMITS) -> Any:
+    """The answer of an entry of the probe program, whose text is trusted."""
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
     with JailedEvaluation(task, jail, _PROGRAM, Case("probe", targets.values), 0) as run:
         result = await run.perform(0, ScorerPool(evaluator, limits))
     if isinstance(result, EvaluationOutcome):
         raise JailFailed(f"{result.reason}: {result.feedback}".strip())
-    values = wire.decode(result)
-    return values if isinstance(values, dict) else {}
+    return wire.decode(result)
 
 
 async def probe_level(level: str, image: str = "") -> dict[str, str]:
     """All probes at one level: name -> PASS or NOT ENFORCED.
 
-    Raises JailFailed if the level is not available.
+    Raises JailFailed if the level is not available, by the same probes as at every start.
     """
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
+        await verify_jail(jail)
         async with probe_targets(victim=True) as targets:
             results = await _run_probe(jail, "run", targets)
             results["time limit"] = await _enforces_time_limit(jail, targets)
+            results["total file limit"] = await _enforces_file_limit(jail, targets)
             with contextlib.suppress(JailFailed):
                 await _run_probe(jail, "linger", targets)
             results["daemons left behind"] = not _kill_leftover_daemon(targets.values["nap"])
@@ -206,6 +207,13 @@ async def _enforces_time_limit(jail: Jail, targets: Targets) -> bool:
     except JailFailed as error:
         return str(error).startswith("timeout")
     return False
+
+
+async def _enforces_file_limit(jail: Jail, targets: Targets) -> bool:
+    try:
+        return bool(await _run_probe(jail, "fill_disk", targets))
+    except JailFailed as error:
+        return str(error).startswith("files_limit")
 
 
 def _kill_leftover_daemon(nap: str) -> bool:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from typing import NamedTuple
 
+DESCRIPTORS = 256  # that a jailed process may open
 _TREE = 1000  # processes of a tree that are looked at
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
+# what a socket's queue may hold, by the usual limit and one message more, and a pipe of usual size
+_SOCKET_KB = 312
+_KIND_KB = {"socket": _SOCKET_KB, "pipe": 64}
 
 
-def child_pids(pid: int) -> list[int]:
-    """The direct children of `pid`."""
+def child_pids(pid: int, thread: int = 0) -> list[int]:
+    """The direct children of `pid` that its first thread, or another, has started."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb", 0) as file:
+        with open(f"/proc/{pid}/task/{thread or pid}/children", "rb", 0) as file:
             return [int(word) for word in file.read().split()]
     except OSError:
         return [child for child, (parent, _) in _process_table().items() if parent == pid]
@@ -95,38 +100,118 @@ def data_bytes() -> int:
         return 0
 
 
-def tree_kb(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
-    """Kilobytes in use by the tree below each root.
+class TreeUse(NamedTuple):
+    """Memory in use by a process and its descendants, and the number of their threads."""
 
-    Resident pages are summed, which counts shared pages once per process; only if that exceeds
-    `limit_kb(root)` the kernel is asked for the exact, slower share of each process.
+    kilobytes: int
+    threads: int
+
+
+def tree_use(root: int, limit_kb: int) -> TreeUse:
+    """Memory of the tree below `root`, with what the kernel may hold in buffers for it.
+
+    Resident pages are summed, which counts shared pages once per process, and each descriptor is
+    taken for a socket with full buffers; only if that exceeds `limit_kb` the slower exact shares
+    and the kinds of descriptors are read.
     """
-    table = _process_table()
-    trees: dict[int, list[int]] = {root: [root] for root in roots if root in table}
-    owner = {root: root for root in trees}
-    for pid in sorted(table):
-        _find_root(pid, table, owner)
-    for pid, root in owner.items():
-        if pid != root and root:
-            trees[root].append(pid)
-    result = {}
-    for root, tree in trees.items():
-        used = sum(table[pid][1] for pid in tree)
-        if used > limit_kb(root) and len(tree) > 1:
-            used = sum(_share_kb(pid, table[pid][1]) for pid in tree)
-        result[root] = used
-    return result
+    tree, threads = _walk_tree(root)
+    used = {pid: resident_kb(pid) for pid in tree}
+    rough = sum(used.values()) + _SOCKET_KB * sum(map(_count_descriptors, tree))
+    if rough <= limit_kb:
+        return TreeUse(rough, threads)
+    return TreeUse(_exact_kb(used, limit_kb) + _buffers_kb(tree), threads)
+
+
+def kill_tree(root: int) -> None:
+    """Kill a child of this process and its descendants, as far as they are known."""
+    tree = tree_pids(root)
+    os.kill(root, signal.SIGKILL)
+    for pid in tree[1:]:
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(pid)
+            try:  # by now the number may be that of a stranger
+                if _parent_pid(pid) in (*tree, os.getpid()):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
+
+
+def _parent_pid(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
+def tree_pids(root: int) -> list[int]:
+    """A process and its descendants."""
+    return _walk_tree(root)[0]
+
+
+def _walk_tree(root: int) -> tuple[list[int], int]:
+    """The processes of a tree, `root` first, and the number of their threads."""
+    tree, threads = [root], 0
+    for pid in tree:
+        tasks = _thread_ids(pid)
+        threads += len(tasks)
+        if len(tree) < _TREE:
+            tree += [child for task in tasks for child in child_pids(pid, task)]
+    return tree, threads
+
+
+def _exact_kb(used: dict[int, int], limit_kb: int) -> int:
+    """Kilobytes of these processes together, given the resident ones of each.
+
+    Not all are read if fewer exceed the limit.
+    """
+    if len(used) == 1:
+        return sum(used.values())
+    total = 0
+    for pid, kilobytes in sorted(used.items(), key=lambda item: -item[1]):
+        total += _share_kb(pid, kilobytes) if total <= limit_kb else 0
+    return total
+
+
+def _thread_ids(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return [] if _has_procfs() else [pid]
+
+
+def _count_descriptors(pid: int) -> int:
+    """Number of descriptors; all that are allowed if the process hides them, 0 if it has ended."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return os.stat(folder).st_size or len(os.listdir(folder))  # the size since Linux 6.2
+    except PermissionError:
+        return DESCRIPTORS
+    except OSError:
+        return 0
+
+
+def _buffers_kb(tree: list[int]) -> int:
+    """Kilobytes that the kernel may hold for the sockets and pipes of these processes."""
+    kinds: dict[str, int] = {}
+    hidden = 0
+    for pid in tree:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except PermissionError:
+            hidden += DESCRIPTORS
+            continue
+        except OSError:
+            continue
+        for name in names:
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                kinds[target] = _KIND_KB.get(target.partition(":")[0], 0)
+    return sum(kinds.values()) + hidden * _SOCKET_KB
 
 
 def descendants_kb(pid: int, limit_kb: int) -> int:
     """Kilobytes in use by a process and its descendants; exact if it seems more than a limit."""
-    tree = [pid]
-    for parent in tree:
-        tree += child_pids(parent) if len(tree) < _TREE else ()
-    used = {each: resident_kb(each) for each in tree}
-    if sum(used.values()) <= limit_kb or len(tree) == 1:
-        return sum(used.values())
-    return sum(_share_kb(each, kilobytes) for each, kilobytes in used.items())
+    used = {each: resident_kb(each) for each in tree_pids(pid)}
+    rough = sum(used.values())
+    return rough if rough <= limit_kb else _exact_kb(used, limit_kb)
 
 
 def resident_kb(pid: int) -> int:
@@ -149,17 +234,6 @@ def cpu_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def _find_root(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
-    """The root that `pid` descends from, 0 if it descends from none."""
-    path = []
-    while pid not in owner and pid in table and len(path) <= len(table):
-        path.append(pid)
-        pid = table[pid][0]
-    root = owner.get(pid, 0)
-    owner.update((step, root) for step in path)
-    return root
 
 
 def _process_table() -> dict[int, tuple[int, int]]:

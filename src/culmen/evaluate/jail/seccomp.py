@@ -128,6 +128,9 @@ CHANGES = {
     "utimensat": (280, 88),
 }
 CONNECT = {"connect": (42, 203)}
+# messages that may carry descriptors: the kernel counts those in flight for the user, so that one
+# candidate's would keep the fork-server and all others from passing theirs
+_MESSAGES = {"sendmsg": (46, 211), "sendmmsg": (307, 269)}
 _SIGNALS = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -147,16 +150,18 @@ _OTHERS = {
 }
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _IOCTL, _FCNTL, _SECCOMP = (56, 220), (435, 435), (16, 29), (72, 25), (317, 277)
-_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_SOCKET, _SOCKETPAIR, _SETSOCKOPT, _FALLOCATE = (41, 198), (53, 199), (54, 208), (285, 47)
+_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and the same by force
 _TRUNCATE, _OPEN, _OPENAT, _OPENAT2, _PRCTL = (76, 45), (2, -1), (257, 56), (437, 437), (157, 167)
 _CLONE_NAMESPACES = 0x7E020000  # every CLONE_NEW* bit
 _TIOCSTI, _TIOCLINUX, _FICLONE, _FICLONERANGE = 0x5412, 0x541C, 0x40049409, 0x4020940D
 _TERMINAL = 0x5400  # family of requests to terminals, pipes and descriptors, not to files
 _AF_UNIX, _STREAM, _PACKETS, _KIND = 1, 1, 5, 0xF
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_SETPIPE_SZ = 8, 10, 15, 1024, 1031
 _O_TRUNC, _PR_SET_SECCOMP = 0x200, 22
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ASK, _EPERM, _ENOSYS = 0x7FFF0000, 0x7FC00000, 0x00050000 | 1, 0x00050000 | 38
+_DONE, _NOT_SUPPORTED = 0x00050000, 0x00050000 | 95  # without effect; EOPNOTSUPP
 _NR, _ARCH = 0, 4
 _NEW_LISTENER = 1 << 3
 
@@ -169,31 +174,35 @@ class SyscallFilter:
                     shared; then connected pairs are the only sockets that can be made
     streams         with `apart`: stream sockets of the Unix family can be made; the listener is
                     asked to connect them
+    messages        with `apart`: messages that may carry descriptors can be sent
     own_signals     signals reach this process alone, if Landlock does not enforce that
     own_truncation  truncating a file takes the right to write it, if Landlock does not enforce that
     """
 
     apart: bool = False
     streams: bool = False
+    messages: bool = False
     own_signals: bool = False
     own_truncation: bool = False
 
-    def install(self) -> int:
-        """Install this filter on the calling process permanently; raise OSError if that fails.
+    def install_questions(self) -> int:
+        """Install the filter that asks, before the other one: that refuses to pass descriptors on.
 
-        It also holds for children and over exec. With `apart` the result is the descriptor on which
-        questions arrive; -1 if there is none, and then calls that would raise a question are
-        refused.
+        Returns the descriptor on which questions arrive, -1 if this machine gives none.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if self.apart:
-            listener = self._install_code(_NEW_LISTENER, self.assemble())
-            if listener >= 0:
-                return listener
-        if self._install_code(0, self.assemble(asks=False)) < 0:
+        return self._install_code(_NEW_LISTENER, self.assemble_questions())
+
+    def install(self, *, asks: bool = False) -> None:
+        """Install this filter on the calling process permanently; raise OSError if that fails.
+
+        It also holds for children and over exec. Unless the filter that `asks` is installed, calls
+        that would raise a question are refused.
+        """
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if self._install_code(0, self.assemble(asks=asks)) < 0:
             number = ctypes.get_errno()
             raise OSError(number, f"seccomp: {os.strerror(number)}")
-        return -1
 
     def _install_code(self, flags: int, code: bytes) -> int:
         buffer = ctypes.create_string_buffer(code, len(code))
@@ -202,10 +211,26 @@ class SyscallFilter:
         number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
         return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
 
+    def assemble_questions(self, machine: str = platform.machine()) -> bytes:
+        """The BPF program that asks. Of two filters, the one that refuses a call decides."""
+        column, audit = _ARCHITECTURES[_known_machine(machine)]
+        code = [
+            _bpf_op(_LOAD, _ARCH),
+            _bpf_op(_EQUAL, audit, 1, 0),
+            _bpf_op(_RETURN, _ALLOW),
+            _bpf_op(_LOAD, _NR),
+        ]
+        for numbers in (CHANGES | CONNECT if self.streams else CHANGES).values():
+            code += _answer_rules(numbers[column], _ASK)
+        return b"".join([*code, _bpf_op(_RETURN, _ALLOW)])
+
     def assemble(
         self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True
     ) -> bytes:
-        """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other."""
+        """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other.
+
+        With `asks` the calls of `assemble_questions` are left to that program.
+        """
         column, audit = _ARCHITECTURES[_known_machine(machine)]
         # another architecture is another set of numbers: 32-bit programs, and their socketcall,
         # have none here
@@ -231,15 +256,20 @@ class SyscallFilter:
             _PRCTL[column], 0, [_bpf_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _bpf_op(_RETURN, _EPERM)]
         )
         code += _socket_rules(column, anything=not self.apart, streams=self.streams)
+        code += _buffer_rules(column)
         for request in (_TIOCSTI, _TIOCLINUX):
             code += _with_argument(
                 _IOCTL[column], 1, [_bpf_op(_EQUAL, request, 0, 1), _bpf_op(_RETURN, _EPERM)]
             )
         if self.apart:
-            code += _user_rules(column, _ASK if asks else _EPERM)
-            code += _answer_rules(
-                CONNECT["connect"][column], _ASK if asks and self.streams else _EPERM
-            )
+            code += _user_rules(column)
+            refused = [
+                *([] if asks else CHANGES.values()),
+                *([] if asks and self.streams else CONNECT.values()),
+                *([] if self.messages else _MESSAGES.values()),
+            ]
+            for numbers in refused:
+                code += _answer_rules(numbers[column], _EPERM)
         if self.own_signals:
             code += _signal_rules(column, os.getpid() if pid is None else pid)
         if self.own_truncation:
@@ -276,14 +306,24 @@ def _socket_rules(column: int, *, anything: bool, streams: bool) -> list[bytes]:
     ]
 
 
-def _user_rules(column: int, changes: int) -> list[bytes]:
-    """The rules for files and processes of the user.
+def _buffer_rules(column: int) -> list[bytes]:
+    """The rules for buffers in the kernel: they keep their usual sizes.
 
-    `changes` is the answer to changes of modes and times.
+    Above its own limit the kernel, too, gives a socket less than it asked for, without an error.
     """
     code: list[bytes] = []
-    for numbers in CHANGES.values():
-        code += _answer_rules(numbers[column], changes)
+    for option in _BUFFER_SIZES:
+        code += _with_argument(
+            _SETSOCKOPT[column], 2, [_bpf_op(_EQUAL, option, 0, 1), _bpf_op(_RETURN, _DONE)]
+        )
+    return code + _with_argument(
+        _FCNTL[column], 1, [_bpf_op(_EQUAL, _F_SETPIPE_SZ, 0, 1), _bpf_op(_RETURN, _EPERM)]
+    )
+
+
+def _user_rules(column: int) -> list[bytes]:
+    """The rules for files and processes of the user."""
+    code: list[bytes] = []
     for numbers, argument in _OTHERS.values():
         code += _with_argument(
             numbers[column], argument, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
@@ -297,6 +337,9 @@ def _user_rules(column: int, changes: int) -> list[bytes]:
     code += _with_argument(
         _FCNTL[column], 1, [_bpf_op(_EQUAL, _F_SETLEASE, 0, 1), _bpf_op(_RETURN, _EPERM)]
     )
+    # space beyond the end of a file (KEEP_SIZE, unless a hole is punched) counts as no size of it
+    beyond = [_bpf_op(_AND, 3), _bpf_op(_EQUAL, 1, 0, 1), _bpf_op(_RETURN, _NOT_SUPPORTED)]
+    code += _with_argument(_FALLOCATE[column], 1, beyond)
     harmless = [
         _bpf_op(_EQUAL, _FICLONE, 4, 0),
         _bpf_op(_EQUAL, _FICLONERANGE, 3, 0),

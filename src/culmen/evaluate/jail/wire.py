@@ -8,13 +8,15 @@ Objects of a subclass travel as the plain value underneath; their methods are no
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import resource
 import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -89,6 +91,25 @@ def receive_exactly(channel: socket.socket, size: int) -> bytearray:
             raise EOFError
         rest = rest[count:]
     return data
+
+
+def send_descriptors(channel: socket.socket, data: bytes, fds: Sequence[int]) -> int:
+    """Send data with descriptors; return the number of bytes sent, raise OSError if that fails.
+
+    The kernel refuses them while the user has more in flight, in all processes, than this one may
+    open. Candidates can cause that, so this process may open more for a moment.
+    """
+    try:
+        return socket.send_fds(channel, [data], list(fds))
+    except OSError as error:
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            return socket.send_fds(channel, [data], list(fds))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # -- values

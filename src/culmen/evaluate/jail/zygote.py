@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail import kernel, procfs, runner, wire
+from culmen.evaluate.jail import disk, kernel, procfs, runner, wire
 from culmen.evaluate.jail.confine import (
     CHANNEL,
     REMOVE,
@@ -32,9 +32,13 @@ from culmen.evaluate.jail.confine import (
     confine_process,
 )
 from culmen.evaluate.jail.deputy import Deputy
+from culmen.evaluate.jail.groups import ChildGroups
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
+_LEAST_WATCH_SECONDS = 0.004
+_CORES = os.cpu_count() or 1
+_KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
 _PACKET_BYTES = 1 << 16
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
@@ -46,6 +50,10 @@ class _Running:
     end: str = "exit"
     handover: socket.socket | None = None
     deputy: Deputy | None = None
+    free: disk.FreeSpace | None = None
+    group: str = ""
+    kills: int = 0
+    next_search: float = 0.0
 
     def question_descriptor(self) -> int:
         """The descriptor on which the child's next question arrives, -1 if none can come."""
@@ -67,6 +75,17 @@ class _Running:
         elif self.deputy is not None:
             self.deputy.answer_syscall()
 
+    def exceeds_files(self, pid: int) -> bool:
+        """True if the child's files take too much space; a search is rare, for it may take long."""
+        files_mb, now = self.job.files_mb, time.monotonic()
+        if self.free is None or now < self.next_search:
+            return False
+        if not self.free.has_lost(files_mb << 20, disk.file_limit(files_mb)):
+            return False
+        over = disk.is_overfull(self.job.work, procfs.tree_pids(pid), files_mb)
+        self.next_search = now + 10 * (time.monotonic() - now)
+        return over
+
     def close_channels(self) -> None:
         """Close the channels of questions; the child can ask no further ones."""
         if self.handover is not None:
@@ -83,6 +102,7 @@ class Zygote:
         self.control, self.policy, self.child = control, policy, child
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
+        self.groups = ChildGroups(policy.groups)
         self.next_watch = 0.0
         self.namespace = os.pidfd_open(os.getpid()) if policy.level == "namespaces" else -1
         self.alarm, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -154,6 +174,7 @@ class Zygote:
                     os.chown(
                         job.work, self.policy.first_uid + job.slot, self.policy.first_uid + job.slot
                     )
+            group = self.groups.take(self._group_kb(job), job.processes)
             ours, theirs = (
                 socket.socketpair() if self.policy.level == "restricted" else (None, None)
             )
@@ -162,21 +183,31 @@ class Zygote:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
         if pid == 0:
             self._become_child(
-                job, channel, log, line, theirs.fileno() if theirs is not None else -1
+                job, group, channel, log, line, theirs.fileno() if theirs is not None else -1
             )
         if theirs is not None:
             theirs.close()
         now = time.monotonic()
-        self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
-        self.running[pid] = _Running(job, now + job.seconds, handover=ours)
+        free = disk.FreeSpace.of(job.work) if ours is not None else None
+        self.running[pid] = _Running(
+            job,
+            now + job.seconds,
+            handover=ours,
+            free=free,
+            group=group,
+            kills=self.groups.kills(group),
+        )
+        first = now + _safe_pause(self.limit_kb(pid), _CORES)
+        self.next_watch = first if len(self.running) == 1 else min(first, self.next_watch)
 
     def _become_child(
-        self, job: ForkRequest, channel: int, log: int, line: int, handover: int
+        self, job: ForkRequest, group: str, channel: int, log: int, line: int, handover: int
     ) -> NoReturn:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.groups.enter(group)
             self.child(self.policy, job, channel, log, line, handover)
         finally:
             os._exit(1)
@@ -185,7 +216,10 @@ class Zygote:
         for pid, running in self.running.items():
             if running.job.id == number:
                 running.end = why if running.end == "exit" else running.end
-                os.kill(pid, signal.SIGKILL)
+                if why == "memory":  # its descendants would take more while it ends
+                    procfs.kill_tree(pid)
+                else:
+                    os.kill(pid, signal.SIGKILL)
 
     def _reap_children(self) -> None:
         while True:
@@ -204,6 +238,9 @@ class Zygote:
 
     def _finish_child(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
         running.close_channels()
+        if running.end == "exit" and self.groups.kills(running.group) > running.kills:
+            running.end = "memory"
+        self.groups.give_back(running.group)
         if self.policy.level != "namespaces":
             self._kill_orphans()
             if self.policy.scratch:
@@ -221,16 +258,26 @@ class Zygote:
             if now >= running.deadline:
                 self._kill_child(running.job.id, "timeout")
         if self.running and now >= self.next_watch:
-            self.next_watch = now + WATCH_SECONDS
-            for pid, kilobytes in self.children_kb().items():
-                if kilobytes > self.limit_kb(pid):
-                    self._kill_child(self.running[pid].job.id, "memory")
+            pause = min(self._check_child(*each) for each in list(self.running.items()))
+            looked = time.monotonic()
+            self.next_watch = looked + max(pause, looked - now)
             if self.policy.level != "namespaces":
                 self._kill_orphans()
 
-    def children_kb(self) -> dict[int, int]:
-        """Kilobytes in use by each child and its descendants."""
-        return procfs.tree_kb(list(self.running), self.limit_kb)
+    def _check_child(self, pid: int, running: _Running) -> float:
+        """Kill a child above its limits; return the seconds until it should be looked at again."""
+        limit = self.limit_kb(pid)
+        use = procfs.tree_use(pid, limit)
+        if use.kilobytes > limit:
+            self._kill_child(running.job.id, "memory")
+        elif running.exceeds_files(pid):
+            self._kill_child(running.job.id, "files")
+        return _safe_pause(limit - use.kilobytes, use.threads)
+
+    def _group_kb(self, job: ForkRequest) -> int:
+        """Limit in kilobytes of a child's group; files in memory count in it."""
+        files = job.files_mb * 1024 if self.policy.level == "namespaces" else 0
+        return job.memory_mb * 1024 + self.policy.baseline // 1024 + files
 
     def limit_kb(self, pid: int) -> int:
         """Limit in kilobytes for a child and its descendants."""
@@ -246,6 +293,7 @@ class Zygote:
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            for pid in strays:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
@@ -269,13 +317,19 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
+def _safe_pause(headroom_kb: int, threads: int) -> float:
+    """Seconds in which so many threads cannot take more memory than `headroom_kb`."""
+    pause = headroom_kb / (_KB_PER_SECOND * max(1, min(threads, _CORES)))
+    return min(WATCH_SECONDS, max(_LEAST_WATCH_SECONDS, pause))
+
+
 def run_jailed_child(
     policy: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, handover: int
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
     arrange_descriptors(channel, log, line, handover)
     try:
-        confine_process(policy, job)
+        confine_process(policy, job, is_paired=line >= 0)
     except OSError as error:
         with contextlib.suppress(OSError):
             wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
@@ -322,9 +376,8 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
         os.umask(0o022)
     if policy.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        kernel.restrict_paths(
-            (*readable, "/proc", "/dev"), (policy.scratch, "/dev/null", "/dev/tty"), listable
-        )
+        own = (policy.scratch, "/dev/null", "/dev/tty", f"/proc/self/fd/{policy.groups}")
+        kernel.restrict_paths((*readable, "/proc", "/dev"), own, listable)
     return policy
 
 

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import runpy  # noqa: F401
 import select
 import signal
@@ -210,7 +211,7 @@ class Supervisor:
     def _hand_over_connection(self, child: _Child, listener: socket.socket) -> None:
         child.peer, _ = listener.accept()
         with contextlib.suppress(OSError):
-            socket.send_fds(child.handover, [b"C"], [child.peer.fileno()])
+            wire.send_descriptors(child.handover, b"C", [child.peer.fileno()])
         child.handover.close()
 
     def _wait_for_connection(self, listener: socket.socket) -> bool:
@@ -284,6 +285,8 @@ class Supervisor:
         """Become the child: keep only the work folder and the log of the parent, then serve."""
         try:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+            allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))  # from here for good
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for inherited in (self._channel, listener, *(c.peer for c in self._children.values())):

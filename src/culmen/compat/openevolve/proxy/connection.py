@@ -234,7 +234,7 @@ class PeerConnection:
         """Send one frame; descriptors travel with its first bytes."""
         if fds:
             data = wire.frame_bytes(kind, payload)
-            self.sock.sendall(data[socket.send_fds(self.sock, [data], fds) :])
+            self.sock.sendall(data[wire.send_descriptors(self.sock, data, fds) :])
         else:
             wire.send(self.sock, kind, payload)
 
