@@ -458,10 +458,10 @@ class RunLine(msgspec.Struct, frozen=True):
     """One line of a list of runs.
 
     A run that cannot be read has the state `damaged` or `unreadable`; `why` is the problem and
-    `fix` the remedy. `margin` is half the width of the 95 % interval of `best`, `spent` the largest
-    used share of a limit of the budget (0..1; None: no limit), `models` the models by role,
-    `reason` the reason that the run ended. With several objectives `front` is the size of the
-    front, and there is no `best`.
+    `fix` the remedy. `margin` is half the width of the 95 % interval of `best`, which ends at the
+    `bounds`; `spent` the largest used share of a limit of the budget (0..1; None: no limit),
+    `models` the models by role, `reason` the reason that the run ended. With several objectives
+    `front` is the size of the front, and there is no `best`.
     """
 
     run: str
@@ -479,6 +479,7 @@ class RunLine(msgspec.Struct, frozen=True):
     spent: float | None = None
     models: dict[str, str] = {}
     margin: float | None = None
+    bounds: tuple[float | None, float | None] = (None, None)
     reason: str = ""
     front: int = 0
 
@@ -568,6 +569,7 @@ def _run_line(folder: Path) -> RunLine:
         spent=_budget_share(now),
         models=now.models,
         margin=margin,
+        bounds=(None, None) if now.best is None else now.best.bounds,
         reason=now.reason,
         front=front,
     )

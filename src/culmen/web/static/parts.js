@@ -1,7 +1,7 @@
 // Small pieces that several pages share.
 
 import { h } from "./dom.js";
-import { MISSING, duration, measured, words } from "./format.js";
+import { MISSING, digits, duration, measured, number, words } from "./format.js";
 import { meaning } from "./terms.js";
 
 /** A section with a heading; `aside` stands at the heading's right. */
@@ -92,9 +92,13 @@ export const cell = (text, props) => h("td", { class: "num", ...props }, text);
 /** A candidate's id as a link. */
 export const idLink = (ctx, id, text) => h("a", { class: "id", href: ctx.href("candidate", { id }) }, text || id.slice(0, 8));
 
-/** `2.51 ± 0.01`. */
-export const score = (mean, error, places) => {
-  const [value, margin] = measured(mean, error, places);
+/** `2.51 ± 0.01`; `0.4 (−0.7 to 1)` where the interval exceeds the bounds of the score. */
+export const score = (mean, error, places, [low, high] = [null, null]) => {
+  const [value, half] = measured(mean, error, places);
+  const ends = [mean - error, mean + error];
+  const cut = half && ((low !== null && ends[0] < low) || (high !== null && ends[1] > high));
+  const shown = (end, bound, beyond) => (bound !== null && beyond ? number(bound) : number(end, digits(error)));
+  const margin = cut ? `(${shown(ends[0], low, ends[0] < low)} to ${shown(ends[1], high, ends[1] > high)})` : half;
   return [value, margin ? h("span", { class: "error" }, ` ${margin}`) : null];
 };
 

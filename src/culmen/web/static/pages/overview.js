@@ -57,7 +57,7 @@ function tiles(doc, ctx) {
   const { usage } = doc;
   const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
   const [value, ...interval] = doc.score.split(" ");
-  const lead = best ? [value, " ", interval.length ? h("span", { class: "error" }, interval.join(" ")) : null] : "–";
+  const lead = best ? [typeset(value), " ", interval.length ? h("span", { class: "error" }, typeset(interval.join(" "))) : null] : "–";
   const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null,
     doc.doubts.map((each) => h("span", { class: `pill pill-${each.level}`, title: each.why }, each.words))] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");

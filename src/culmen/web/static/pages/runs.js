@@ -102,7 +102,7 @@ function row(run, places, ctx) {
   return h("tr", { "data-key": name },
     h("td", { class: "run-name", title: name }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
     h("td", {}, statePill(run.label)),
-    cell(run.front ? `front of ${count(run.front)}` : score(run.best, run.margin, places)),
+    cell(run.front ? `front of ${count(run.front)}` : score(run.best, run.margin, places, run.bounds)),
     h("td", {}, run.front ? "–" : spark(run)),
     cell(count(run.evaluations)),
     h("td", {}, run.spent === null ? "no limit" : [meter(`Budget used by ${name}`, run.spent, percent(run.spent)), h("span", { class: "note" }, percent(run.spent))]),
