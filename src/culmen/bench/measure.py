@@ -1,7 +1,7 @@
-"""Final measurement of given candidates: means, intervals and differences on the same evaluations.
+"""Final measurement of given candidates, on the same cases and random seeds.
 
-    wanted = measurement_of_run(run, ["seed", "best"], split="test", repeats=10)
-    made = make_evaluations(wanted)
+    wanted = measurement_of_run(run, ["seed", "best"], ScoreRequest(split="test"))
+    make_evaluations(wanted)
     print(measure_candidates(wanted).rows)
 
 Evaluations are kept one by one in `scores.jsonl` of the run, or of runs/score-TASK-DIGEST for a
@@ -154,9 +154,9 @@ class FinalMeasurement(msgspec.Struct, frozen=True):
 def measurement_of_run(
     run: Path, words: Sequence[str] = (), request: ScoreRequest | None = None
 ) -> Wanted:
-    """The measurement of a run's candidates: ids, `best`, `seed`, or files; by default these two.
+    """The measurement of a run's candidates; by default of its best and initial program.
 
-    Raises `UserError` for unknown candidates, a split without cases, an evaluator that has changed
+    A word is an id, `best`, `seed`, or a file with a program. Raises `UserError` for unknown candidates, a split without cases, an evaluator that has changed
     since, and a budget that does not hold one evaluation of each candidate on each case.
     """
     meta, request = views.run_meta(run), request or ScoreRequest()

@@ -119,7 +119,7 @@ def score(
             screen.print_text(style(made))
         else:
             _show_measurement(screen, made)
-        for remark in _remarks(wanted, made, done):
+        for remark in measurement_remarks(wanted, made, done):
             screen.print_note(remark)
 
     return Answer(data, show, code)
@@ -185,7 +185,7 @@ def _row_cells(row: MeasuredCandidate, made: FinalMeasurement) -> list[str]:
         )
     return [
         name if name == row.id else f"{name} {row.id}",
-        _score_text(row, made),
+        score_text(row, made),
         plus_minus(row.new_margin).strip(),
         f"{row.evaluations:,}",
         f"{row.failures:,}" if row.failures else "",
@@ -194,7 +194,7 @@ def _row_cells(row: MeasuredCandidate, made: FinalMeasurement) -> list[str]:
     ]
 
 
-def _score_text(row: MeasuredCandidate, made: FinalMeasurement) -> str:
+def score_text(row: MeasuredCandidate, made: FinalMeasurement) -> str:
     if row.score is None:
         return "-"
     text = score_with_margin(row.score, row.margin, made.bounds)
@@ -234,8 +234,8 @@ def _latex_text(text: str) -> str:
     return text.replace("±", r"$\pm$")
 
 
-def _remarks(wanted: Wanted, made: FinalMeasurement, done: Scored | None) -> list[str]:
-    """What a reader of the table must know, and how to go on."""
+def measurement_remarks(wanted: Wanted, made: FinalMeasurement, done: Scored | None) -> list[str]:
+    """Remarks for the reader of a table: missing evaluations, many looks, no interval."""
     left = made.wanted - made.made
     why = "interrupted" if done is None else "the budget is spent" if done.left > done.lost else ""
     why = why or "evaluations were lost to the machine"
