@@ -156,8 +156,9 @@ def measurement_of_run(
 ) -> Wanted:
     """The measurement of a run's candidates; by default of its best and initial program.
 
-    A word is an id, `best`, `seed`, or a file with a program. Raises `UserError` for unknown candidates, a split without cases, an evaluator that has changed
-    since, and a budget that does not hold one evaluation of each candidate on each case.
+    A word is an id, `best`, `seed`, or a file with a program. Raises `UserError` for unknown
+    candidates, a split without cases, an evaluator that has changed since, and a budget that does
+    not hold one evaluation of each candidate on each case.
     """
     meta, request = views.run_meta(run), request or ScoreRequest()
     _check_evaluator_unchanged(run, meta)

@@ -13,10 +13,13 @@ from culmen.bench.cli import INTERRUPTED, print_progress, progress_printer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run_to_write
 from culmen.observe.figures import (
+    Bounds,
     count_text,
     difference_text,
     dollars_text,
     join_nonempty,
+    margin_decimals,
+    number_text,
     plus_minus,
     score_with_margin,
     short_path,
@@ -186,7 +189,7 @@ def _row_cells(row: MeasuredCandidate, made: FinalMeasurement) -> list[str]:
     return [
         name if name == row.id else f"{name} {row.id}",
         score_text(row, made),
-        plus_minus(row.new_margin).strip(),
+        _interval_text(row.score, row.new_margin, made.bounds),
         f"{row.evaluations:,}",
         f"{row.failures:,}" if row.failures else "",
         difference,
@@ -199,6 +202,19 @@ def score_text(row: MeasuredCandidate, made: FinalMeasurement) -> str:
         return "-"
     text = score_with_margin(row.score, row.margin, made.bounds)
     return text + ("" if row.margin else _no_interval(row.margin))
+
+
+def _interval_text(score: float | None, margin: float | None, bounds: Bounds) -> str:
+    """`0.43 to 0.69`: an interval inside the bounds of the score; "" if it is unknown."""
+    if score is None or not margin:
+        return ""
+    low, high = (
+        float("-inf") if bounds[0] is None else bounds[0],
+        float("inf") if bounds[1] is None else bounds[1],
+    )
+    digits = margin_decimals(margin)
+    ends = (max(low, score - margin), min(high, score + margin))
+    return " to ".join(number_text(end, digits) for end in ends)
 
 
 def _no_interval(margin: float | None) -> str:
