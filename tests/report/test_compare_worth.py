@@ -124,3 +124,14 @@ def test_a_large_difference_is_found_once_programs_are_scored_together():
         ]
         found += compare_runs([run for each in groups for run in each]).tasks[0].pairs[0].apart
     assert found >= 8
+
+
+def test_no_value_or_interval_lies_outside_the_bounds_of_the_score():
+    """The initial program's pooled score and a gain measured on other cases add up to more than there is."""
+    lucky = [gained("a", seed, 0.4, 0.6, 0.3, f"a{seed}") for seed in range(2)]
+    other = [gained("b", seed, 0.9, 0.0, 0.2, "initial") for seed in range(2)]
+    (part,) = compare_runs([*lucky, *other]).tasks
+    assert part.basis == "gains over the initial program" and part.bounds == (0.0, 1.0)
+    (best,) = [row for row in part.rows if row.strategy == "a"]
+    assert best.best == 1.0 and best.mean.value == 1.0
+    assert all(end is None or 0.0 <= end <= 1.0 for row in part.rows for end in (row.mean.low, row.mean.high))

@@ -209,13 +209,13 @@ def score_together(
         what = (
             f"{plan.task.name}: {count_text(len(plan.candidates), 'program')} on {where}, {times}"
         )
-        _print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
-        done = score_runs(planned, budget, told=_progress_printer(screen))
+        print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
+        done = score_runs(planned, budget, told=progress_printer(screen))
         if done.left:
             left = f"{plan.task.name}: {count_text(done.left, 'evaluation')} left"
-            _print_progress(screen, f"{left}; run the same command again to continue")
+            print_progress(screen, f"{left}; run the same command again to continue")
         if done.isolation not in ("", planned.meta.isolation):
-            _print_progress(
+            print_progress(
                 screen,
                 f"{plan.task.name}: scored at isolation {done.isolation}, its runs at "
                 f"{planned.meta.isolation}",
@@ -258,17 +258,18 @@ def _score_by_itself(
         )
 
 
-def _print_progress(screen: Screen, text: str) -> None:
+def print_progress(screen: Screen, text: str) -> None:
+    """Print a line to standard error, none with `--json`."""
     if not screen.as_json:
         screen.err.print(text, markup=False, soft_wrap=True)
 
 
-def _progress_printer(screen: Screen) -> Callable[[int, int], None]:
+def progress_printer(screen: Screen) -> Callable[[int, int], None]:
     """A callback that prints progress at every tenth."""
 
     def print_tenth(done: int, of: int) -> None:
         if done == of or done * 10 // of > (done - 1) * 10 // of:
-            _print_progress(screen, f"[{done}/{of}]")
+            print_progress(screen, f"[{done}/{of}]")
 
     return print_tenth
 

@@ -105,7 +105,7 @@ class TaskComparison(msgspec.Struct, frozen=True):
     """The comparison on one task; `basis` is the kind of the values.
 
     `unequal`: the runs were measured on different samples of cases, and not together since.
-    `together`: all their programs were scored together.
+    `together`: all their programs were scored together. `bounds` are those of the score.
     """
 
     task: str
@@ -118,6 +118,7 @@ class TaskComparison(msgspec.Struct, frozen=True):
     runs: tuple[RunWorth, ...] = ()
     unequal: bool = False
     together: bool = False
+    bounds: tuple[float | None, float | None] = (None, None)
 
     @property
     def worth_scoring(self) -> bool:
@@ -282,6 +283,7 @@ def _compare_on_task(title: str, groups: dict[str, list[ComparedRun]], axis: Axi
         remarks,
         worth.unequal,
         worth.together,
+        objective.bounds,
     )
     return _Task(part, groups, rewards, normal)
 

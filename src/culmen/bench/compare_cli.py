@@ -438,7 +438,7 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
             *([row.on] if on else []),
             number_text(row.best)
             if not row.margin or row.best is None
-            else score_with_margin(row.best, row.margin),
+            else score_with_margin(row.best, row.margin, part.bounds),
             *map(_estimate_text, (row.mean, row.median, row.iqm)),
         ]
         for row in part.rows

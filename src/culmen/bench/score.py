@@ -20,7 +20,7 @@ import msgspec
 from culmen.bench.records import programs_of
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Status
+from culmen.core.evaluation import Case, Status, culprit_of
 from culmen.core.event import seed_from_digest
 from culmen.core.ports import Backend
 from culmen.core.task import Task, digest_pieces
@@ -105,7 +105,7 @@ def score_plan(
     raise UserError(
         f"scoring {len(programs)} programs together takes {len(lacking(1))} evaluations",
         where=f"task {task.name}, a budget of {most:g}",
-        fix="give a larger --score-budget, or compare fewer runs",
+        fix="give a larger budget, or fewer programs",
     )
 
 
@@ -179,7 +179,7 @@ async def _make_fresh_score(
     if seen.status is Status.LOST:
         return None
     of = len(plan.cases) if case else 0
-    told = (seen.score, seen.status.value, seen.trust, seen.usage.dollars)
+    told = (seen.score, seen.status.value, seen.trust, seen.usage.dollars, culprit_of(seen))
     return FreshScore(candidate.id, plan.split, name, of, repeat, *told)
 
 

@@ -100,6 +100,17 @@ def _stacked_draws(keys: Sequence[str | None], table: _Table) -> Floats:
     return np.stack([none if key is None else table[key][1] for key in keys], axis=1)
 
 
+def _within_bounds(table: _Table, objective: Objective) -> _Table:
+    """The table with rewards and draws inside the bounds of honest scores."""
+    import numpy as np
+
+    low, high = objective.reward_range
+    return {
+        name: (min(max(low, value), high), np.clip(draws, low, high))
+        for name, (value, draws) in table.items()
+    }
+
+
 def _certified_worth(runs: Sequence[ComparedRun]) -> Worth:
     known: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -198,7 +209,9 @@ def _common_worth(
     units: Mapping[str, Sequence[float]],
 ) -> Worth:
     """Worth by values of programs that were scored together."""
-    table = _drawn_units(units, exact=bool(runs[0].deterministic))
+    table = _within_bounds(
+        _drawn_units(units, exact=bool(runs[0].deterministic)), runs[0].objective
+    )
     keys = [None if run.score is None else run.program for run in runs]
     margins = [None if key is None else _half_width(table[key][1]) for key in keys]
     times = "once" if repeats == 1 else f"{repeats} times each"
@@ -273,7 +286,8 @@ def _own_worth(runs: Sequence[ComparedRun]) -> Worth:
     ]
     margins = [None if key is None else measured[key].margin for key in keys]
     base = next(iter(firsts)) if by_gain else ""
-    table = _normal_draws(measured, gains if by_gain else {}, base)
+    objective = runs[0].objective
+    table = _within_bounds(_normal_draws(measured, gains if by_gain else {}, base), objective)
     several = {*_repeated_programs(valued), *initial}
     exact = {
         name: each if name in several else Measurement(each.value, 0.0)
@@ -284,7 +298,7 @@ def _own_worth(runs: Sequence[ComparedRun]) -> Worth:
         _program_key(run) if run.score is not None and _program_key(run) in table else key
         for run, key in zip(runs, keys)
     ]
-    shared = _normal_draws(exact, gains if by_gain else {}, base)
+    shared = _within_bounds(_normal_draws(exact, gains if by_gain else {}, base), objective)
     values, rewards = _values_and_rewards(runs, keys, table, shared, returned)
     return Worth(
         values=values,
@@ -293,7 +307,7 @@ def _own_worth(runs: Sequence[ComparedRun]) -> Worth:
         margins=margins,
         on=[_measured_cases(run) for run in runs],
         nothing=nothing,
-        initial=None if first is None else runs[0].objective.score(table[first][0]),
+        initial=None if first is None else objective.score(table[first][0]),
         start=None if first is None else table[first][1],
         unequal=unequal,
     )

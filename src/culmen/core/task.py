@@ -246,6 +246,13 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         worst = self.bounds[0] if self.direction == "max" else self.bounds[1]
         return None if worst is None else self.reward(worst)
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The lowest and the highest reward the bounds allow; infinite at an open side."""
+        low, high = self.bounds
+        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        return ends if self.direction == "max" else (-ends[1], -ends[0])
+
     # names of before
     beyond = is_beyond_known
     fault = score_fault

@@ -44,10 +44,11 @@ class GainEstimate(NamedTuple):
 class FreshComparison:
     """Evaluations made after the choice: means, and gains of one candidate over another."""
 
-    def __init__(self, ranking: Ranking) -> None:
+    def __init__(self, ranking: Ranking, split: str | None = None) -> None:
+        """Compare on `split`, by default the one that confirms the final choice."""
         self.ranking, self.account = ranking, ranking.account
         self.task = self.account.task
-        self.split = reported_split(self.task)
+        self.split = reported_split(self.task) if split is None else split
         self.of = len(self.task.split(self.split)) if self.split else 0
 
     def fresh_facts(self, name: str) -> list[Fact]:
@@ -305,10 +306,8 @@ def worst_certified(seen: Sequence[Fact]) -> float | None:
 
 def clip_to_bounds(task: Task, reward: float) -> float:
     """A reward inside the bounds of honest scores."""
-    low, high = task.objective.bounds
-    score = task.objective.score(reward)
-    score = score if low is None else max(low, score)
-    return task.objective.reward(score if high is None else min(high, score))
+    low, high = task.objective.reward_range
+    return min(max(low, reward), high)
 
 
 def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:

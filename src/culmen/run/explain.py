@@ -371,6 +371,7 @@ def _finalist_facts(
     """
     from culmen.evidence.account import CHOICE
     from culmen.evidence.ranking import Race
+    from culmen.evidence.verdict import clip_to_bounds
 
     shown = mark.candidate
     initial = {each.id for each in meta.task.initial_candidates()}
@@ -379,12 +380,11 @@ def _finalist_facts(
     names += [each for each in (best_initial, shown) if each and each not in names]
     race = Race(evidence.ranking, names, with_fresh=mark.phase == CHOICE)
     standings = list(race.standings().values())
-    objective = meta.task.objective
     for place, each in enumerate(standings):
         if place < FINALISTS or each.id in (shown, best_initial):
             yield FinalistFacts(
                 each.id,
-                objective.score(each.worth),
+                meta.task.objective.score(clip_to_bounds(meta.task, each.worth)),
                 each.sd,
                 each.looks,
                 each.failed,

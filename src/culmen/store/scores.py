@@ -21,8 +21,8 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of `candidate`, for the `repeat`-th time (from 0) on a case.
 
     `of` is the number of cases of `split` (case "", split "" and 0: no data set). `score` is in the
-    task's own direction, None if the candidate failed; `status` then has the reason. `dollars` is
-    the cost of models that the evaluator asked.
+    task's own direction, None if there is none; `status` then has the reason, and `culprit` is as
+    that of an observation. `dollars` is the cost of models that the evaluator asked.
     """
 
     candidate: str
@@ -34,6 +34,7 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str = "ok"
     trust: str = ""
     dollars: float = 0.0
+    culprit: str = ""
 
     @property
     def evaluation_key(self) -> tuple[str, str, int]:
@@ -54,6 +55,11 @@ def fresh_scores(run: Path) -> list[FreshScore]:
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # the machine stopped in the middle of a line
     return scores
+
+
+def scored_candidates(run: Path, split: str) -> set[str]:
+    """Ids of the candidates of a run with fresh scores on a split."""
+    return {each.candidate for each in fresh_scores(run) if each.split == split}
 
 
 def fresh_score_bytes(run: Path) -> int:

@@ -130,6 +130,7 @@ def _estimate_rewards(
     The final choice's evaluations count, too, unless they were made on cases of their own.
     """
     from culmen.evidence.ranking import Race
+    from culmen.evidence.verdict import clip_to_bounds
 
     ranking = evidence.ranking
     scored = [name for name in names if ranking.belief_of(name) is not None]
@@ -139,7 +140,10 @@ def _estimate_rewards(
     else:
         standings = Race(ranking, scored).standings()
         pairs = {name: (each.worth, each.sd) for name, each in standings.items()}
-    return {name: (mean, _known_deviation(evidence, sd)) for name, (mean, sd) in pairs.items()}
+    return {
+        name: (clip_to_bounds(evidence.task, mean), _known_deviation(evidence, sd))
+        for name, (mean, sd) in pairs.items()
+    }
 
 
 def _known_deviation(evidence: Evidence, sd: float) -> float | None:
@@ -182,6 +186,8 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
 
     Empty for a run with more than `MODELLED` of them.
     """
+    from culmen.evidence.verdict import clip_to_bounds
+
     folder, c, t = Path(run), sql.candidate.c, sql.tally.c
     query = sql.select(c.id, c.operator, c.model, c.origin).join(sql.tally, t.candidate == c.id)
     query = query.where(t.count > 0, c.operator != "seed").order_by(c.seq, c.id)
@@ -200,5 +206,6 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
                 origin = unescape_text(row.operator), unescape_text(row.model)
                 note = decode_value(row.origin, Origin).note
                 known = _known_deviation(found.evidence, sd)
-                tried.append(TriedCandidate(name, *origin, note, mean, known))
+                shown = clip_to_bounds(found.task, mean)
+                tried.append(TriedCandidate(name, *origin, note, shown, known))
     return tried
