@@ -6,6 +6,7 @@ Their third, bench, is in `bench.cli`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,7 @@ from culmen.bench.cli import (
 )
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run
-from culmen.core.errors import UserError, require_packages
+from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
 
@@ -305,7 +306,7 @@ def compare(
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
     both = bool(run) and any(option is not None for option in making)
-    _check_asked(both, offline=not run and model == "offline" and models is None)
+    _check_asked(both)
     limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
@@ -356,10 +357,10 @@ def _parse_axis(name: str) -> Axis:
     )
 
 
-def _check_asked(both: bool, offline: bool) -> None:
+def _check_asked(both: bool) -> None:
     """Raise `UserError` for impossible requests before any run is made.
 
-    `both` is True if runs are given and others are to be made, `offline` if these need no model.
+    `both` is True if runs are given and others are to be made.
     """
     if both:
         raise UserError(
@@ -367,8 +368,8 @@ def _check_asked(both: bool, offline: bool) -> None:
             where="culmen compare",
             fix="give one or the other",
         )
-    needed = {"scipy": "compare", **({"cma": "offline"} if offline else {})}
-    require_packages("a comparison", needed, "culmen compare")
+    if find_spec("scipy") is None:
+        raise missing_extra("a comparison", "scipy", "compare", "culmen compare")
 
 
 def _find_runs(names: list[str]) -> list[Path]:

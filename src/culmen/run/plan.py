@@ -27,7 +27,6 @@ from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
-from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects, replace_options
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
@@ -169,8 +168,6 @@ def check_runnable(plan: RunPlan) -> None:
     check_ends(plan.strategy, options, objects)
     if options.backend is not None:
         cluster.require_backend_extra(options.backend)
-    if options.searches_offline and objects.model is None and objects.proposer is None:
-        check_installed()
     check_models(options, objects)
     if objects.world is None:
         model = options.model if objects.model is None else objects.model
