@@ -25,6 +25,7 @@ from culmen.bench.cli import (
     score_together,
     suite_settings,
 )
+from culmen.bench.markup import Latex, Markdown, MarkupScreen, chosen_notation
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run
 from culmen.core.errors import UserError, missing_extra
@@ -73,6 +74,8 @@ def analyze(
         typer.Option(metavar="DIR", help="Write tables (CSV) and plots of replies (PNG) here."),
     ] = None,
     k: Width = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
 ) -> Answer:
     """Show gains by requests, archive and budget: medians and quartiles over runs.
 
@@ -84,6 +87,7 @@ def analyze(
     from culmen.bench.analyze import write_analyses
     from culmen.strategies.catalog import names_by_path
 
+    notation = chosen_notation(latex, markdown)
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
     groups = analysis.analyze_runs(paths, names_by_path(), k)
     files, remark = ([], "") if out is None else write_analyses(groups, out)
@@ -94,6 +98,7 @@ def analyze(
     }
 
     def show(screen: Screen) -> None:
+        screen = MarkupScreen(notation) if notation else screen
         _show_groups(screen, groups)
         if out is None:
             names = " ".join(name for group in groups for name in group.runs)
@@ -293,6 +298,8 @@ def compare(
             help="With --score: limits, as evaluations=N, dollars=N or seconds=N.",
         ),
     ] = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
 ) -> Answer:
     """Compare strategies: which is better, how surely, and whether the data suffice.
 
@@ -307,6 +314,7 @@ def compare(
     along = _parse_axis(axis)
     both = bool(run) and any(option is not None for option in making)
     _check_asked(both)
+    notation = chosen_notation(latex, markdown)
     limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
@@ -331,6 +339,7 @@ def compare(
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
+        screen = MarkupScreen(notation) if notation else screen
         _show_comparison(screen, comparison, done)
         if any(part.worth_scoring for part in comparison.tasks):
             screen.print_next_steps(
