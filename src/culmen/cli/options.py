@@ -20,6 +20,21 @@ LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."
 BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,...", help=LIMITS)]
 
 
+FIRST = ("model", "budget", "strategy", "agent", "goal", "seed_program", "workers", "seed", "name")
+"""The options of a search that are used most, in the order of the help."""
+
+PANELS = {
+    "Search": (
+        *("settings", "preset", "models", "embedder", "templates", "integrity", "stop_at"),
+        *("prior", "pool", "pool_share", "carry", "allow_failing"),
+    ),
+    "Task": ("direction", "proxy", "skill", "tasks"),
+    "Isolation and machines": ("require", "isolation", "backend", "ray_address", "backend_set"),
+    "Records": ("run_dir", "db", "track"),
+}
+"""The other ones, by the panel of the help that shows them."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchFlags:
     """Options of `run` and `fork` for the search; None if not given."""
