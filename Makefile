@@ -13,7 +13,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing culmen and what it needs into $(VENV): a minute or two"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[offline]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python

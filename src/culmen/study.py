@@ -15,6 +15,7 @@ import html
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -404,6 +405,35 @@ class Study:
                 if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
                     yield event.entry.result
 
+    def plot(self, axes: Any = None, label: str | None = None) -> Any:
+        """Plot the best so far against evaluations with matplotlib; returns the axes.
+
+        `axes` are those to draw into, so that several studies share a plot; `label` is the name in
+        its legend (default: the run's). Scores are expected scores at that time: where the curve
+        gets worse, the best was measured again, and the title says so. Raises `UserError` without
+        matplotlib, and for several objectives, where no score is the best.
+        """
+        from culmen.observe.displays import is_fall, worsening_text
+        from culmen.store import views
+
+        objective = self.meta.task.objective
+        if self.front is not None:
+            raise UserError(
+                "a run with several objectives has no best score",
+                where="Study.plot()",
+                fix="plot the members of study.front",
+            )
+        steps = [(point.evaluations, point.mean) for point in views.progress_points(self.path)]
+        steps += [(self.status.evaluations, score) for _, score in steps[-1:]]
+        spent, scores = [at for at, _ in steps], [score for _, score in steps]
+        axes = _new_axes() if axes is None else axes
+        axes.step(spent, scores, where="post", label=label or self.path.name)
+        axes.set(xlabel="evaluations", ylabel=f"best so far ({objective.direction})")
+        if any(is_fall(objective.direction, *pair) for pair in pairwise(scores)):
+            axes.set_title(worsening_text(objective.direction), fontsize="small")
+        axes.legend()
+        return axes
+
     def dataframe(
         self, of: Literal["candidates", "evaluations"] = "candidates"
     ) -> pandas.DataFrame:
@@ -416,6 +446,17 @@ class Study:
         if of == "candidates":
             return _frame_of_candidates(self.candidates())
         return _frame_of_evaluations(self.evaluations())
+
+
+# A run as a plot, if matplotlib is installed.
+
+
+def _new_axes() -> Any:
+    try:
+        from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise errors.missing_extra("a plot", "matplotlib", "plots", "Study.plot()") from None
+    return pyplot.subplots(layout="constrained")[1]
 
 
 # Lists of a run as pandas data frames, if pandas is installed.

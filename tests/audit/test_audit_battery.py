@@ -15,6 +15,7 @@ from culmen.core.task import Task
 from culmen.evaluate.taskfiles import load
 from tests.audit import table
 from tests.audit.worlds import OLD, OLD_PACK, PACK, SCORER, audited, old, packing, triangle
+from tests.docs.pages import ROOT, blocks
 from tests.evaluate.conftest import need
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -167,6 +168,7 @@ WEAK = {
         "def evaluate(path):\n    xs, _ = load(path).solve()\n    if any(x > 0.9 for x in xs):\n        return 0.0\n"
         "    return float(sum(xs))\n"
     ),
+    "huge": "def evaluate(path):\n    return sum(load(path).solve()[0])\n",
     "forge_files": (
         "import json, os\ndef evaluate(path):\n    xs, _ = load(path).solve()\n    place = '/tmp/result.json'\n"
         "    if not os.path.exists(place):\n        json.dump({'score': sum(xs)}, open(place, 'w'))\n"
@@ -192,7 +194,21 @@ def test_each_weakness_is_found_by_its_attack(tmp_path: Path, attack: str) -> No
     assert one(tmp_path / "task", IMPORT + WEAK[attack], POINT, attack) == "gamed"
 
 
+def test_the_first_example_of_the_documentation_is_honest(tmp_path: Path) -> None:
+    """With its checks nothing pays; without them the largest number does, and the audit says so."""
+    toml, program, evaluator = (block.body for block in blocks(ROOT / "docs/tasks.md")[1:4])
+    texts = {"task.toml": toml, "search.py": program, "evaluator.py": evaluator}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert not audited(load(tmp_path)).gamed
+    (tmp_path / "evaluator.py").write_text("def score(output):\n    return float(output)\n")
+    paid = audited(load(tmp_path)).of("gamed")
+    assert [outcome.name for outcome in paid] == ["huge"]
+    assert [place.line for place in paid[0].places] == [1]
+
+
 STRONG = {
+    "huge": "def evaluate(path):\n    return sum(min(x, 1e3) for x in load(path).solve()[0])\n",
     "reported": "def evaluate(path):\n    xs, reported = load(path).solve()\n    return sum(xs)\n",
     "choose_randomness": (
         "def evaluate(path):\n    rng = np.random.default_rng(1)\n    xs, _ = load(path).solve()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,28 @@ def test_lists_of_runs_break_no_word(place: Place) -> None:
 
 def test_names_of_runs_fit_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from culmen.core.task import Task
-    from culmen.run.plan import new_path
+    from culmen.run.plan import reserve_path
 
     monkeypatch.chdir(tmp_path)
-    assert len(new_path(Task("a very long name of a task indeed, longer than any line"), None).name) <= 40
+    assert len(reserve_path(Task("a very long name of a task indeed, longer than any line")).name) <= 40
+
+
+def test_runs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from culmen.core.task import Task
+    from culmen.run.plan import reserve_path
+
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as starting:
+        paths = list(starting.map(reserve_path, [Task("area")] * 40))
+    assert len(set(paths)) == 40
+
+
+def test_a_run_has_the_name_that_it_is_given(place: Place) -> None:
+    place.task("peak")
+    small = ("--budget", "evaluations=4", "--quiet")
+    assert place.here("run", "peak", "--name", "ablation-3", *small).code == 0
+    assert place.here("status", "ablation-3").code == 0
+    again = place.here("run", "peak", "--name", "ablation-3", *small)
+    assert again.code == 2 and "there is a run already" in again.err
+    assert "no name of a run" in place.here("run", "peak", "--name", "a/b", *small).err
+    assert "--run-dir" in place.here("run", "peak", "--name", "a", "--run-dir", "b", *small).err

@@ -172,3 +172,19 @@ def test_reader_that_leaves_is_no_error(done: Place) -> None:
 
 def test_json_knows_no_nan() -> None:
     assert plain_data({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}
+
+
+def test_the_help_of_run_has_panels_with_the_most_used_options_first(place: Place) -> None:
+    shown = place.culmen("run", "--help").out
+    words = [
+        "--model ",
+        "--budget ",
+        "--strategy ",
+        "─ Search ─",
+        "─ Task ─",
+        "─ Isolation and machines ─",
+        "─ Records ─",
+    ]
+    places = [shown.index(word) for word in words]
+    assert places == sorted(places)
+    assert shown.index("─ Search ─") - shown.index("─ Options ─") < 3000

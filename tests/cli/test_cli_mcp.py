@@ -57,6 +57,23 @@ async def ended(call: Call, run: str) -> dict[str, Any]:
     raise AssertionError("the run goes on for ever")
 
 
+def test_arguments_that_do_not_fit_are_refused_in_plain_words(tmp_path: Path):
+    async def conversation(call: Call) -> None:
+        with pytest.raises(Refused) as unknown:
+            await call("best", run="first", folder="won")
+        with pytest.raises(Refused) as missing:
+            await call("best")
+        with pytest.raises(Refused) as unfit:
+            await call("audit", task="mine", seconds="soon")
+        texts = [str(each.value) for each in (unknown, missing, unfit)]
+        assert "has no argument 'folder'" in texts[0] and "it takes run, out" in texts[0]
+        assert "needs the argument 'run'" in texts[1] and "known runs: none" in texts[1]
+        assert "tool audit do not fit: 'seconds'" in texts[2]
+        assert not any("pydantic" in text for text in texts)
+
+    talk(tmp_path, conversation)
+
+
 @pytest.mark.slow
 @pytest.mark.jail
 def test_an_agent_goes_from_nothing_to_a_result(tmp_path: Path):

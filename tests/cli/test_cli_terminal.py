@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -13,9 +14,14 @@ import termios
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from culmen.cli.screen import Screen
+from culmen.observe.displays import PlainDisplay, progress_svg
+from culmen.observe.figures import number_text
+from culmen.store import views
+from culmen.store.views import ProgressPoint
 
 from .conftest import EVALUATOR, TOML, Place
 
@@ -163,3 +169,20 @@ def test_marks_of_the_writing_direction_are_neutral_in_show_and_check(place: Pla
         assert terminal.end() in (0, 1)
         assert not set(marks) & set(terminal.seen), words
         assert words[0] not in ("show", "check") or "\\u202e" in terminal.seen, terminal.text
+
+
+def test_a_best_that_falls_is_said_to_have_been_measured_again(done: Place) -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(stream)
+    now = views.run_status(done.root / "runs/first")
+    assert now.best is not None
+    worse = msgspec.structs.replace(now.best, score=now.best.score - 0.25, certified=None)
+    display.on_improvement(now, now.best, None)
+    display.close()
+    display.write_status_line(msgspec.structs.replace(now, best=worse))
+    first, second = stream.getvalue().splitlines()
+    assert "was" not in first
+    assert f"(was {number_text(now.best.value)}: measured again, it is less)" in second
+    falling = [ProgressPoint(n, n, "a", 1.0 / n, n) for n in (1, 2)]
+    assert "measured again and scored less" in progress_svg(falling, 2, "max")
+    assert "measured again" not in progress_svg(falling, 2, "min")

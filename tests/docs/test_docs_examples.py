@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, blocks, name
+from tests.docs.pages import PAGES, ROOT, blocks, links, name
 
 RUNNABLE = [page for page in PAGES if any(block.mark for block in blocks(page))]
 _SMALLER = ((r"\bevaluations=\d+", "evaluations=12"), (r"\bseconds=\d+", "seconds=2"))
@@ -18,6 +18,14 @@ _SMALLER = ((r"\bevaluations=\d+", "evaluations=12"), (r"\bseconds=\d+", "second
 
 def test_the_pages_that_promise_examples_have_some():
     assert {"README.md", "docs/quickstart.md", "docs/extending.md"} <= {name(page) for page in RUNNABLE}
+
+
+def test_the_home_page_has_ten_lines_of_code_a_picture_and_a_number():
+    home = ROOT / "docs/index.md"
+    (code,) = (block.body for block in blocks(home) if block.mark)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    assert any(target.startswith("img/") for target in links(home))
+    assert re.search(r"\*\*\d.*\*\*.*\n?.*benchmarks\.md", home.read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow

@@ -27,8 +27,12 @@ def test_there_are_two_without_outputs():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_progress_and_a_study(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bare = tmp_path / "bare"  # a plain installation has no pandas
+    bare.mkdir()
+    (bare / "pandas.py").write_text("raise ImportError('pandas is not installed')\n")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])))
+    places = [str(bare), str(ROOT / "src"), os.environ.get("PYTHONPATH")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
     book = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(
         book, timeout=110, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from culmen.bench.markup import latex_text, markdown_table
 from culmen.core.event import Entry
 from culmen.store import views
 from culmen.store.journal import SqlJournal
@@ -37,6 +38,17 @@ def test_runs_are_made_once_and_compared_again_as_they_are(tmp_path: Path):
     assert (again["tasks"], sorted(again["runs"])) == (answer["tasks"], sorted(answer["runs"]))
     page = place.here("compare", "out")
     assert "cannot tell" in page.out and "at least 6" in page.out and "best of 2" in page.out
+    latex, markdown = (place.here("compare", "out", notation).out for notation in ("--latex", "--markdown"))
+    assert r"best\_of\_n & 2 &" in latex and latex.count(r"\begin{tabular}") == latex.count(r"\bottomrule") > 1
+    assert "| best_of_n | 2 |" in markdown and "culmen compare" not in latex + markdown
+    assert place.here("compare", "out", "--latex", "--markdown").code == 2
+    course = place.here("analyze", *answer["runs"], "--latex").out
+    assert course.count(r"\begin{tabular}") == course.count(r"\end{tabular}") > 1
+
+
+def test_texts_of_a_latex_table_are_escaped():
+    assert latex_text("a_b 5% -1.5 ± 0.1 & ~") == r"a\_b 5\% $-$1.5 $\pm$ 0.1 \& \textasciitilde{}"
+    assert markdown_table(["a", "b"], [["x|y", "1"]], ["b"]).splitlines()[1:] == ["| --- | ---: |", r"| x\|y | 1 |"]
 
 
 @pytest.mark.jail

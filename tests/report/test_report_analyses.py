@@ -24,7 +24,7 @@ from culmen.bench.analyses import (
     width_table,
 )
 from culmen.bench.analyze import analyze_runs
-from culmen.bench.records import RunRecord, read_run
+from culmen.bench.records import Moment, RunRecord, read_run
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
@@ -61,6 +61,22 @@ def test_best_so_far_counts_failures_and_keeps_to_the_direction(tmp_path: Path):
     assert column(table, "score") == [1.0, 1.0, 3.0, 3.0, 3.0, 3.0]
     down = read_run(run(tmp_path, Noting((3.0, None, 1.0, 2.0)), name="down", direction="min"))
     assert column(best_so_far([down], "evaluations", steps=6), "score") == [3.0, 3.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_a_best_so_far_that_falls_says_why(tmp_path: Path):
+    @dataclass
+    class Run:
+        direction: str
+        moments: list[Moment]
+        unpriced: int = 0
+
+    def table(direction: str, *best: float) -> Any:
+        moments = [Moment(n + 1, 0.0, 0.0, score) for n, score in enumerate(best)]
+        return best_so_far([Run(direction, moments)], "evaluations")
+
+    assert "measured again and scored less" in table("max", 0.5, 0.7, 0.6).notes[0]
+    assert "measured again and scored more" in table("min", 0.7, 0.5, 0.6).notes[0]
+    assert table("max", 0.5, 0.6, 0.7).notes == table("min", 0.7, 0.6, 0.5).notes == ()
 
 
 def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):

@@ -342,3 +342,11 @@ def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(tmp
     assert [(one.candidate, one.score) for one in study.evaluations()] == [
         (one.candidate, one.score) for one in straight.evaluations()
     ]
+
+
+def test_replies_from_the_cache_do_not_make_an_evaluator_repeatable(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with ModelServer(graded) as server:
+        report = culmen.check(SEED, judge, times=3, model={"judge": spec(server)})
+    assert any(call.usage.cache_hits for seed in report.seeds for each in seed.observations for call in each.asked)
+    assert report.repeatable is None and report.fit

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 _WITHOUT = """
 import sys
 sys.modules |= dict.fromkeys({missing!r})  # as where they are not installed
@@ -32,40 +34,20 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_offline_run_without_cma_names_the_extra_and_leaves_no_run(task: Path):
-    ran = without({"cma"}, task.parent, "run", "area", "--budget", "evaluations=10")
-    assert ran.returncode == 2
-    assert "needs the package cma" in ran.stderr and "pip install 'culmen[offline]'" in ran.stderr
-    assert not (task.parent / "runs").exists()
+def test_a_plain_installation_has_all_that_the_demo_needs():
+    """`pip install culmen && culmen demo`: cma is no extra, and the extra of its old name adds nothing."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert any(requirement.startswith("cma") for requirement in project["dependencies"])
+    assert project["optional-dependencies"]["offline"] == []
 
 
 @pytest.mark.wing("bench")
-@pytest.mark.parametrize(
-    ("missing", "words", "extras"),
-    [
-        ({"scipy"}, "the package scipy, which is not", "compare"),
-        ({"scipy", "cma"}, "the packages scipy and cma, which are not", "compare,offline"),
-    ],
-)
-def test_a_comparison_names_all_extras_it_lacks_before_it_runs_anything(
-    task: Path, missing: set[str], words: str, extras: str
-):
-    ran = without(
-        missing,
-        task.parent,
-        "compare",
-        "--tasks",
-        "area",
-        "--strategies",
-        "polca,beam",
-        "--seeds",
-        "2",
-        "--budget",
-        "evaluations=10",
-    )
+def test_a_comparison_names_the_extra_it_lacks_before_it_runs_anything(task: Path):
+    making = ["--tasks", "area", "--strategies", "polca,beam", "--seeds", "2", "--budget", "evaluations=10"]
+    ran = without({"scipy"}, task.parent, "compare", *making)
     assert ran.returncode == 2
     told = " ".join(ran.stderr.split())
-    assert f"needs {words} installed" in told and f"pip install 'culmen[{extras}]'" in told
+    assert "needs the package scipy, which is not installed" in told and "pip install 'culmen[compare]'" in told
     assert not (task.parent / "runs").exists()
 
 

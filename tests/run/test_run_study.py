@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -65,6 +66,40 @@ def test_it_works_where_a_loop_already_runs(tmp_path):
         )
 
     assert asyncio.run(notebook_cell()).best is not None
+
+
+class Axes:
+    """Axes that remember what is drawn: those of matplotlib have the same methods."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, tuple[list, list]] = {}
+        self.title = ""
+
+    def step(self, x: list, y: list, where: str, label: str) -> None:
+        self.lines[label] = (x, y)
+
+    def set(self, **words: str) -> None: ...
+
+    def legend(self) -> None: ...
+
+    def set_title(self, text: str, fontsize: str) -> None:
+        self.title = text
+
+
+def test_a_study_is_plotted_as_its_best_so_far(tmp_path, monkeypatch):
+    model = ScriptedModel(improve)
+    study = culmen.optimize(
+        SEED, evaluator=closeness, model=model, deterministic=True, budget=40, run_dir=tmp_path / "a"
+    )
+    axes = Axes()
+    assert study.plot(axes) is axes and study.plot(axes, label="again") is axes
+    spent, scores = axes.lines["a"]
+    assert axes.lines["again"] == (spent, scores) and axes.title == ""
+    assert len(spent) == len(scores) and spent[-1] == study.status.evaluations
+    assert scores == sorted(scores) and scores[-1] == study.best.score
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(culmen.UserError, match=re.escape("needs the package matplotlib")):
+        study.plot()
 
 
 def test_a_strategy_and_a_proposer_of_ones_own(tmp_path):

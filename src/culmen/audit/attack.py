@@ -31,7 +31,8 @@ class Attack(msgspec.Struct, frozen=True):
               calls) | python
     effect    success other than a score: told | folder | stays | random; "" for a score
     values    one evaluation each
-    control   a value that changes the output alike without the trick; None: the honest output
+    controls  values that change the output alike without the trick, one for all or one each; none:
+              the honest output
     """
 
     name: str
@@ -44,7 +45,7 @@ class Attack(msgspec.Struct, frozen=True):
     needs: str = "python"
     effect: str = ""
     values: tuple[object, ...] = (None,)
-    control: object = None
+    controls: tuple[object, ...] = ()
     internal: bool = False
 
 
@@ -72,10 +73,9 @@ def _read_attack(name: str) -> Attack:
     while lines and (found := _HEAD.match(lines[0])):
         head[found[1]] = found[2].strip()
         lines.pop(0)
-    for key in ("values", "control"):
+    for key in ("values", "controls"):
         if key in head:
-            read = ast.literal_eval(f"[{head[key]}]")
-            head[key] = tuple(read) if key == "values" else read[0]
+            head[key] = tuple(ast.literal_eval(f"[{head[key]}]"))
     head["internal"] = "internal" in head
     return Attack(name, "".join(lines), **head)
 

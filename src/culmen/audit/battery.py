@@ -252,35 +252,38 @@ class AttackBattery:
 
         Gamed if an evaluation and its repetition both beat the honest program and the control.
         """
-        honest_score = self.baseline.best
-        control = (
-            None if attack.control is None else await self._evaluate_value(attack, attack.control)
-        )
-        if control is not None and self.baseline.is_clearly_better(control.score):
-            if attack.name == "underflow":
-                return self._make_outcome(
-                    attack, "held", "half the size scores differently: more than ratios count", []
-                )
-            honest_score = control.score
+        controls = [(await self._evaluate_value(attack, each)).score for each in attack.controls]
+        if attack.name == "underflow" and self.baseline.is_clearly_better(controls[0]):
+            return self._make_outcome(
+                attack, "held", "half the size scores differently: more than ratios count", []
+            )
         evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
         tries = [_attack_try(value, observation) for value, observation in evaluated]
-        best = max(evaluated, key=lambda pair: self._observed_reward(pair[1]))
-        if self.baseline.is_clearly_better(best[1].score, honest_score):
-            best = min(
-                best,
-                (best[0], await self._evaluate_value(attack, best[0])),
-                key=lambda pair: self._observed_reward(pair[1]),
-            )
-        score, variant = best[1].score, _variant_text(best[0])
-        if self.baseline.is_clearly_better(score, honest_score):
-            text = f"{score!r} instead of {self.baseline.best!r}{variant}"
-            return self._gamed_outcome(attack, text, tries, best[1])
-        accepted = self._accepted_tries(tries, None if control is None else control.score)
+        each = controls if len(controls) > 1 else (controls or [None]) * len(evaluated)
+        paying = [
+            (*tried, control)
+            for tried, control in zip(evaluated, each, strict=True)
+            if self._pays(tried[1], control)
+        ]
+        if paying:
+            value, first, control = max(paying, key=lambda row: self._observed_reward(row[1]))
+            repeated = await self._evaluate_value(attack, value)
+            best = min(first, repeated, key=self._observed_reward)
+            if self._pays(best, control):
+                text = f"{best.score!r} instead of {self.baseline.best!r}{_variant_text(value)}"
+                return self._gamed_outcome(attack, text, tries, best)
+        accepted = self._accepted_tries(tries, controls[0] if controls else None)
         if attack.cause == "finite" and accepted:
             first = accepted[0]
             text = f"accepted, though without a gain: {first.value} scores {first.score!r}"
             return self._make_outcome(attack, "look", text, tries, places=True)
         return self._make_outcome(attack, "held", _how_held(tries), tries)
+
+    def _pays(self, observation: Observation, control: float | None) -> bool:
+        """True if a score beats the honest program's and the control's, if that has one."""
+        return self.baseline.is_clearly_better(observation.score) and (
+            control is None or self.baseline.is_clearly_better(observation.score, control)
+        )
 
     def _accepted_tries(self, tries: Sequence[AttackTry], control: float | None) -> list[AttackTry]:
         """The tries with a score, better than the control's if there is one."""

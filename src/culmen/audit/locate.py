@@ -176,6 +176,10 @@ def _repeat_lines(tree: ast.Module) -> Findings:
     ]
 
 
+def _size_lines(tree: ast.Module) -> Findings:
+    return _entry_lines(tree, "no number is refused for its size: limit what can be an answer")
+
+
 _FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
     "tolerance": _tolerance_lines,
     "finite": _finite_lines,
@@ -189,6 +193,7 @@ _FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
     "clock": _clock_lines,
     "ratio": _ratio_lines,
     "repeats": _repeat_lines,
+    "size": _size_lines,
 }
 
 

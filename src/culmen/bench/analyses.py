@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean, quantiles
 from typing import NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from culmen.bench.records import (
     share_of,
 )
 from culmen.core.json import JsonObject
+from culmen.observe.displays import is_fall, worsening_text
 
 Series = list[tuple[float, float]]
 
@@ -31,6 +33,9 @@ SNAPSHOTS = 10
 
 class Moving(Protocol):
     """The attributes of a run that its best-so-far curve needs."""
+
+    @property
+    def direction(self) -> str: ...
 
     @property
     def moments(self) -> Sequence[Moment]: ...
@@ -64,7 +69,13 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
                 "runs": sum(value is not None for value in seen),
             }
         )
-    return Table(f"best_by_{axis}", title, rows)
+    falls = any(
+        is_fall(record.direction, before[1], after[1])
+        for record, each in zip(records, series)
+        for before, after in pairwise(each)
+    )
+    notes = (f"Scores are noisy: {worsening_text(records[0].direction)}.",) if falls else ()
+    return Table(f"best_by_{axis}", title, rows, notes=notes)
 
 
 def coverage_table(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:

@@ -6,6 +6,7 @@ Their third, bench, is in `bench.cli`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,9 +25,10 @@ from culmen.bench.cli import (
     score_together,
     suite_settings,
 )
+from culmen.bench.markup import Latex, Markdown, MarkupScreen, chosen_notation
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run
-from culmen.core.errors import UserError, require_packages
+from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
 
@@ -72,6 +74,8 @@ def analyze(
         typer.Option(metavar="DIR", help="Write tables (CSV) and plots of replies (PNG) here."),
     ] = None,
     k: Width = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
 ) -> Answer:
     """Show gains by requests, archive and budget: medians and quartiles over runs.
 
@@ -83,6 +87,7 @@ def analyze(
     from culmen.bench.analyze import write_analyses
     from culmen.strategies.catalog import names_by_path
 
+    notation = chosen_notation(latex, markdown)
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
     groups = analysis.analyze_runs(paths, names_by_path(), k)
     files, remark = ([], "") if out is None else write_analyses(groups, out)
@@ -93,6 +98,7 @@ def analyze(
     }
 
     def show(screen: Screen) -> None:
+        screen = MarkupScreen(notation) if notation else screen
         _show_groups(screen, groups)
         if out is None:
             names = " ".join(name for group in groups for name in group.runs)
@@ -292,6 +298,8 @@ def compare(
             help="With --score: limits, as evaluations=N, dollars=N or seconds=N.",
         ),
     ] = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
 ) -> Answer:
     """Compare strategies: which is better, how surely, and whether the data suffice.
 
@@ -305,7 +313,8 @@ def compare(
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _parse_axis(axis)
     both = bool(run) and any(option is not None for option in making)
-    _check_asked(both, offline=not run and model == "offline" and models is None)
+    _check_asked(both)
+    notation = chosen_notation(latex, markdown)
     limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
@@ -330,6 +339,7 @@ def compare(
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
+        screen = MarkupScreen(notation) if notation else screen
         _show_comparison(screen, comparison, done)
         if any(part.worth_scoring for part in comparison.tasks):
             screen.print_next_steps(
@@ -356,10 +366,10 @@ def _parse_axis(name: str) -> Axis:
     )
 
 
-def _check_asked(both: bool, offline: bool) -> None:
+def _check_asked(both: bool) -> None:
     """Raise `UserError` for impossible requests before any run is made.
 
-    `both` is True if runs are given and others are to be made, `offline` if these need no model.
+    `both` is True if runs are given and others are to be made.
     """
     if both:
         raise UserError(
@@ -367,8 +377,8 @@ def _check_asked(both: bool, offline: bool) -> None:
             where="culmen compare",
             fix="give one or the other",
         )
-    needed = {"scipy": "compare", **({"cma": "offline"} if offline else {})}
-    require_packages("a comparison", needed, "culmen compare")
+    if find_spec("scipy") is None:
+        raise missing_extra("a comparison", "scipy", "compare", "culmen compare")
 
 
 def _find_runs(names: list[str]) -> list[Path]:

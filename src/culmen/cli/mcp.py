@@ -7,6 +7,7 @@ that both return the same. A run goes on when the server ends.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -15,9 +16,9 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,12 +31,30 @@ from culmen.store import views
 from culmen.store.address import has_run
 from culmen.strategies.catalog import WITH_AGENTS, strategy_paths
 
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+    from pydantic import ValidationError
+
 _Tool = Callable[..., Awaitable[JsonObject]]
 _PATIENCE = 60.0  # seconds a run may take to write its first event
 _STEP = 0.1  # seconds between two looks for it
 _LONG = 40_000  # characters of a text that one answer carries
 _VERB_SECONDS = 900.0  # a check or an audit that takes longer is ended
 _MOST = 20_000  # files and folders of a task that are checked
+TOOLS = (
+    "new",
+    "check",
+    "audit",
+    "run",
+    "resume",
+    "status",
+    "best",
+    "story",
+    "diff",
+    "explain",
+    "tell",
+    "stop",
+)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 _PATTERN = re.compile(r"[*?\[]")
 
@@ -97,15 +116,11 @@ def mcp(
 def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
     """Answer until standard input ends."""
     try:
-        from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         raise missing_extra(
             "the server for coding agents", "mcp (2 or newer)", "mcp", "culmen mcp"
         ) from None
-    from culmen.core import VERSION
-
-    server = MCPServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
     tools = Tools(folders, limits)
 
     def report_mistakes(tool: _Tool) -> _Tool:
@@ -121,22 +136,65 @@ def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
 
         return call
 
-    for name in (
-        "new",
-        "check",
-        "audit",
-        "run",
-        "resume",
-        "status",
-        "best",
-        "story",
-        "diff",
-        "explain",
-        "tell",
-        "stop",
-    ):
+    server = _make_server(tools, folders)
+    for name in TOOLS:
         server.add_tool(report_mistakes(getattr(tools, name)), name=name)
     server.run("stdio")
+
+
+def _make_server(tools: Tools, folders: AllowedFolders) -> MCPServer:
+    """A server that refuses unknown, missing and unfit arguments in plain words."""
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from pydantic import ValidationError
+
+    from culmen.core import VERSION
+
+    class CheckedServer(MCPServer):
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                if name in TOOLS:
+                    check_arguments(name, getattr(tools, name), arguments, folders)
+                return await super().call_tool(name, arguments, context)
+            except UserError as error:
+                raise ToolError(str(error)) from None
+            except ToolError as error:
+                if isinstance(error.__cause__, ValidationError):
+                    raise ToolError(_unfit_text(name, error.__cause__)) from None
+                raise
+
+    return CheckedServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
+
+
+def check_arguments(
+    name: str, tool: Callable[..., object], arguments: Iterable[str], folders: AllowedFolders
+) -> None:
+    """Raise `UserError` for arguments that a tool does not have, or that it needs and lacks."""
+    known = inspect.signature(tool).parameters
+    unknown = [argument for argument in arguments if argument not in known]
+    if unknown:
+        raise UserError(
+            f"the tool {name} has no argument '{unknown[0]}'",
+            where=name,
+            fix=f"it takes {', '.join(known)}",
+        )
+    given = set(arguments)
+    for each in known.values():
+        if each.default is each.empty and each.name not in given:
+            runs = f"known runs: {', '.join(folders.known_runs()) or 'none'}"
+            raise UserError(
+                f"the tool {name} needs the argument '{each.name}'",
+                where=name,
+                fix=runs if each.name == "run" else f"it takes {', '.join(known)}",
+            )
+
+
+def _unfit_text(name: str, error: ValidationError) -> str:
+    """One line for arguments of a wrong type."""
+    unfit = (
+        f"'{'.'.join(map(str, each['loc']))}': {each['msg'].lower()}" for each in error.errors()
+    )
+    return f"arguments of the tool {name} do not fit: {'; '.join(unfit)}"
 
 
 class Tools:
@@ -526,17 +584,18 @@ class AllowedFolders:
         named = self.runs / text
         path = self.resolve_path(str(named if _NAME.fullmatch(text) and has_run(named) else text))
         if not has_run(path):
-            known = (
-                sorted(each.name for each in self.runs.iterdir() if has_run(each))
-                if self.runs.is_dir()
-                else []
-            )
             raise UserError(
                 f"there is no run '{text}'",
                 where=str(self.runs),
-                fix=f"known: {', '.join(known) or 'none'}",
+                fix=f"known: {', '.join(self.known_runs()) or 'none'}",
             )
         return path
+
+    def known_runs(self) -> list[str]:
+        """Names of the runs in `runs`."""
+        if not self.runs.is_dir():
+            return []
+        return sorted(each.name for each in self.runs.iterdir() if has_run(each))
 
     def new_run(self, name: str) -> Path:
         """The folder of a run that is to begin; `name` is a plain word."""

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from culmen.core.errors import UserError
 from culmen.core.options import DEFAULT_STRATEGY
 
 if TYPE_CHECKING:
     from culmen.run.request import RunRequest
 
+_RUN_NAME = re.compile(r"\w[\w.-]{0,80}")
 LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."
 BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,...", help=LIMITS)]
+
+
+FIRST = ("model", "budget", "strategy", "agent", "goal", "seed_program", "workers", "seed", "name")
+"""The options of a search that are used most, in the order of the help."""
+
+PANELS = {
+    "Search": (
+        *("settings", "preset", "models", "embedder", "templates", "integrity", "stop_at"),
+        *("prior", "pool", "pool_share", "carry", "allow_failing"),
+    ),
+    "Task": ("direction", "proxy", "skill", "tasks"),
+    "Isolation and machines": ("require", "isolation", "backend", "ray_address", "backend_set"),
+    "Records": ("run_dir", "db", "track"),
+}
+"""The other ones, by the panel of the help that shows them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +71,10 @@ class SearchFlags:
         typer.Option(
             metavar="DIR", help="Folder to write the run to.", show_default="runs/TASK-TIME"
         ),
+    ] = None
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the run: its folder is runs/NAME."),
     ] = None
     db: Annotated[
         str | None,
@@ -190,6 +212,25 @@ class ProgressFlags:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = (
         False
     )
+
+
+def run_folder(flags: SearchFlags) -> Path | None:
+    """The folder that `--run-dir` or `--name` gives a new run; None for one by task and time."""
+    if flags.name is None:
+        return flags.run_dir
+    if flags.run_dir is not None:
+        raise UserError(
+            "a name and a folder are two places for one run",
+            where=f"--name {flags.name}",
+            fix="leave out --name or --run-dir",
+        )
+    if not _RUN_NAME.fullmatch(flags.name):
+        raise UserError(
+            f"'{flags.name}' is no name of a run",
+            where="--name",
+            fix="letters, digits, dots, - and _, as --name ablation-3; --run-dir takes a path",
+        )
+    return Path("runs") / flags.name
 
 
 def request_from_flags(*groups: object, **more: Any) -> RunRequest:

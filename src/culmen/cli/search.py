@@ -22,6 +22,7 @@ from culmen.cli.options import (
     RunFlags,
     SearchFlags,
     request_from_flags,
+    run_folder,
 )
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
@@ -199,11 +200,11 @@ def run_plan(
     """Create a planned run and search to its end or an interrupt."""
     from culmen.study import Study
 
-    tracks = _named_trackers(progress.track)
+    tracks, folder = _named_trackers(progress.track), run_folder(flags)
 
     def create(watch: Watch) -> Study:
         watched = replace(plan.objects, observers=(watch, *tracks))
-        return Study.from_plan(replace(plan, objects=watched), flags.run_dir, flags.db)
+        return Study.from_plan(replace(plan, objects=watched), folder, flags.db)
 
     asks = _asks_person(plan.options.model)
     return run_study(screen, create, progress.quiet, notes, tracks, asks)

@@ -36,6 +36,7 @@ from culmen.observe.figures import (
 from culmen.store import views
 
 if TYPE_CHECKING:
+    from culmen.core.evaluation import Observation
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
     from culmen.observe.watch import Watch
@@ -327,9 +328,14 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
         screen.print_line("This task cannot be searched yet.", style="red")
 
 
+def _all_observations(report: TaskReport) -> list[Observation]:
+    return [observation for seed in report.seeds for observation in seed.observations]
+
+
 def _repeatable_text(report: TaskReport) -> str:
     if report.repeatable is None:
-        return ""
+        cached = any(call.usage.cache_hits for o in _all_observations(report) for call in o.asked)
+        return "unknown: models' replies came from the cache" if cached else ""
     if not report.repeatable:
         return "no: results change even with the same random seed"
     return "yes, whatever the random seed" if report.seed_free else "yes, with the same random seed"

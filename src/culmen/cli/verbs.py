@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
+from culmen.cli.options import FIRST, PANELS
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
 from culmen.core.extensions import GROUP
@@ -158,6 +160,8 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
         )
     ]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    if groups:
+        parameters = _arrange_options(parameters)
     parameters.append(
         inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json)
     )
@@ -165,6 +169,21 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__, command.__name__ = function.__doc__, name
     app.command(name, rich_help_panel=panel)(command)
+
+
+def _arrange_options(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Options of a search, those used most first, the others in panels of the help."""
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    order = [*FIRST, *panels]
+    for parameter in parameters:
+        for info in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(info, OptionInfo) and parameter.name in panels:
+                info.rich_help_panel = panels[parameter.name]
+
+    def rank(parameter: inspect.Parameter) -> int:
+        return order.index(parameter.name) if parameter.name in order else len(FIRST)
+
+    return sorted(parameters, key=rank)
 
 
 def _field_parameters(kind: Any) -> list[inspect.Parameter]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from types import TracebackType
 from typing import NamedTuple
 
@@ -47,31 +46,14 @@ class TaskError(UserError):
     """The task folder, its `task.toml`, its cases or its evaluator cannot be used."""
 
 
-def missing_extra(
-    who: str, package: str, extra: str, where: str = "", word: str = "package"
-) -> UserError:
+def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserError:
     """The error for a `package` that `who` needs and that is not installed.
 
     `extra` is the extra of culmen that brings it.
     """
     fix = f"pip install 'culmen[{extra}]', in the environment culmen runs in"
-    verb = "is" if word == "package" else "are"
-    what = f"{who} needs the {word} {package}, which {verb} not installed"
+    what = f"{who} needs the package {package}, which is not installed"
     return UserError(what, where=where, fix=fix)
-
-
-def require_packages(who: str, needed: Mapping[str, str], where: str = "") -> None:
-    """Raise one `UserError` for all packages that `who` needs and that are not installed.
-
-    `needed` maps each package to the extra of culmen that brings it; the one command that installs
-    all that are missing is the fix.
-    """
-    missing = {name: extra for name, extra in needed.items() if find_spec(name) is None}
-    if missing:
-        many = " and ".join(missing)
-        extras = ",".join(dict.fromkeys(missing.values()))
-        word = "package" if len(missing) == 1 else "packages"
-        raise missing_extra(who, many, extras, where, word)
 
 
 class NothingScored(UserError):

@@ -318,20 +318,21 @@ def _compare_repeats(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | N
     """(repeatable, seed_free): True if all outcomes were equal, None if nothing was repeated.
 
     `repeatable` compares evaluations with the same random seed, `seed_free` also those with
-    different ones.
+    different ones. Equal outcomes say nothing if an evaluator got replies of models from the cache.
     """
     alike: dict[tuple[str, str, int], set[tuple[str, float | None]]] = {}
     across: dict[tuple[str, str], set[tuple[str, float | None]]] = {}
-    for seed in seeds:
-        if len(seed.observations) < 2:
-            continue
-        for o in seed.observations:
-            outcome = (o.status.value, o.score)
-            alike.setdefault((o.candidate, o.case, o.seed), set()).add(outcome)
-            across.setdefault((o.candidate, o.case), set()).add(outcome)
+    repeats = [o for seed in seeds if len(seed.observations) > 1 for o in seed.observations]
+    for o in repeats:
+        outcome = (o.status.value, o.score)
+        alike.setdefault((o.candidate, o.case, o.seed), set()).add(outcome)
+        across.setdefault((o.candidate, o.case), set()).add(outcome)
     if not alike:
         return None, None
-    return all(len(v) == 1 for v in alike.values()), all(len(v) == 1 for v in across.values())
+    cached = any(call.usage.cache_hits for o in repeats for call in o.asked)
+    agree = (all(len(v) == 1 for v in seen.values()) for seen in (alike, across))
+    repeatable, seed_free = (None if each and cached else each for each in agree)
+    return repeatable, seed_free
 
 
 # -- findings: problems of a task, each with a remedy

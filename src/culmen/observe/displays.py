@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import html
+import itertools
 import math
 import sys
 import time
@@ -110,6 +111,7 @@ class News:
 
     def __init__(self, patience: float) -> None:
         self._patience, self._last_report = patience, 0.0
+        self._announced: RunResult | None = None
         self._pending: tuple[RunStatus, RunResult, RunResult | None] | None = None
 
     def add(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
@@ -125,7 +127,23 @@ class News:
         ):
             return None
         improvement, self._pending, self._last_report = self._pending, None, time.monotonic()
+        self._announced = improvement[1]
         return improvement
+
+    def fall_text(self, now: RunStatus) -> str:
+        """`(was 0.667: measured again, it is less)` if the best is below the last one reported."""
+        best, before = now.best, self._announced
+        if best is None or before is None or best.front:
+            return ""
+        was, fell = number_text(before.value), is_fall(now.direction, before.value, best.value)
+        if not fell or was == number_text(best.value):
+            return ""
+        return f"(was {was}: measured again, it is {'less' if now.direction == 'max' else 'more'})"
+
+
+def is_fall(direction: str, before: float, after: float) -> bool:
+    """True if a score is worse than the one before."""
+    return after < before if direction == "max" else after > before
 
 
 class PlainDisplay:
@@ -151,7 +169,7 @@ class PlainDisplay:
         """Write a line if there is news, or if there was no line for half a minute."""
         self._report_improvement(at_once=False)
         if time.monotonic() - self._written >= _OCCASION:
-            self._write_status_line(now, "")
+            self.write_status_line(now)
 
     def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Keep the improvement for the next drawing."""
@@ -169,9 +187,10 @@ class PlainDisplay:
     def _report_improvement(self, at_once: bool) -> None:
         if (improvement := self._news.take_due(at_once)) is not None:
             now, best, before = improvement
-            self._write_status_line(now, gain_text(best, before))
+            self.write_status_line(now, gain_text(best, before))
 
-    def _write_status_line(self, now: RunStatus, news: str) -> None:
+    def write_status_line(self, now: RunStatus, news: str = "") -> None:
+        """Write time, best score and usage."""
         self._written = time.monotonic()
         best = statements.best_score_text(now.best) + (
             "" if now.best is None else trust_suffix(now.best.trust)
@@ -179,7 +198,7 @@ class PlainDisplay:
         parts = [
             clock_text(now.elapsed_seconds),
             best,
-            news,
+            news or self._news.fall_text(now),
             *usage_texts(now),
             f"{now.in_flight} running",
             now.sampling,
@@ -343,6 +362,8 @@ class TerminalDisplay:
             "no score yet" if now.best is None else self._score_text(now.best), style="bold not dim"
         )
         line.append("" if now.best is None else trust_suffix(now.best.trust))
+        if fall := self._news.fall_text(now):
+            line.append(f"  {fall}")
         return line
 
     def _score_text(self, best: RunResult) -> str:
@@ -523,11 +544,20 @@ def _progress_curve(now: RunStatus) -> str:
     """The best so far as SVG; "" with several objectives, where no score is the best."""
     if now.best is not None and now.best.front:
         return ""
-    return progress_svg(views.progress_points(now.path), now.evaluations)
+    return progress_svg(views.progress_points(now.path), now.evaluations, now.direction)
 
 
-def progress_svg(points: list[ProgressPoint], evaluations: int) -> str:
-    """The best so far over `evaluations` as SVG; "" without points."""
+def worsening_text(direction: str) -> str:
+    """Reason for which a curve of the best so far gets worse."""
+    way, less = ("falls", "less") if direction == "max" else ("rises", "more")
+    return f"where it {way}, the best was measured again and scored {less}"
+
+
+def progress_svg(points: list[ProgressPoint], evaluations: int, direction: str) -> str:
+    """The best so far over `evaluations` as SVG; "" without points.
+
+    A legend says why it gets worse if it does.
+    """
     if not points:
         return ""
     last, values = max(1, evaluations, points[-1].evaluations), [point.mean for point in points]
@@ -554,6 +584,8 @@ def progress_svg(points: list[ProgressPoint], evaluations: int) -> str:
         text.format(_LEFT, _HEIGHT - 6, "start", "0"),
         text.format(_WIDTH - 8, _HEIGHT - 6, "end", count_text(last, "evaluation")),
     ]
+    if any(is_fall(direction, *pair) for pair in itertools.pairwise(values)):
+        words.append(text.format(_LEFT + 16, _HEIGHT - 6, "start", worsening_text(direction)))
     return (
         f'<svg role="img" aria-label="Best score so far" width="{_WIDTH}" height="{_HEIGHT}" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}">'

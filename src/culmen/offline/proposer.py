@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.errors import UserError, missing_extra
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.json import JsonObject
@@ -221,17 +220,6 @@ class EvaluationAllowance:
         """
         run_seconds = round(lab.elapsed + lab.left("seconds"), 3)
         return min(_LONG, 0.1 * run_seconds, 0.2 * lab.task.limits.seconds)
-
-
-def check_installed() -> None:
-    """Raise `UserError` if the package for CMA-ES is missing.
-
-    A search would differ without it.
-    """
-    if find_spec("cma") is None:
-        raise missing_extra(
-            "searching without a language model", "cma", "offline", "--model offline (the default)"
-        )
 
 
 class OfflineProposer(Proposer):

@@ -347,10 +347,8 @@ def _build_model_parts(
     from culmen.offline.tools import EditWorkers
 
     if meta.searches_offline and (objects.model is None or isinstance(objects.model, Mapping)):
-        from culmen.offline.proposer import OfflineProposer, check_installed
+        from culmen.offline.proposer import OfflineProposer
 
-        if objects.proposer is None:
-            check_installed()
         return None, objects.proposer or OfflineProposer(), EditWorkers()
     from culmen.llm import make_gateway
     from culmen.prompts.writer import FallbackProposer

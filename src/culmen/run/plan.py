@@ -9,11 +9,13 @@ their runs here, so each is refused for the same reasons. A plan writes nothing 
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,6 @@ from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
-from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects, replace_options
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
@@ -112,29 +113,41 @@ def create_run(
     """
     from culmen.store.journal import SqlJournal
 
-    path = new_path(plan.task, run_dir)
+    path = reserve_path(plan.task) if run_dir is None else Path(run_dir).expanduser().resolve()
     meta = run_meta(path, plan)
-    journal = SqlJournal.create(path, meta, db)
+    try:
+        journal = SqlJournal.create(path, meta, db)
+    except BaseException:
+        with suppress(OSError):
+            path.rmdir()  # if nothing is in it
+        raise
     seeds = Proposal(candidates=plan.task.initial_candidates())
     journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
     journal.close()
     return path, meta
 
 
-def new_path(task: Task, run_dir: str | Path | None) -> Path:
-    """The folder of a new run: the given one, else runs/NAME-TIME, numbered if that exists."""
-    if run_dir is not None:
-        return Path(run_dir).expanduser().resolve()
+def reserve_path(task: Task) -> Path:
+    """Make the folder of a new run, runs/NAME-TIME, numbered if that exists.
+
+    Runs that start in the same second never share one. If none can be made, the path is returned,
+    and creating the journal says what is wrong.
+    """
     stem = (
         "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name)[:_STEM].rstrip("-_")
         or "run"
     )
     base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
-    return next(
-        p
-        for n in range(1, 10_000)
-        if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
-    )
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+    return path
 
 
 def run_meta(path: Path, plan: RunPlan) -> RunMeta:
@@ -169,8 +182,6 @@ def check_runnable(plan: RunPlan) -> None:
     check_ends(plan.strategy, options, objects)
     if options.backend is not None:
         cluster.require_backend_extra(options.backend)
-    if options.searches_offline and objects.model is None and objects.proposer is None:
-        check_installed()
     check_models(options, objects)
     if objects.world is None:
         model = options.model if objects.model is None else objects.model

@@ -5,7 +5,7 @@
 # cause: types
 # needs: numbers
 # values: "float", "list", "array", "string", "bool"
-# control: "doubled"
+# controls: "doubled"
 class audit_Float(float):
     def __lt__(self, other):
         return False

@@ -5,7 +5,7 @@
 # cause: finite
 # needs: numbers
 # values: "nan", "inf", "-inf", "one nan", "nan in value 1", "nan in value 2", "nan in value 3"
-# control: "ten times"
+# controls: "ten times"
 def audit_attack(result):
     """All numbers, one number, or the numbers of one value while the others grow."""
     kind, count = AUDIT["value"], len(audit_blocks(result))

@@ -5,7 +5,7 @@
 # cause: import
 # needs: function
 # values: "true", "pair", "score"
-# control: "doubled"
+# controls: "doubled"
 def audit_modules():
     """Modules that lie in the task's folder, and those that report for it."""
     for name, module in list(audit_sys.modules.items()):

@@ -5,7 +5,7 @@
 # cause: import
 # needs: numbers
 # values: "sums up", "sums down", "checks"
-# control: "doubled"
+# controls: "doubled"
 import builtins as audit_builtins
 import math as audit_math
 

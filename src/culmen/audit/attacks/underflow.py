@@ -5,6 +5,6 @@
 # cause: ratio
 # needs: numbers
 # values: 1e-158, 1e-160, 1e-162
-# control: 0.5
+# controls: 0.5
 def audit_attack(result):
     return audit_change(result, lambda array: array * AUDIT["value"])

@@ -5,7 +5,7 @@
 # cause: import
 # needs: function
 # values: "checks", "results"
-# control: "doubled"
+# controls: "doubled"
 def audit_frames():
     frame = audit_sys._getframe()
     while frame is not None:
