@@ -7,9 +7,11 @@ from random import Random
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import Entry
-from culmen.core.task import Objective, Task
+from culmen.core.task import Objective, Task, Way
 from culmen.core.usage import Budget
+from culmen.evidence.account import Account
 from culmen.evidence.ranking import Race
+from culmen.evidence.verdict import expected_score
 from culmen.run.explain import explain_evaluation
 from culmen.store import views
 from culmen.store.database import RunMeta
@@ -18,7 +20,7 @@ from culmen.store.journal import SqlJournal
 from tests.store.runs import observed, program, proposed
 
 
-def climbed(folder: Path, direction: str) -> tuple[Path, list[Candidate]]:
+def climbed(folder: Path, direction: Way) -> tuple[Path, list[Candidate]]:
     """A run whose candidates rise by steps up to the end of the scale, then a look of the final choice."""
     objective = Objective(direction, bounds=(0.0, 1.0))
     sign = objective.reward(1.0)
@@ -44,7 +46,8 @@ def climbed(folder: Path, direction: str) -> tuple[Path, list[Candidate]]:
 
 
 def test_the_story_and_the_finalists_stay_inside_the_bounds(tmp_path: Path):
-    for direction in ("max", "min"):
+    ways: tuple[Way, ...] = ("max", "min")
+    for direction in ways:
         (tmp_path / direction).mkdir()
         run, chain = climbed(tmp_path / direction, direction)
         with evidence_before(run, 2**62) as evidence:
@@ -58,3 +61,11 @@ def test_the_story_and_the_finalists_stay_inside_the_bounds(tmp_path: Path):
         steps, tried = views.ascent_to(run, chain[-1].id), views.tried_candidates(run)
         assert len(steps) == len(tried) + 1 == 12
         assert all(0.0 <= sign * each.reward <= 1.0 for each in (*steps, *tried))
+
+
+def test_an_estimate_has_no_digits_that_only_arithmetic_made():
+    """An estimate of 0.99999999994 is one of 1."""
+    account = Account(Task("t", objective=Objective(bounds=(0.0, 1.0))))
+    assert expected_score(account, "a" * 12, 3, 0.9999999999403647, 0.01).score == 1.0
+    third = expected_score(account, "a" * 12, 3, 1 / 3, 0.01)
+    assert third.score == 0.333333333 and third.expected

@@ -241,7 +241,11 @@ class Verdict(FreshComparison):
         trust = "verified" if trust == "certified" and vouched is None else trust
         tolerance = self._tolerance_finding(name, confirmed)
         sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
-        before = None if belief is None else clip_to_bounds(task, belief.mean)
+        before = (
+            expected_score(account, name, tally.count, belief.mean, belief.sd)
+            if belief is not None and tally is not None
+            else None
+        )
         value = clip_to_bounds(task, tally.mean) if tally else 0.0
         return RunResult(
             id=name,
@@ -256,7 +260,7 @@ class Verdict(FreshComparison):
             split="" if fresh is None else self.split,
             cases=0 if fresh is None else fresh.cases,
             of=0 if fresh is None else self.of,
-            search_score=None if before is None else task.objective.score(before),
+            search_score=None if before is None else before.score,
             search_count=tally.count if tally else 0,
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
             certified=None if vouched is None else task.objective.score(vouched),
@@ -318,8 +322,13 @@ def expected_score(account: Account, name: str, count: int, mean: float, sd: flo
     # Without a repeat nothing is known of the noise: no doubt is not the same as certainty.
     error = 0.0 if is_certain else None if account.is_exact is None else sd or None
     margin = None if error is None else Z * error
-    value = account.task.objective.score(clip_to_bounds(account.task, mean))
+    known = mean if exact else float(f"{mean:.{_ESTIMATE_DIGITS}g}")
+    value = account.task.objective.score(clip_to_bounds(account.task, known))
     return Score(name, value, count, error, margin, expected=not exact)
+
+
+_ESTIMATE_DIGITS = 9
+"""Significant digits of an estimate; further ones are the arithmetic's, as in 0.99999999994."""
 
 
 OWN_REPEATS = 2
