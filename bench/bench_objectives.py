@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.train.toy_advisor import Toy, examined, policy, rehearse
 
-from culmen.core.errors import require_packages
+from culmen.core.errors import missing_extra
 from culmen.train import OBJECTIVES
 from culmen.train.engine import Rules
 from culmen.train.objectives import AdvantageRule
@@ -164,7 +165,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
     if options.plot:
-        require_packages("this bench with --plot", {"torch": "train", "matplotlib": "plots"}, "--plot")
+        for package, extra in (("torch", "train"), ("matplotlib", "plots")):
+            if find_spec(package) is None:
+                raise missing_extra("this bench with --plot", package, extra, "--plot")
     return options
 
 

@@ -130,7 +130,7 @@ class DiagnosedRun:
     @property
     def check_command(self) -> str:
         """The command that tests the task without a search."""
-        if self.task.evaluator.form == "function":
+        if self.needs_function:
             return "culmen.check(seed, evaluator)"
         return (
             f"culmen check {shlex.quote(short_path(self.task.root))}"
@@ -138,8 +138,24 @@ class DiagnosedRun:
             else "culmen check TASK"
         )
 
+    @property
+    def needs_function(self) -> bool:
+        """True if only Python can continue the run: its evaluator is a function."""
+        return self.task.evaluator.form == "function"
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues an interrupted run."""
+        if self.needs_function:
+            return f'culmen.Study.resume("{self.name}", evaluator=evaluator).run()'
+        return f"culmen resume {self.name}"
+
     def fork_command(self, options: str = "") -> str:
         """The command that continues with other options and reuses earlier results."""
+        if self.needs_function:
+            names = re.findall(r"--([\w-]+)", options)
+            more = "".join(f", {name.replace('-', '_')}=..." for name in names)
+            return f'culmen.Study.fork("{self.name}", evaluator=evaluator{more}).run()'
         return f"culmen fork {self.name} {options}".rstrip()
 
     @property
@@ -209,7 +225,7 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
         if full
         else ", so the run could not go on"
     )
-    command = case.fork_command() if case.now.state == "finished" else f"culmen resume {case.name}"
+    command = case.fork_command() if case.now.state == "finished" else case.resume_command
     do = "once there is room: df -h shows which disk is full"
     return Finding(
         "disk_full", f"no space is left on the disk{consequence}", do, command, share, "machine"

@@ -158,11 +158,11 @@ def _next_steps(case: DiagnosedRun, findings: tuple[Finding, ...]) -> list[tuple
         return _unique_steps(
             [*steps, *_result_steps(case), *others, (f"culmen log {run}", "what happened so far")]
         )
-    steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
+    steps = [] if now.state == "finished" else [(case.resume_command, "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
     if now.reason == "integrity":
-        steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
+        steps.append((case.fork_command("--integrity reject"), "go on without such candidates"))
     steps += advised[:1] if now.state == "finished" else []
     steps += _result_steps(case)
     if now.best is None:
