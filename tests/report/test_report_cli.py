@@ -15,7 +15,7 @@ from culmen.bench import suite
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.study import Study
-from tests.cli.conftest import Place
+from tests.cli.conftest import TOML, Place
 from tests.report.worlds import Noting, note, run
 from tests.servers.openai_server import OpenAIServer
 
@@ -153,6 +153,35 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
         assert cell["state"] == "finished" and 0 < cell["dollars"] <= 0.02 and cell["unpriced"] == 0
         assert cell["calls"] > 0 and cell["tokens"] > 0 and cell["proposals"] > 0
     assert turbo["proposals"] / turbo["calls"] > plain_one["proposals"] / plain_one["calls"]
+
+
+JUDGED = """
+def score(output, ask):
+    ask(f"Is {output} the number?", role="judge")
+    return {"score": -(output - 7.0) ** 2}
+"""
+
+
+@pytest.mark.jail
+def test_every_cell_pays_for_its_own_replies_in_any_order(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """Cells that ask the same question do not ride on one another's replies, nor on those of an earlier bench."""
+    place.task("peak", evaluator=JUDGED, toml=TOML.replace('entry = "run"', 'entry = "run"\nroles = ["judge"]'))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.root / "cache"))
+    costs = []
+    with OpenAIServer("no") as server:
+        (place.root / "models.toml").write_text(
+            f'[providers.local]\nbase_url = "{server.url}"\n'
+            '[models.m]\nprovider = "local"\nmax_tokens = 400\nprice = { input = 1.0, output = 1.0 }\n'
+        )
+        for strategies in ("best_of_n,map_elites", "map_elites,best_of_n"):
+            made = place.here(
+                *("bench", "turboevolve", "--tasks", "peak", "--strategies", strategies, "--seeds", "2"),
+                *("--budget", "evaluations=8", "--model", "offline,judge=m", "--models", "models.toml"),
+                *("--workers", "1", "--out", strategies.partition(",")[0], "--json"),
+            )
+            assert made.code == 0, made.err + made.out
+            costs.append({(cell["strategy"], cell["seed"]): cell["dollars"] for cell in made.document["cells"]})
+    assert costs[0] == costs[1] and min(costs[0].values()) > 0
 
 
 def test_a_bench_knows_its_parts(place: Place):

@@ -354,7 +354,8 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
             "models_file": suite.models_file,
             **_study_parts(suite),
         }
-        chosen, objects = options.read_keywords(keywords, RunOptions(pool=label), CreateKeywords)
+        given = RunOptions(pool=label, own_replies=True)
+        chosen, objects = options.read_keywords(keywords, given, CreateKeywords)
         if pool:
             task = pools.with_pool_seeds(
                 task,

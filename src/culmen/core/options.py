@@ -133,6 +133,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     templates      texts of prompt templates by name, instead of culmen's own
     pool           name and digest of the file of candidates that the search began with, beside the
                    initial program
+    own_replies    keep models' replies in the run's folder, for this run alone, instead of with
+                   those of all runs: each run of a comparison pays for what it asks
     """
 
     model: str | dict[str, str] | None = "offline"
@@ -150,6 +152,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_failing: bool = False
     templates: dict[str, str] = {}
     pool: str = ""
+    own_replies: bool = False
 
     @property
     def searches_offline(self) -> bool:

@@ -356,7 +356,7 @@ def _build_model_parts(
     tell = partial(_send_message, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
     gateway = make_gateway(
-        meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell, asked
+        meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates, tell, asked
     )
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
 
@@ -376,7 +376,8 @@ def _question_answerer(
     from culmen.llm import make_gateway
 
     tell = partial(_send_message, objects) if objects.observers else None
-    made = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell, asked=asked)
+    replies = _reply_dir(meta, asked)
+    made = make_gateway(meta.task, model, meta.models_file, replies, tell=tell, asked=asked)
     return getattr(made, "answerer", None)
 
 
@@ -433,6 +434,11 @@ def evaluator_answerer(
         return None
     gateway: Any = make_gateway(task, model, models_file, _cache_dir())
     return gateway.answerer
+
+
+def _reply_dir(meta: RunMeta, asked: Path | None) -> Path:
+    """Folder of the models' replies: the run's own, beside its prompts, if it keeps its own."""
+    return asked.parent / "replies" if meta.own_replies and asked is not None else _cache_dir()
 
 
 def _cache_dir() -> Path:
