@@ -17,8 +17,8 @@ from culmen.core.errors import UserError
 
 PANELS = {
     "Start": "demo new check power audit",
-    "Search": "run resume fork",
-    "Look at a run": "status best story show diff lineage explain log report",
+    "Search": "run prompt resume fork",
+    "Look at a run": "status best score story show diff lineage explain log report",
     "Attend to a run": "watch ui stop tell mcp",
     "Compare runs": "analyze bench compare",
     "Keep a run": "export track replay recover archive vacuum db pool advisor",

@@ -131,13 +131,13 @@ def test_a_service_of_the_evaluator_that_is_away():
 
     first, command = first_words(ran(evaluator))
     assert "% of evaluations were lost: the service that the evaluator asks did not answer" in first
-    assert command.startswith("culmen fork run --budget evaluations=+")
+    assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, budget="evaluations=')
 
 
 def test_a_model_that_never_gives_a_program():
     first, command = first_words(ran(value, lambda prompt: "I am sorry.", budget="evaluations=40,calls=40"))
     assert first.startswith("100 % of ") and "held no program in the format asked for" in first
-    assert command.startswith("culmen fork run --model NAME")
+    assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, model="NAME"')
 
 
 def test_a_model_that_ignores_the_format_mostly():
@@ -149,7 +149,7 @@ def test_a_model_that_ignores_the_format_mostly():
 
     first, command = first_words(ran(value, reply, budget="evaluations=40,calls=100"))
     share = int(first.partition(" %")[0])
-    assert 90 <= share < 100 and "held no program in the format asked for" in first and "--model NAME" in command
+    assert 90 <= share < 100 and "held no program in the format asked for" in first and 'model="NAME"' in command
 
 
 def test_replies_that_are_cut_off(monkeypatch: pytest.MonkeyPatch):
@@ -162,13 +162,13 @@ def test_replies_that_are_cut_off(monkeypatch: pytest.MonkeyPatch):
             return Reply((Completion("```\nv = 1", "length"),), Tokens(10, 10))
 
     first, command = first_words(ran(value, Short(), budget="evaluations=40,calls=40"))
-    assert first.startswith("100 % of ") and first.endswith("were cut off") and "--models FILE" in command
+    assert first.startswith("100 % of ") and first.endswith("were cut off") and 'models_file="FILE"' in command
 
 
 def test_children_that_are_all_the_same():
     first, command = first_words(ran(value, lambda prompt: "```\nv = 5\n```", budget="evaluations=40,calls=40"))
     assert "gave a program that is known already" in first and int(first.partition(" %")[0]) >= 80
-    assert "--model 'A|B'" in command
+    assert 'model="A|B"' in command
 
 
 def test_children_that_all_fail_the_same_import():
@@ -218,7 +218,7 @@ def test_a_target_that_is_met_early():
 def test_too_few_evaluations_for_the_cases():
     cases = [Case(str(n), input=n) for n in range(100)]
     first, command = first_words(ran(lambda text, case: value(text) * case.input, cases=cases, budget=60))
-    assert first.startswith("too few evaluations: ") and "%" in first and "--budget evaluations=" in command
+    assert first.startswith("too few evaluations: ") and "%" in first and 'budget="evaluations=' in command
 
 
 def test_one_case_that_decides_all():
@@ -281,7 +281,7 @@ def test_a_disk_that_is_full():
 
     first, command = first_words(ran(evaluator))
     assert first.startswith("no space is left on the disk: ") and "% of evaluations failed for that reason" in first
-    assert command == "culmen fork run"
+    assert command == 'culmen.Study.fork("run", evaluator=evaluator).run()'
 
 
 def test_a_budget_that_went_into_retries():
@@ -300,4 +300,4 @@ def test_a_budget_that_went_into_retries():
 
     first, command = first_words(ran(value, Limited(), budget="evaluations=60,calls=12,seconds=20"))
     assert "attempts to ask" in first and first.endswith("failed: the provider's rate limit") and "%" in first
-    assert "--workers 1" in command
+    assert "workers=1" in command

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.jail, pytest.mark.timeout(300)]
 BARE = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "CULMEN"))}
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-_LINES = [*_PROJECT["dependencies"], *(_PROJECT["optional-dependencies"][extra][0] for extra in ("offline", "mcp"))]
+_LINES = [*_PROJECT["dependencies"], _PROJECT["optional-dependencies"]["mcp"][0]]
 REQUIRED = [
     *(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in _LINES),
     "nbclient",

@@ -7,6 +7,7 @@ concerns, and the command that fixes it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -153,10 +154,27 @@ class DiagnosedRun:
     def fork_command(self, options: str = "") -> str:
         """The command that continues with other options and reuses earlier results."""
         if self.needs_function:
-            names = re.findall(r"--([\w-]+)", options)
-            more = "".join(f", {name.replace('-', '_')}=..." for name in names)
+            more = "".join(f", {each}" for each in self._keywords(options))
             return f'culmen.Study.fork("{self.name}", evaluator=evaluator{more}).run()'
         return f"culmen fork {self.name} {options}".rstrip()
+
+    def _keywords(self, options: str) -> list[str]:
+        """Options of the command line as keywords of `Study.fork`; a budget with its totals."""
+        keywords: list[str] = []
+        for option in re.split(r"(?:^|\s)--", options)[1:]:
+            name, _, value = option.strip().partition(" ")
+            name = "models_file" if name == "models" else name.replace("-", "_")
+            text = " ".join(shlex.split(value))
+            if name == "budget":
+                text = re.sub(r"(\w+)=\+([\d.]+)", self._total_limit, text)
+            is_plain = not value or text.isdecimal()
+            keywords.append(f"{name}={(text or True) if is_plain else json.dumps(text)}")
+        return keywords
+
+    def _total_limit(self, extension: re.Match[str]) -> str:
+        """`evaluations=400` for `evaluations=+200` of a run with 200."""
+        total = (getattr(self.now.budget, extension[1], None) or 0) + float(extension[2])
+        return f"{extension[1]}={total:g}" if total < 1e6 else f"{extension[1]}={total:.0f}"
 
     @property
     def budget_extension(self) -> str:

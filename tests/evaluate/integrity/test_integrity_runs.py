@@ -112,7 +112,7 @@ def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
     told = status_document(status, run)
     commands = [*told["next"], *told["also"]]
     assert any(" audit " in f" {command} " for command in commands)
-    assert any("--integrity reject" in command for command in commands)
+    assert any('integrity="reject"' in command for command in commands)
     assert replay_run(run, verify=True).data["matches"]
 
 
