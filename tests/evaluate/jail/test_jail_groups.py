@@ -12,7 +12,7 @@ import pytest
 
 from culmen.evaluate.jail import groups
 
-# Not marked as tests of the jail, which must run where a jail is required: few machines let tests divide a control group.
+# No tests of the mark jail, which must run where a jail is required: few machines let tests divide a control group.
 CHILDREN = """
 import os, time
 def run():
