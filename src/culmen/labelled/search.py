@@ -230,7 +230,7 @@ class PromptStudy(Study):
 
 @runtime_checkable
 class _DataFrame(Protocol):
-    """A data frame of pandas, as far as it is used here."""
+    """The one method of a pandas data frame that is used here."""
 
     def to_dict(self, orient: Any, /) -> Any: ...
 

@@ -35,7 +35,7 @@ class FreeSpace:
 
 
 def file_limit(files_mb: int) -> int:
-    """Number of files and folders that may be in so many megabytes."""
+    """The largest number of files and folders for `files_mb` megabytes of files."""
     return 64 * files_mb + 1024
 
 

@@ -318,7 +318,7 @@ class Zygote:
 
 
 def _safe_pause(headroom_kb: int, threads: int) -> float:
-    """Seconds in which so many threads cannot take more memory than `headroom_kb`."""
+    """Longest pause, in seconds, before `threads` threads can take `headroom_kb` of memory."""
     pause = headroom_kb / (_KB_PER_SECOND * max(1, min(threads, _CORES)))
     return min(WATCH_SECONDS, max(_LEAST_WATCH_SECONDS, pause))
 
