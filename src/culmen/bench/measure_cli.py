@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from culmen.bench.cli import INTERRUPTED, print_progress, progress_printer
+from culmen.bench.markup import Latex, Markdown, MarkupScreen, chosen_notation
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, find_run_to_write
 from culmen.observe.figures import (
@@ -83,12 +84,8 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML)."),
     ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table as Markdown, nothing else.")
-    ] = False,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Print the table for LaTeX (booktabs), nothing else.")
-    ] = False,
+    latex: Latex = False,
+    markdown: Markdown = False,
 ) -> Answer:
     """Measure candidates again for a table: mean and 95 % interval, difference to the first.
 
@@ -98,6 +95,7 @@ def score(
     from culmen.bench.measure import ScoreRequest, make_evaluations, measure_candidates
     from culmen.core.usage import Budget
 
+    notation = chosen_notation(latex, markdown)
     limits = Budget() if budget is None else Budget.parse(budget)
     options = _given_options(workers, model, models)
     request = ScoreRequest(split or "", repeats, limits, options)
@@ -115,11 +113,10 @@ def score(
         "folder": str(wanted.folder),
         "isolation": done.isolation if done else "",
     }
-    style = _markdown_table if markdown else _latex_table if latex else None
 
     def show(screen: Screen) -> None:
-        if style is not None:
-            screen.print_text(style(made))
+        if notation is not None:
+            MarkupScreen(notation).print_table(*_table(made), _FLUSH_RIGHT)
         else:
             _show_measurement(screen, made)
         for remark in measurement_remarks(wanted, made, done):
@@ -170,6 +167,7 @@ def _announce(screen: Screen, wanted: Wanted) -> None:
 
 
 _HEADS = ("candidate", "score", "new cases", "evaluations", "failed", "difference", "cost")
+_FLUSH_RIGHT = ("evaluations", "failed", "cost")
 
 
 def _table(made: FinalMeasurement) -> tuple[list[str], list[list[str]]]:
@@ -226,28 +224,7 @@ def _show_measurement(screen: Screen, made: FinalMeasurement) -> None:
     times = "once" if made.repeats == 1 else f"{made.repeats} times each"
     way = "maximise" if made.direction == "max" else "minimise"
     screen.print_heading(made.task, f"{way}, {on}{times}")
-    heads, cells = _table(made)
-    screen.print_table(heads, cells, right=("evaluations", "failed", "cost"))
-
-
-def _markdown_table(made: FinalMeasurement) -> str:
-    heads, cells = _table(made)
-    lines = [heads, ["---"] * len(heads), *cells]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _latex_table(made: FinalMeasurement) -> str:
-    heads, cells = _table(made)
-    rows = [" & ".join(_latex_text(cell) for cell in line) + r" \\" for line in (heads, *cells)]
-    body = "\n".join([rows[0], r"\midrule", *rows[1:]])
-    begin = rf"\begin{{tabular}}{{{'l' * len(heads)}}}"
-    return f"{begin}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
-
-
-def _latex_text(text: str) -> str:
-    for mark in "&%$#_{}":
-        text = text.replace(mark, f"\\{mark}")
-    return text.replace("±", r"$\pm$")
+    screen.print_table(*_table(made), _FLUSH_RIGHT)
 
 
 def measurement_remarks(wanted: Wanted, made: FinalMeasurement, done: Scored | None) -> list[str]:
