@@ -19,7 +19,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.store import views
-from culmen.web import report
+from culmen.web import card, report
 from culmen.web import report as gathering
 from culmen.web import report as paper
 from culmen.web.report import gather_report, module_addresses, write_report
@@ -350,3 +350,11 @@ def test_the_pdf_holds_every_page(runs: Path, tmp_path: Path):
     assert size == len(data) and data.startswith(b"%PDF")
     assert max(int(n) for n in re.findall(rb"/Count (\d+)", data)) >= 10  # every page begins on a sheet of its own
     assert b"file://" not in data
+
+
+def test_lines_of_a_card_that_lie_close_together_share_a_label() -> None:
+    lines = {"target": 2.6358, "known": 2.63598, "start": 0.96}
+    drawn = "".join(card.draw_levels(lines, lambda value: 400.0 - 100.0 * value, (0.0, 3.0)))
+    assert "target, best known 2.636" in drawn and "start 0.96" in drawn
+    apart = "".join(card.draw_levels({**lines, "target": 2.0}, lambda value: 400.0 - 100.0 * value, (0.0, 2.5)))
+    assert "target 2" in apart and "best known" not in apart  # beyond the heights shown

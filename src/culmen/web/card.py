@@ -146,10 +146,7 @@ def _curve(doc: JsonObject) -> list[str]:
     if doc["course"]:
         drawn.append(_band(course, x, y, end, (low, high)))
     drawn.append(_staircase(points, x, y))
-    for kind, label in (("target", "target"), ("known", "best known"), ("start", "start")):
-        level = doc["lines"][kind]
-        if level is not None and low <= level <= high:
-            drawn += _level(y(level), f"{label} {number_text(float(f'{level:.4g}'))}")
+    drawn += draw_levels(doc["lines"], y, (low, high))
     drawn += _steps(doc["story"]["steps"], x, y, (low, high))
     if fresh:
         half, at = fresh.get("margin") or 0.0, _PLOT.right
@@ -237,9 +234,26 @@ def _band(
     return f'<path d="M{path}Z" fill="{_CURVE}" opacity="0.14"/>'
 
 
-def _level(y: float, label: str) -> list[str]:
-    line = _stroke(_PLOT.left, y, _PLOT.right, y, _SOFT, 1.5, "6 6")
-    return [line, _label(_PLOT.left + 8, y - 7, label)]
+_APART = 22.0  # pixels between lines that each have a label
+
+
+def draw_levels(lines: JsonObject, y: Scale, bounds: tuple[float, float]) -> list[str]:
+    """Lines of target, best known and start; those close together share a label."""
+    drawn: list[str] = []
+    labels: list[tuple[float, str]] = []
+    for kind, name in (("target", "target"), ("known", "best known"), ("start", "start")):
+        level = lines[kind]
+        if level is None or not bounds[0] <= level <= bounds[1]:
+            continue
+        at = y(level)
+        drawn.append(_stroke(_PLOT.left, at, _PLOT.right, at, _SOFT, 1.5, "6 6"))
+        value = number_text(float(f"{level:.4g}"))
+        text = f"{name} {value}"
+        if labels and abs(labels[-1][0] - at) < _APART:
+            above, before = labels.pop()
+            at, text = min(above, at), f"{before.removesuffix(f' {value}')}, {text}"
+        labels.append((at, text))
+    return drawn + [_label(_PLOT.left + 8, at - 7, text) for at, text in labels]
 
 
 def _steps(

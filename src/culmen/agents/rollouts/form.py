@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -133,6 +133,41 @@ def _build_task(
             where=str(tasks_path),
             fix='write environment = "plain" into [skill] of task.toml if they need no container',
         )
+    size = token_count(skill.parts)
+    if size > table.max_tokens:
+        raise TaskError(
+            f"the skill has about {size} tokens, more than max_tokens = {table.max_tokens}",
+            where=str(skill_path),
+            fix="shorten it, or raise max_tokens",
+        )
+    seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
+    task = Task(
+        name=skill.name,
+        goal=_GOAL,
+        seeds=(skill.parts,),
+        evaluator=_rollout_evaluator(skill, usable, tasks_path, table, folder),
+        cases=tuple(Case(each.name, input=each.instruction, split=each.split) for each in usable),
+        objective=objective,
+        surface=Surface(
+            language="markdown",
+            max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
+            frontmatter=table.frontmatter,
+        ),
+        limits=Limits(seconds=seconds, scorer_seconds=seconds),
+        notes=tuple(_notes(found, usable)),
+        root=str(tasks_path.resolve()),
+    )
+    return reading.with_digest(task)
+
+
+def _rollout_evaluator(
+    skill: Skill,
+    usable: Sequence[HarborTask],
+    tasks_path: Path,
+    table: SkillTable,
+    folder: Path,
+) -> Evaluator:
+    """The evaluator of a skill on these tasks; its folders are relative to the first task."""
     anchor = Path(usable[0].folder) / "task.toml"
     files = {
         os.path.relpath(file, anchor.parent): reading.file_sha256(file)
@@ -159,32 +194,7 @@ def _build_task(
             "uses": [],
         },
     )
-    size = token_count(skill.parts)
-    notes = [*_notes(found, usable)]
-    if size > table.max_tokens:
-        raise TaskError(
-            f"the skill has about {size} tokens, more than max_tokens = {table.max_tokens}",
-            where=str(skill_path),
-            fix="shorten it, or raise max_tokens",
-        )
-    seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
-    task = Task(
-        name=skill.name,
-        goal=_GOAL,
-        seeds=(skill.parts,),
-        evaluator=with_agent_roles(evaluator),
-        cases=tuple(Case(each.name, input=each.instruction, split=each.split) for each in usable),
-        objective=objective,
-        surface=Surface(
-            language="markdown",
-            max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
-            frontmatter=table.frontmatter,
-        ),
-        limits=Limits(seconds=seconds, scorer_seconds=seconds),
-        notes=tuple(notes),
-        root=str(tasks_path.resolve()),
-    )
-    return reading.with_digest(task)
+    return with_agent_roles(evaluator)
 
 
 _GOAL = (
