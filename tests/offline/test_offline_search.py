@@ -52,7 +52,25 @@ def depth(parts: dict[str, str], case: Case | None) -> float | None:
         return None
 
 
-TASKS: dict[str, tuple[Task, Judge, float]] = {  # the seeds score 11.2, 17.3 and 0.605
+RANK = """def ranks():
+    return [rank(w, v, s) for w, v, s in ((3, 5, 1), (8, 2, 4), (1, 9, 2))]
+
+# EVOLVE-BLOCK-START
+def rank(weight, value, size):
+    return weight
+# EVOLVE-BLOCK-END
+"""
+
+
+def rank_error(parts: dict[str, str], case: Case | None) -> float | None:
+    """Distance from value - size, which only other names than the program's reach."""
+    try:
+        return sum(abs(y - x) for x, y in zip((4, -2, 7), run(parts["rank.py"], "ranks"), strict=True))  # pyright: ignore
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+TASKS: dict[str, tuple[Task, Judge, float]] = {  # the initial programs score 11.2, 17.3 and 0.605
     "curve": (Task("c", seeds=({"curve.py": CURVE},), objective=Objective("min"), deterministic=True), fit, 0.5),
     "bowl": (Task("b", seeds=({"bowl.py": BOWL},), objective=Objective("min"), deterministic=True), depth, -0.69),
     "prompt": (
@@ -107,6 +125,28 @@ def test_origins_name_the_operators_and_parents_are_known() -> None:
     for candidate in born:
         assert candidate.origin.operator.startswith("offline:") and candidate.origin.model == "offline"
         assert candidate.parents and set(candidate.parents) <= known
+
+
+def test_other_names_are_found_where_no_other_change_helps() -> None:
+    task = Task("n", seeds=({"rank.py": RANK},), objective=Objective("min"), deterministic=True)
+    found = [
+        simulate(
+            Polca(epsilon=None), task, Workshop(rank_error), Budget(evaluations=200), workers=2, seed=seed,
+            proposer=OfflineProposer(UNTIMED),
+        ).verdict
+        for seed in range(1)
+    ]  # fmt: skip
+    assert min(verdict.score for verdict in found if verdict) <= 5  # 17 at first
+
+
+def test_a_text_with_few_edits_ends_the_run_once_all_are_made() -> None:
+    """Two words, deleted, exchanged or repeated within the longest length."""
+    task = Task("t", seeds=({"note": "no yes"},), surface=Surface(max_chars=6), deterministic=True)
+    with pytest.raises(UserError, match=r"has made all it can: [0-9]+ texts"):
+        simulate(
+            MapElites(), task, Workshop(lambda parts, case: 1.0), Budget(evaluations=1000), workers=2, seed=1,
+            proposer=OfflineProposer(UNTIMED),
+        )  # fmt: skip
 
 
 def test_nothing_to_edit_ends_with_a_clear_error() -> None:

@@ -170,3 +170,23 @@ def test_numbers_of_one_list_move_alike_and_others_at_their_own_scale() -> None:
         moved["small"].append(abs(space["points"][0][1] - 0.0001))
         assert all(isinstance(count, int) for count in space["counts"])
     assert 0.02 < max(moved["small"]) < 0.5 and max(moved["rate"]) < 0.001
+
+
+HEURISTIC = """import math
+
+def rank(item, bins):
+    room = bins.width - item.weight
+    return math.sqrt(room) * item.value + len(bins)
+"""
+
+
+def test_names_give_way_to_names_of_the_same_function_and_attributes_to_those_of_the_same_variable() -> None:
+    made = {edited("names", HEURISTIC, seed, "rank.py") for seed in range(300)} - {None}
+    lines = {line.strip() for text in made for line in str(text).splitlines() if line not in HEURISTIC.splitlines()}
+    assert "return math.sqrt(item) * item.value + len(bins)" in lines
+    assert "room = bins.width - item.value" in lines
+    assert "room = bins.width - (item.weight - item.value)" in lines
+    # what is called, modules and the owner of an attribute stay; so does what has no other to take its place
+    assert all("math.sqrt(" in line or "room =" in line for line in lines)
+    assert all("len(" in line for line in lines if line.startswith("return"))
+    assert not any("bins.value" in line or "item.width" in line for line in lines)

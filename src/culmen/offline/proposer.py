@@ -25,6 +25,7 @@ OPERATORS = {  # prior number of successes in eight trials, by operator
     "crossover": 1.0,
     "statements": 0.5,
     "operators": 0.5,
+    "names": 0.5,
     "bounds": 3.0,
     "refine": 4.0,
     "effort": 4.0,
@@ -36,9 +37,12 @@ UNTIMED = {
 }  # operators without a time limit
 # variants of a race per usual variant; their loops are limited by the race alone
 _FIELD, _ANY = 4, 10**9
-_AGAIN = 0.25  # probability of one more edit on top of the last
+# probability of one more edit on top of the last: at least, at most, and its change after a draw
+# that brought nothing new and after one that did
+_AGAIN, _MOST_AGAIN, _MORE_AGAIN, _LESS_AGAIN = 0.25, 0.9, 0.05, 0.01
 _PREFIX = "offline:"
-_BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
+# draws in a row without any text, and without a new one, after which the run ends
+_BARREN, _REPEATED = 500, 100
 _FADE = 0.98  # older trials count less, so that operators that pay only later are found
 _OVERHEAD = 0.02  # approximate seconds of an evaluation beside the candidate's own
 _CALL = 1e-4  # assumed seconds of one call of a loop's criterion
@@ -245,7 +249,8 @@ class OfflineProposer(Proposer):
         self._births: dict[str, Birth] = {}
         self._reached: dict[str, tuple[Candidate, float | None]] = {}
         self._allowance, self._depth = EvaluationAllowance(width, share), depth
-        self._step, self._barren = 0.3, 0
+        self._step, self._barren, self._repeated = 0.3, 0, 0
+        self._again, self._drawn = _AGAIN, set[str]()
         self._loops = "refine" in operators
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
@@ -417,21 +422,43 @@ class OfflineProposer(Proposer):
     async def _draw_variants(
         self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: object
     ) -> list[Candidate]:
-        """Up to `count` different edits of the parent, by operators drawn by their credit."""
+        """Up to `count` different edits of the parent, by operators drawn by their credit.
+
+        The more often all of them were drawn before, the more edits are made on top of one another.
+        """
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
             weights.pop("effort", None)
         options = (
-            self._tool_options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
+            self._tool_options(lab)
+            | {"weights": weights, "count": count, "again": self._again}
+            | more
         )
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         self._barren = 0 if edits.parts else self._barren + 1
         if self._barren > _BARREN:
-            raise _nothing_to_edit()
-        return [
+            raise _nothing_to_edit("finds nothing to change")
+        variants = [
             _child_candidate(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)
         ]
+        self._notice_repeats(variants)
+        return variants
+
+    def _notice_repeats(self, variants: Sequence[Candidate]) -> None:
+        """Make more edits at once after a draw without a new text, fewer after any other."""
+        ids = {variant.id for variant in variants}
+        if not ids:
+            return
+        if ids <= self._drawn:
+            self._again = min(_MOST_AGAIN, self._again + _MORE_AGAIN)
+            self._repeated += 1
+        else:
+            self._again = max(_AGAIN, self._again - _LESS_AGAIN)
+            self._repeated = 0
+        if self._repeated > _REPEATED:
+            raise _nothing_to_edit(f"has made all it can: {len(self._drawn)} texts")
+        self._drawn |= ids
 
     async def _evaluate_variants(
         self, lab: Lab, brief: Brief, variants: Sequence[Candidate], room: Ration
@@ -560,9 +587,9 @@ async def _yield_turn() -> None:
     """Let all other ready coroutines run first."""
 
 
-def _nothing_to_edit() -> UserError:
+def _nothing_to_edit(finding: str) -> UserError:
     return UserError(
-        "the offline proposer finds nothing to change",
+        f"the offline proposer {finding}",
         where="the candidate's editable text",
         fix="check `frozen` and the EVOLVE-BLOCK markers, or use a model: --model NAME",
     )

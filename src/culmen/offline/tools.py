@@ -28,6 +28,7 @@ from culmen.core.event import EditRequest, Edits
 from culmen.core.json import JsonObject
 from culmen.offline import changes, loops
 from culmen.offline.changes import Literal, editable_literals, numeral_text, shifted_number
+from culmen.offline.names import exchange_name
 from culmen.offline.source import EditableText, EditContext, is_well_formed
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ ANY_TEXT: dict[str, Operator] = {
 PYTHON: dict[str, Operator] = {
     "statements": changes.change_statement,
     "operators": changes.exchange_operator,
+    "names": exchange_name,
     "bounds": changes.bound_value,
     "refine": loops.insert_loop,
     "effort": loops.raise_loop_calls,

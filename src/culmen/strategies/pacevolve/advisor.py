@@ -27,6 +27,7 @@ MENU = {  # the offline proposer's operators, by name
     "crossover": "take over parts of another good program",
     "statements": "exchange, repeat or remove whole statements",
     "operators": "exchange arithmetic operators and comparisons",
+    "names": "exchange a variable or attribute for another, or combine the two",
     "bounds": "move the limits of loops and ranges",
     "refine": "improve a computed value by a loop of small random changes",
     "effort": "spend more iterations on what is already there",
