@@ -42,7 +42,7 @@ _FIELD, _ANY = 4, 10**9
 _AGAIN, _MOST_AGAIN, _MORE_AGAIN, _LESS_AGAIN = 0.25, 0.9, 0.05, 0.01
 _PREFIX = "offline:"
 # draws in a row without any text, and without a new one, after which the run ends
-_BARREN, _REPEATED = 500, 100
+_BARREN, _REPEATED = 500, 500
 _FADE = 0.98  # older trials count less, so that operators that pay only later are found
 _OVERHEAD = 0.02  # approximate seconds of an evaluation beside the candidate's own
 _CALL = 1e-4  # assumed seconds of one call of a loop's criterion
