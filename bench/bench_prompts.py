@@ -6,11 +6,11 @@
 
 A prompt is a set of words in one part or four. Words raise or lower the log odds that a small model answers a case
 rightly, all of them or those of one topic; cases have difficulties. A strong model changes the words of one part of the
-prompt that it is shown; a proposal costs 1, 10 or 50 answers, of which 40 % are its prompt, and each further child of a
-call 60 % more. Both tools run through their own entry points, all settings at their defaults, with the same model, cases
-and splits (without a val split GEPA chooses on its training cases). `culmen` runs the real engine on a virtual clock, its
-evaluations of the test cases included; GEPA tests nothing and ends with the iteration that spends its budget. Printed is
-the true accuracy (over 400 new cases) of the prompt that is reported.
+prompt that it is shown. A proposal costs 1, 10 or 50 answers: 40 % of that is its prompt; each further child of a
+call costs 60 % more. Both tools run through their own entry points, settings at their defaults, with the same model,
+cases and splits (without a val split GEPA chooses on its training cases). `culmen` runs the real engine on a virtual
+clock, its evaluations of the test cases included; GEPA tests nothing and ends with the iteration that spends all.
+Calls are those of both models. Printed is the true accuracy, over 400 new cases, of the prompt that is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CURRENCIES = ("evaluations", "calls", "dollars 1", "dollars 10", "dollars 50")
 
 
 class Steps(NamedTuple):
-    """Changes of one proposal: words added (least, most), and chances that one is useful or harmful, and of spoiling."""
+    """Changes of one proposal: words added (least, most); chances of a useful and of a harmful one, and of spoiling."""
 
     add: tuple[int, int]
     useful: float
@@ -164,7 +164,8 @@ class PromptWorld(Landscape):
 
     def answer_usage(self) -> Usage:
         tokens = dict(zip(("input_tokens", "output_tokens"), ANSWER_TOKENS))
-        return Usage(dollars=1.0, **tokens) if self.priced else Usage(unpriced=1, **tokens)
+        known = {"dollars": 1.0} if self.priced else {"unpriced": 1}
+        return Usage(calls=1, **known, **tokens)  # type: ignore[arg-type]
 
     def proposal_usage(self, k: int) -> Usage:
         tokens = {"input_tokens": PROPOSAL_TOKENS[0], "output_tokens": PROPOSAL_TOKENS[1] * k}
@@ -253,7 +254,9 @@ def budget_of(currency: str) -> tuple[Budget, float, bool]:
     if currency.startswith("dollars"):
         price = float(currency.split()[1])
         return Budget(dollars=EVALUATIONS + CALLS * price), price, True
-    return Budget(evaluations=EVALUATIONS, calls=CALLS if currency == "calls" else None), 10.0, False
+    if currency == "calls":
+        return Budget(calls=EVALUATIONS + CALLS), 10.0, False
+    return Budget(evaluations=EVALUATIONS), 10.0, False
 
 
 class Spent:
@@ -333,7 +336,7 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
     def is_spent(state: Any) -> bool:
         if budget.dollars is not None:
             return spent.dollars >= budget.dollars
-        return budget.calls is not None and spent.calls >= budget.calls
+        return budget.calls is not None and spent.answers + spent.calls >= budget.calls
 
     train, val = ([f"{split}-{k}" for k in range(n)] for split, n in zip(("train", "val"), world.cases))
     result = gepa.optimize(
