@@ -252,6 +252,45 @@ def test_an_answer_without_candidates_costs_what_one_would_and_a_clock_set_back_
     assert costs.request_share(1) == pytest.approx(0.02)
 
 
+def asked_costs(call: Usage, answer: Usage, **left: float) -> Costs:
+    """Costs after one call for one candidate, and two evaluations that asked a model."""
+    costs = Costs(Left(**left))  # type: ignore[arg-type]
+    costs.add_answer(Proposal((Candidate.of({"x": "1"}),), usage=call), 1, 0.0)
+    for _ in range(2):
+        costs.add_evaluation(0.0, answer)
+    return costs
+
+
+def test_answers_of_models_count_against_calls_tokens_and_dollars() -> None:
+    call, answer = (
+        Usage(calls=1, input_tokens=100, output_tokens=50, dollars=0.5),
+        Usage(calls=1, input_tokens=20, dollars=0.1),
+    )
+    for left, each, one in (
+        ({"dollars": 10.0}, 0.01, 0.06),
+        ({"tokens": 1000.0}, 0.02, 0.17),
+        ({"calls": 10.0}, 0.1, 0.2),
+        ({"dollars": 10.0, "evaluations": 50.0}, 0.02, 0.06),
+    ):
+        costs = asked_costs(call, answer, **left)
+        assert (costs.evaluation_share(), costs.request_share(1)) == pytest.approx((each, one)), left
+
+
+def test_a_call_that_no_budget_limits_is_taken_to_cost_ten_answers_also_of_the_cache() -> None:
+    for answer, price, of_four in (
+        (Usage(calls=1, dollars=0.1), 10.0, 28.0),
+        (Usage(cache_hits=1), 10.0, 28.0),
+        (Usage(calls=15, cache_hits=5), 0.5, 1.4),  # a rollout of an agent
+        (Usage(), 0.0, 0.0),
+    ):
+        costs = asked_costs(Usage(calls=1, dollars=4.0), answer, evaluations=100.0)
+        assert costs.evaluation_share() == pytest.approx(0.01)
+        shares = costs.request_share(1), costs.request_share(4)
+        assert shares == pytest.approx(((1 + price) / 100, (4 + of_four) / 100)), answer
+        limited = asked_costs(Usage(calls=1), answer, evaluations=100.0, tokens=1e9)
+        assert limited.request_share(1) == pytest.approx(0.01)
+
+
 def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for() -> None:
     costs = Costs(Left(dollars=10.0))  # type: ignore[arg-type]
     costs.add_answer(Proposal((), usage=Usage(calls=1, dollars=1.0)), 1, 1.0)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from culmen.core.brief import Proposal
 from culmen.core.ports import Lab
+from culmen.core.usage import Usage
 
 # cost of an output token, in input tokens, if only the price of a whole call is known
 _OUTPUT = 4.0
+# cost of a call, and of each candidate in it, in questions of evaluations, if it is not limited: a
+# proposal shows several answers and writes a whole prompt, mostly by a dearer model
+_FIXED, _EACH = 4.0, 6.0
+_MONEY = ("calls", "tokens", "dollars")  # budgets that limit what calls cost
+NOTHING = Usage()
 
 
 class Costs:
@@ -16,11 +24,13 @@ class Costs:
         self._lab = lab
         self._evaluations = self._calls = self._candidates = 0
         self._seconds = self._waited = self._input = self._output = self._dollars = 0.0
+        self._asked = Usage()  # what evaluations cost that ask models
 
-    def add_evaluation(self, seconds: float) -> None:
-        """Enter the seconds of one evaluation."""
+    def add_evaluation(self, seconds: float, usage: Usage = NOTHING) -> None:
+        """Enter the seconds of one evaluation, and what it cost if it asked models."""
         self._evaluations += 1
         self._seconds += seconds
+        self._asked = self._asked + usage
 
     def add_answer(self, answer: Proposal, asked: int, seconds: float) -> None:
         """Enter one answer to a request for `asked` candidates, and its duration in seconds."""
@@ -36,8 +46,14 @@ class Costs:
 
     def evaluation_amounts(self) -> dict[str, float]:
         """Cost of one evaluation, by budget."""
-        seconds = self._seconds / max(self._evaluations, 1) / self._lab.workers
-        return {"evaluations": 1.0, "seconds": seconds}
+        made = max(self._evaluations, 1)
+        return {
+            "calls": self._asked.calls / made,
+            "tokens": self._asked.at_most("tokens") / made,
+            "dollars": self._asked.at_most("dollars") / made,
+            "evaluations": 1.0,
+            "seconds": self._seconds / made / self._lab.workers,
+        }
 
     def request_amounts(self, k: int) -> dict[str, float]:
         """Cost of one call that asks for `k` candidates, by budget, their first evaluations too."""
@@ -46,24 +62,38 @@ class Costs:
         tokens = fixed + growing * k
         worth, usual = fixed + _OUTPUT * growing * k, fixed + _OUTPUT * self._output / calls
         dollars = self._dollars / calls * (worth / usual if usual else 1.0)
-        seconds = (
-            self._waited / calls + k * self._seconds / max(self._evaluations, 1)
-        ) / self._lab.workers
-        return {
+        call = {
             "calls": 1.0,
             "tokens": tokens,
             "dollars": dollars,
-            "evaluations": float(k),
-            "seconds": seconds,
+            "evaluations": 0.0,
+            "seconds": self._waited / calls / self._lab.workers,
         }
+        first = self.evaluation_amounts()
+        return {name: amount + k * first[name] for name, amount in call.items()}
 
     def evaluation_share(self) -> float:
         """Share of one evaluation: of the evaluations left, or of the seconds."""
         return self._largest_share(self.evaluation_amounts())
 
     def request_share(self, k: int) -> float:
-        """Share of one call that asks for `k` candidates, their first evaluations included."""
-        return self._largest_share(self.request_amounts(k)) or 1.0
+        """Share of one call that asks for `k` candidates, their first evaluations included.
+
+        If evaluations ask models and no budget limits what calls cost, the call counts against
+        the evaluations, too (`assumed_evaluations`).
+        """
+        amounts = self.request_amounts(k)
+        if self._asked != NOTHING and all(math.isinf(self._lab.left(name)) for name in _MONEY):
+            amounts["evaluations"] += self.assumed_evaluations(k)
+        return self._largest_share(amounts) or 1.0
+
+    def assumed_evaluations(self, k: int) -> float:
+        """Assumed cost of one call for `k` candidates, in evaluations that ask models.
+
+        Replies from the cache count as others do, so that a repeated run decides alike.
+        """
+        questions = (self._asked.calls + self._asked.cache_hits) / max(self._evaluations, 1)
+        return (_FIXED + _EACH * k) / max(questions, 1.0)
 
     def tightest_budget(self, amounts: dict[str, float]) -> str:
         """The budget of which these amounts take the largest share; "" without a limit."""

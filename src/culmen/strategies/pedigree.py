@@ -152,7 +152,7 @@ class _Run:
         looks[name] = looks.get(name, 0) + 1
         rollout = await self.lab.evaluate(candidate, [case])
         (observation,) = rollout.observations
-        self.costs.add_evaluation(observation.seconds)
+        self.costs.add_evaluation(observation.seconds, observation.usage)
         self.queue.update([rollout])
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
