@@ -48,7 +48,12 @@ from culmen.study import Study
 OUT = Path(culmen.tasks.__path__[0]) / "pools"
 LICENCE = "Apache-2.0"
 OF_EACH = 30  # candidates of a run looked at
-TRIED, KEPT, BEST, FROM_RUNS = 76, 60, 16, 14  # programs certified again, and kept; of them the best; at most those of runs
+TRIED, KEPT, BEST, FROM_RUNS = (
+    76,
+    60,
+    16,
+    14,
+)  # programs certified again, and kept; of them the best; at most those of runs
 ALIKE = 1e-9  # relative difference of two certified values that are taken for the same
 MOST_BYTES = 250_000
 PIECES = PoolSource("bench/pool_programs", culmen=__version__)
