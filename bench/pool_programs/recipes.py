@@ -31,10 +31,11 @@ def _circle_packing(known: Sequence[Numbers]) -> Iterator[Recipe]:
     for pieces, constants in (
         ((one, starts, moves[1:], best), _seeds(0, 1, 2)),
         ((one, starts, moves[2:], grown), _seeds(2)),
+        ((one, starts, moves[3:], best + grown), _seeds(3, 4, 5)),
         ((more, ("start_random",), moves[1:3], best), _seeds(0, 1, ROUNDS=8)),
-        ((again, (*starts, "start_random"), moves[1:3], best), _seeds(0, ROUNDS=10)),
+        ((again, (*starts, "start_random"), moves[1:2], best), _seeds(0, ROUNDS=8)),
         ((one, ("start_known",), ("move_not",), best), _placed(known, 0)),
-        ((one, ("start_known",), moves[:3], best), _placed(known, 1, 2)),
+        ((one, ("start_known",), moves[:3], best), _placed(known, 1, 2, 3, 4)),
     ):
         yield from recipes_of(dict(zip(names, pieces)), constants)
 
