@@ -4,13 +4,14 @@ The task's file in bench/baselines runs in two processes with seeds of their own
 (wall time on an idle machine); both results are certified by the task's exact verifier. Also prints the time that the
 verifiers of the analytic tasks take on long functions.
 
-    python bench/bench_baselines.py [--seconds 60] [--task NAME ...] [--seed 0]
+    python bench/bench_baselines.py [--seconds 60] [--task NAME ...] [--seed 0] [--out DIR]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import random
 import sys
@@ -44,7 +45,7 @@ def module(task: str, name: str) -> Any:
 def baseline(task: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run and certify one baseline."""
     output = module(task, task).optimise(seed, seconds)
-    return module(task, "verify").certify(output)
+    return module(task, "verify").certify(output) | {"output": output}
 
 
 def long_function(task: str, steps: int) -> float:
@@ -60,8 +61,8 @@ def long_function(task: str, steps: int) -> float:
     return time.perf_counter() - started
 
 
-def compare(tasks: Iterable[str], seed: int, seconds: float) -> None:
-    """One line for each task."""
+def compare(tasks: Iterable[str], seed: int, seconds: float, out: Path | None) -> None:
+    """Print one line for each task; write the better output to `out`/TASK.json."""
     print(f"{'task':24}{'initial program':>15}{'baseline':>22}{'other seed':>22}  repaired")
     for task in tasks:
         objective = load(example_path(task)).objective
@@ -69,6 +70,9 @@ def compare(tasks: Iterable[str], seed: int, seconds: float) -> None:
             found = pool.starmap(baseline, [(task, seed, seconds), (task, seed + 1, seconds)], chunksize=1)
         found.sort(key=lambda result: -objective.reward(result["score"]))
         best, other = (result["score"] for result in found)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{task}.json").write_text(json.dumps(found[0]["output"]))
         print(
             f"{task:24}{objective.start:>15.9g}{best:>22.16g}{other:>22.16g}  {found[0]['repaired'] or '-'}", flush=True
         )
@@ -89,12 +93,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of each of the two processes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--task", action="append", choices=TASKS, help="only this task (may be repeated)")
+    parser.add_argument("--out", type=Path, help="folder for the better outputs, one file a task")
     chosen = parser.parse_args()
     tasks = chosen.task or TASKS
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # one core means one core; the processes read these when they import numpy
     print(f"two processes, {chosen.seconds:g} s of processor time each, python {sys.version.split()[0]}")
-    compare(tasks, chosen.seed, chosen.seconds)
+    compare(tasks, chosen.seed, chosen.seconds, chosen.out)
     time_verifiers(tasks)
 
 

@@ -1,40 +1,63 @@
-"""Makes the pools of programs that come with culmen, from finished runs of the built-in mathematical tasks.
+"""Makes the pools of programs that come with culmen, and certifies them again.
 
-    culmen bench turboevolve --untimed --plain 0 --seeds 3 --budget evaluations=800 --out RUNS
-    python bench/make_pools.py RUNS            # writes src/culmen/tasks/pools/TASK.json for every task found
+    python bench/bench_baselines.py --seconds 600 --out CONSTRUCTIONS     # long searches
+    culmen bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
+    python bench/make_pools.py --constructions CONSTRUCTIONS --runs RUNS  # writes the pools
+    python bench/make_pools.py --check                                    # certifies what is there
 
-Of each run the best candidates are looked at; of all, the best and those that differ most from them are certified by
-the exact verifier, twice, with different random seeds and `SECONDS` for an evaluation. Kept is what gave the
-same certified value both times: that value is the score which the pool states.
+A pool has programs of three origins, each named in its record: put together from the pieces in
+bench/pool_programs; the same around a construction that a long search found (one file
+`TASK*.json` each); and found by runs of the offline proposer (without `--runs` those of the
+present pool). Every program is certified by the task's exact verifier in the jail, within the
+task's limits; the best are taken, and of the rest those that differ most from them. These are
+certified once more, with another random seed and the matrix routines of another processor: kept is
+what gives the same value.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parent / "pool_programs"))
+
+from compose import compose_program
+from recipes import task_recipes
+
 import culmen.tasks
+from culmen import __version__
 from culmen.core.ports import Lab
+from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import taskfiles
+from culmen.evaluate.jail.fork_server import ENVIRONMENT
 from culmen.run import pools
-from culmen.run.pools import Pool, PoolMember
+from culmen.run.pools import Pool, PoolMember, PoolSource
 from culmen.store import views
 from culmen.study import Study
 
 OUT = Path(culmen.tasks.__path__[0]) / "pools"
 LICENCE = "Apache-2.0"
-OF_EACH, BEST, APART = 30, 8, 16  # candidates of a run looked at; certified: the best, and others that differ
-SECONDS = 12.0
+OF_EACH = 30  # candidates of a run looked at
+TRIED, KEPT, BEST, FROM_RUNS = (
+    76,
+    60,
+    16,
+    14,
+)  # programs certified again, and kept; of them the best; at most those of runs
 ALIKE = 1e-9  # relative difference of two certified values that are taken for the same
-MOST_BYTES = 200_000
+MOST_BYTES = 250_000
+PIECES = PoolSource("bench/pool_programs", culmen=__version__)
+OTHER_PROCESSOR = {"OPENBLAS_CORETYPE": "Nehalem"}
 
 
 @dataclass(frozen=True)
@@ -45,84 +68,157 @@ class Certify:
         await lab.gather(*(lab.evaluate(program, certify=True) for program in lab.seeds))
 
 
-def found(folder: Path) -> dict[str, list[Path]]:
-    """Finished runs below the folder, by the name of a built-in task."""
-    runs = defaultdict[str, list[Path]](list)
-    for run in sorted(path.parent for path in folder.rglob("journal.db") if not path.parent.name.startswith(".")):
-        meta = views.run_meta(run)
-        if views.run_status(run).state == "finished" and meta.task.digest == _builtin_digest(meta.task.name):
-            runs[meta.task.name].append(run)
-    return runs
-
-
-def _builtin_digest(name: str) -> str:
-    return taskfiles.load(taskfiles.example_path(name)).digest
-
-
-def chosen(pool: Pool) -> list[PoolMember]:
-    """The best of a pool, and of the rest those that differ most from them."""
-    best, rest = pool.members[:BEST], {member.candidate.id: member for member in pool.members[BEST:]}
-    others = pools.farthest_candidates([m.candidate for m in best], [m.candidate for m in rest.values()], APART)
-    return [*best, *(rest[other.id] for other in others)]
-
-
-def certified(task: str, members: list[PoolMember], seed: int) -> dict[str, float]:
+def certified_values(task: Task, members: Sequence[PoolMember], seed: int) -> dict[str, float]:
     """The certified value of each member that has one, by its id."""
-    plain = taskfiles.load(taskfiles.example_path(task))
-    limits = msgspec.structs.replace(plain.limits, seconds=SECONDS)
-    seeded = msgspec.structs.replace(plain, seeds=tuple(m.parts for m in members), limits=limits)
+    seeded = msgspec.structs.replace(task, seeds=tuple(member.parts for member in members))
     with tempfile.TemporaryDirectory() as folder:
-        budget = Budget(evaluations=len(members), final=0.0)
-        Study.create(seeded, Certify(), budget=budget, random_seed=seed, workers=2, run_dir=f"{folder}/run").run(
-            progress=False
-        )
+        budget = Budget(evaluations=2 * len(members) + 8, final=0.0)  # room for all at once
+        options = {"budget": budget, "random_seed": seed, "workers": 2}
+        Study.create(seeded, Certify(), run_dir=f"{folder}/run", **options).run(progress=False)
         seen = views.stream_observations(Path(folder) / "run")
         return {each.candidate: each.certified for each in seen if each.certified is not None}
 
 
-def made(task: str, runs: list[Path]) -> Pool:
-    """The pool of one task, best first."""
-    whole = pools.build_pool(runs, best=OF_EACH, licence=LICENCE)
-    members = chosen(whole)
-    first, second = (certified(task, members, seed) for seed in (1, 2))
-    sign = 1.0 if whole.direction == "max" else -1.0
-    kept = [
-        msgspec.structs.replace(member, score=min(values, key=lambda value: sign * value), count=2)
-        for member, values in _both(members, first, second)
-        if abs(values[0] - values[1]) <= ALIKE * abs(values[0])
+def with_certified_scores(task: Task, members: Sequence[PoolMember], seed: int) -> list[PoolMember]:
+    """The members that are certified, with the certified value as their score, best first."""
+    found = certified_values(task, members, seed)
+    sign = 1.0 if task.objective.direction == "max" else -1.0
+    scored = [
+        msgspec.structs.replace(member, score=found[member.candidate.id], count=1)
+        for member in members
+        if member.candidate.id in found
     ]
-    kept.sort(key=lambda member: -sign * (member.score or 0.0))
-    used = sorted({member.source for member in kept if member.source is not None})
-    moved = [msgspec.structs.replace(m, source=None if m.source is None else used.index(m.source)) for m in kept]
-    return msgspec.structs.replace(whole, members=tuple(moved), sources=tuple(whole.sources[i] for i in used))
+    return sorted(scored, key=lambda member: -sign * member.score)
 
 
-def _both(
-    members: list[PoolMember], first: dict[str, float], second: dict[str, float]
-) -> Iterator[tuple[PoolMember, tuple[float, float]]]:
-    for member in members:
-        name = member.candidate.id
-        if name in first and name in second:
-            yield member, (first[name], second[name])
+def certified_again(task: Task, members: Sequence[PoolMember]) -> list[PoolMember]:
+    """The members that get the same value with the matrix routines of another processor."""
+    ENVIRONMENT.update(OTHER_PROCESSOR)
+    try:
+        found = certified_values(task, members, 2)
+    finally:
+        for name in OTHER_PROCESSOR:
+            del ENVIRONMENT[name]
+    same = [m for m in members if is_alike(found.get(m.candidate.id), m.score)]
+    return [msgspec.structs.replace(member, count=2) for member in same]
+
+
+def is_alike(value: float | None, other: float) -> bool:
+    """True if two certified values differ by rounding at most."""
+    return value is not None and abs(value - other) <= ALIKE * abs(other)
+
+
+def composed_members(task: Task, constructions: Path | None) -> list[PoolMember]:
+    """Programs from the pieces; `source` 0: the pieces alone, 1: around a construction."""
+    files = sorted(constructions.glob(f"{task.name}*.json")) if constructions else []
+    known = [flat_numbers(json.loads(file.read_text())) for file in files]
+    if task.name == "circle_packing":  # the centers; the radii follow from them
+        known = [numbers[:52] for numbers in known]
+    found = dict[str, PoolMember]()
+    for recipe in task_recipes(task.name, known):
+        parts = compose_program(task, recipe)
+        source = int("NUMBERS" in recipe.constants)
+        member = PoolMember(parts, operator=recipe.label, source=source)
+        found.setdefault(member.candidate.id, member)
+    return list(found.values())
+
+
+def flat_numbers(output: object) -> list[float]:
+    """The numbers of a nested list, in order."""
+    if isinstance(output, list):
+        return list(chain.from_iterable(map(flat_numbers, output)))
+    return [float(output)]
+
+
+def run_pool(task: Task, folder: Path | None) -> Pool:
+    """Programs that runs found: of a folder with runs, or those in the present pool."""
+    if folder is None:
+        present = pools.load_pool(task.name)
+        taken = [m for m in present.members if m.source is not None]
+        own = [m for m in taken if present.sources[m.source].strategy]
+        return msgspec.structs.replace(present, members=tuple(own))
+    runs = [file.parent for file in sorted(folder.rglob("journal.db"))]
+    done = [run for run in runs if views.run_status(run).state == "finished"]
+    fitting = [run for run in done if views.run_meta(run).task.digest == task.digest]
+    return pools.build_pool(fitting, best=OF_EACH, licence=LICENCE)
+
+
+def varied(members: list[PoolMember], best: int, most: int) -> list[PoolMember]:
+    """The best of some members, and of the rest those that differ most from them."""
+    head, rest = members[:best], {m.candidate.id: m for m in members[best:]}
+    known = [member.candidate for member in head]
+    others = pools.farthest_candidates(known, [m.candidate for m in rest.values()], most - best)
+    return [*head, *(rest[other.id] for other in others)]
+
+
+def made_pool(task: Task, constructions: Path | None, runs: Path | None, version: int) -> Pool:
+    """The pool of one task, best first."""
+    old = run_pool(task, runs)
+    offline = with_certified_scores(task, varied(list(old.members), 4, FROM_RUNS), 1)
+    composed = with_certified_scores(task, composed_members(task, constructions), 1)
+    chosen = varied(composed, BEST, TRIED - len(offline))
+    sources = [*old.sources, PIECES]
+    if constructions:
+        optimiser = f"bench/pool_programs around a result of bench/baselines/{task.name}.py"
+        sources.append(PoolSource(optimiser, culmen=__version__))
+    moved = [msgspec.structs.replace(m, source=len(old.sources) + m.source) for m in chosen]
+    sign = -1.0 if task.objective.direction == "max" else 1.0
+    members = certified_again(task, [*offline, *moved])
+    members = sorted(members, key=lambda member: sign * member.score)
+    members = varied(members, BEST, KEPT) if len(members) > KEPT else members
+    members.sort(key=lambda member: sign * member.score)
+    used = sorted({member.source for member in members})
+    members = [msgspec.structs.replace(m, source=used.index(m.source)) for m in members]
+    kept = tuple(sources[i] for i in used)
+    direction = task.objective.direction
+    pool = Pool(task.name, task.digest, direction, tuple(members), kept, LICENCE)
+    return msgspec.structs.replace(pool, version=version)
+
+
+def check_pool(task: Task) -> int:
+    """Certify a pool again; the number of its programs without the value that it states."""
+    pool = pools.load_pool(task.name)
+    now = certified_values(task, pool.members, 3)
+    wrong = 0
+    for member in pool.members:
+        value = now.get(member.candidate.id)
+        if not is_alike(value, member.score):
+            wrong += 1
+            print(f"{task.name} {member.candidate.id}: {value}, recorded {member.score}")
+    same = "the same task" if pool.digest == task.digest else "ANOTHER VERSION OF THE TASK"
+    print(
+        f"{task.name} version {pool.version}: {len(pool.members) - wrong} of {len(pool.members)} "
+        f"programs certified as recorded, best {pool.members[0].score}; {same}",
+        flush=True,
+    )
+    return wrong
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="folder with finished runs")
+    parser.add_argument("--check", action="store_true", help="only certify the pools again")
+    parser.add_argument("--constructions", type=Path, help="folder with TASK*.json, an output each")
+    parser.add_argument("--runs", type=Path, help="folder with finished runs")
     parser.add_argument("--tasks", default="", help="only these, with commas")
     given = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
-    for task, runs in found(given.runs).items():
-        if given.tasks and task not in given.tasks.split(","):
+    names = given.tasks.split(",") if given.tasks else list(pools.shipped_pools())
+    wrong = defaultdict[str, int](int)
+    for name in names:
+        task = taskfiles.load(taskfiles.example_path(name))
+        if given.check:
+            wrong[name] = check_pool(task)
             continue
-        pool, file = made(task, runs), OUT / f"{task}.json"
-        if not pool.members:
-            sys.exit(f"{task}: nothing was certified twice alike")
+        version = pools.load_pool(name).version + 1
+        pool, file = made_pool(task, given.constructions, given.runs, version), OUT / f"{name}.json"
         pools.save_pool(pool, file)
         size = file.stat().st_size
-        print(f"{task}: {len(pool.members)} programs of {len(runs)} runs, best {pool.members[0].score}, {size} bytes")
+        print(
+            f"{name} version {version}: {len(pool.members)} programs, best {pool.members[0].score}, {size} bytes",
+            flush=True,
+        )
         if size > MOST_BYTES:
             sys.exit(f"{file} is larger than {MOST_BYTES} bytes")
+    sys.exit(1 if any(wrong.values()) else 0)
 
 
 if __name__ == "__main__":

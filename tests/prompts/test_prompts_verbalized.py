@@ -15,6 +15,7 @@ from culmen.core.task import Task
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook
 from culmen.prompts.formats import SEVERAL, Completion, parse_completion, read_replies
+from culmen.prompts.template import Templates, shipped_templates
 from culmen.prompts.writer import GIVEN_UP, FallbackProposer, PromptWriter
 from culmen.testing.scripted import ScriptedModel
 
@@ -54,6 +55,16 @@ def test_what_was_whole_before_the_reply_broke_off_is_kept(cut: int, task: Task)
 def test_what_is_no_probability_is_not_recorded(stated: object, task: Task) -> None:
     reply = json.dumps({"responses": [{"code": ONE, "probability": stated}, PAIR[1]]})
     assert [weight for _, weight in read(reply, task)] == [None, 0.3]
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_probabilities_are_asked_to_sum_to_one_and_kept_as_stated(k: int, task: Task) -> None:
+    """TurboEvolve, Appendix A. A reply whose probabilities sum to something else is not rescaled."""
+    for form in ("verbalized", "verbalized_diff"):
+        asked = SEVERAL[form].instructions(Templates(shipped_templates()), task, task.initial_candidates()[0], k)
+        assert f"the {k} probabilities sum to 1.0" in " ".join(asked.split())
+    off = [{"code": ONE, "probability": 0.9}, {"code": TWO, "probability": 0.6}]
+    assert [weight for _, weight in read(json.dumps({"responses": off}), task)] == [0.9, 0.6]
 
 
 def test_diffs_and_several_parts(task: Task, pair: Task) -> None:

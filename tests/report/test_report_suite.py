@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from culmen.bench import suite
+from culmen.core.usage import Budget
 from culmen.store import views
 from tests.cli.conftest import TOML, Place
 
@@ -99,3 +100,22 @@ def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
         assert made.code == 0, made.err
         (cell,) = made.document["cells"]
         assert views.run_meta(place.root / cell["run"]).workers == wanted
+
+
+def test_budgets_that_the_cases_take_up_are_told(place: Place):
+    task = place.task("peak", toml=TOML)
+    (task / "cases.jsonl").write_text("".join(f'{{"id": "{i}", "input": {i}}}\n' for i in range(100)))
+    (task / "task.toml").write_text('cases = "cases.jsonl"\n' + TOML)
+    chosen = suite.Suite("own", (str(task),), (), budget=Budget(evaluations=150))
+    count = len(suite.tasks_of(chosen)["peak"].split("train"))
+    (note,) = suite.small_budget_notes(chosen)
+    assert f"{count} training cases and a run 150 evaluations" in note and f"evaluations={10 * count}" in note
+    enough = suite.Suite("own", (str(task),), (), budget=Budget(evaluations=10 * count))
+    assert not suite.small_budget_notes(enough)
+
+
+def test_agents_of_a_bench_are_those_of_its_strategies_that_have_one(place: Place):
+    place.task("peak")
+    task = suite.tasks_of(suite.Suite("own", (str(place.root / "peak"),), ()))["peak"]
+    assert suite.Contender.from_text("cato(agents=2)", task).strategy.agent == "offline"  # pyright: ignore
+    assert suite.Contender.from_text("best_of_n", task, "offline").strategy  # has none

@@ -51,6 +51,17 @@ def test_a_comparison_names_the_extra_it_lacks_before_it_runs_anything(task: Pat
     assert not (task.parent / "runs").exists()
 
 
+@pytest.mark.wing("bench")
+@pytest.mark.parametrize(("missing", "extra"), [("sklearn", "pools"), ("scipy", "tasks")])
+def test_a_bench_names_the_extra_it_lacks_before_it_runs_anything(missing: str, extra: str, tmp_path: Path):
+    """A pool of more programs than islands is clustered, which needs scikit-learn; the task needs scipy."""
+    strategies = "best_of_n,turboevolve(pool=erdos_min_overlap)"
+    making = ["--tasks", "erdos_min_overlap", "--strategies", strategies, "--seeds", "1", "--budget", "evaluations=100"]
+    ran = without({missing}, tmp_path, "bench", "turboevolve", *making, "--out", "out")
+    told = " ".join(ran.stderr.split())
+    assert ran.returncode == 2 and f"pip install 'culmen[{extra}]'" in told and not (tmp_path / "out").exists()
+
+
 @pytest.mark.jail
 @pytest.mark.wing("tasks")
 def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):

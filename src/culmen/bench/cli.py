@@ -39,7 +39,9 @@ Untimed = Annotated[
 
 def bench(
     screen: Screen,
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve or polca.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="turboevolve, polca, pacevolve or cato.")
+    ],
     tasks: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks."),
@@ -59,6 +61,14 @@ def bench(
     models: Models = None,
     workers: RunWorkers = None,
     untimed: Untimed = False,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Agent of the strategies that have one (cato). See: doctor.",
+            show_default="offline; builtin with a model",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +80,13 @@ def bench(
 
     After an interruption, the same command continues: finished runs are reused.
     """
-    from culmen.bench.suite import SUITES, summary_rows, with_common_scores, write_results
+    from culmen.bench.suite import (
+        SUITES,
+        small_budget_notes,
+        summary_rows,
+        with_common_scores,
+        write_results,
+    )
 
     if suite not in SUITES:
         raise UserError(
@@ -79,8 +95,10 @@ def bench(
             fix=f"use one of {', '.join(SUITES)}",
         )
     settings = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], **settings)
+    chosen = msgspec.structs.replace(SUITES[suite], **settings, agent=agent)
     check_suite(chosen)
+    for note in small_budget_notes(chosen):
+        print_progress(screen, note)
     folder = out or Path("runs") / f"bench-{suite}"
     outcomes, done = run_suite(screen, chosen, folder)
     scored, why_not = _score_by_itself(screen, chosen, outcomes)
@@ -149,8 +167,11 @@ def _parse_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def check_suite(suite: Suite) -> None:
-    """Raise `UserError` for an unknown strategy or an endless run, before any run is started."""
-    from culmen.bench.suite import Contender, tasks_of
+    """Raise `UserError` before any run is started.
+
+    For an unknown strategy, an endless run, and a package that is missing.
+    """
+    from culmen.bench.suite import Contender, check_packages, tasks_of
     from culmen.core.options import RunOptions
     from culmen.run import pools
     from culmen.run.options import RunObjects
@@ -158,10 +179,11 @@ def check_suite(suite: Suite) -> None:
 
     options = RunOptions(model=suite.model, budget=suite.budget)
     for task, strategy in product(tasks_of(suite).values(), suite.strategies):
-        contender = Contender.from_text(strategy, task)
+        contender = Contender.from_text(strategy, task, suite.agent, suite.model)
         check_ends(contender.strategy, options, RunObjects())
         if contender.pool:
             pools.load_pool(contender.pool)
+    check_packages(suite)
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
@@ -274,35 +296,47 @@ def progress_printer(screen: Screen) -> Callable[[int, int], None]:
     return print_tenth
 
 
+_FIGURES = {
+    "best": "best",
+    "median": "median",
+    "q1": "q1",
+    "q3": "q3",
+    "best_so_far": "best so far",
+    "together": "together",
+    "certified": "certified",
+}
+
+
 def _show_summary(screen: Screen, rows: Rows) -> None:
-    """Print the summary, task by task."""
+    """Print the summary, task by task: scores, then what they took, then metrics."""
     from culmen.bench.suite import count_digits, score_digits
 
     for task in dict.fromkeys(row["task"] for row in rows):
         chosen = [row for row in rows if row["task"] == task]
         screen.print_line()
         screen.print_heading(task, "maximise" if chosen[0]["direction"] == "max" else "minimise")
+        figures = {key: head for key, head in _FIGURES.items() if _is_known(chosen, key)}
         cells = [
-            [
-                row["strategy"],
-                str(row["runs"]),
-                *(
-                    score_digits(row[name])
-                    for name in ("best", "median", "q1", "q3", "together", "certified")
-                ),
-                *(count_digits(row[name]) for name in _COUNTS),
-            ]
+            [row["strategy"], str(row["runs"]), *(score_digits(row[key]) for key in figures)]
             for row in chosen
         ]
-        heads = [
-            "strategy",
-            "runs",
-            "best",
-            "median",
-            "q1",
-            "q3",
-            "together",
-            "certified",
-            *_COUNTS,
-        ]
+        heads = ["strategy", "runs", *figures.values()]
         screen.print_table(heads, cells, right=heads[1:])
+        counts = [name for name in _COUNTS if _is_known(chosen, name)]
+        means = [[row["strategy"], *(count_digits(row[name]) for name in counts)] for row in chosen]
+        screen.print_table(["means per run", *counts], means, right=counts)
+        metrics = list(dict.fromkeys(name for row in chosen for name in row["metrics"]))
+        for begin in range(0, len(metrics), _ACROSS):
+            names = metrics[begin : begin + _ACROSS]
+            values = [
+                [row["strategy"], *(score_digits(row["metrics"].get(name)) for name in names)]
+                for row in chosen
+            ]
+            screen.print_table(["metrics", *names], values, right=names)
+
+
+_ACROSS = 4  # metrics side by side
+
+
+def _is_known(rows: Rows, name: str) -> bool:
+    return any(row[name] is not None for row in rows)

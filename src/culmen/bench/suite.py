@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from culmen.bench.analyses import Rows, mean_of_known, quartile_columns
-from culmen.core.errors import UserError
+from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy
@@ -39,8 +40,9 @@ class Suite(msgspec.Struct, frozen=True):
     candidates that its searches begin with (of a folder `TASK.json` in it), `pool_share` the share
     of the evaluations that these may use at most. `preset=NAME` is one of the strategy's own, or
     the settings of the task's `[presets.NAME]`. `budget` may limit evaluations, dollars or both,
-    and is equal for all strategies. Without `timed` the offline proposer writes no loops at all: if
-    their guard of time ends them, their results depend on the machine.
+    and is equal for all strategies. `agent` works for the strategies that have one (cato). Without
+    `timed` the offline proposer writes no loops at all: if their guard of time ends them, their
+    results depend on the machine.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Suite(msgspec.Struct, frozen=True):
     models_file: str | None = None
     workers: int | None = None
     timed: bool = True
+    agent: str | None = None
 
 
 SUITES = {
@@ -88,7 +91,31 @@ SUITES = {
         ),
         seeds=(0, 1, 2, 3, 4, 5),
     ),
+    # PACEvolve++, Section 4: its tasks (data made by their generators, or files given), no training
+    # and the baselines' objectives.
+    "pacevolve": Suite(
+        "pacevolve",
+        tasks=("eplb", "kuairec", "multi_evolve"),
+        strategies=(
+            "pacevolve_plus_plus",
+            "pacevolve_plus_plus(preset=no_rl)",
+            "pacevolve_plus_plus(preset=thetaevolve)",
+            "pacevolve_plus_plus(preset=max_at_k)",
+            "pacevolve_plus_plus(preset=ttt_discover)",
+        ),
+        seeds=(0, 1, 2),
+    ),
+    # CATO's mathematical tasks; its agents, one agent alone, and searches without agents.
+    "cato": Suite(
+        "cato",
+        tasks=("circle_packing", "heilbronn_triangle", "min_max_distance_ratio"),
+        strategies=("cato", "cato(agents=1)", "gepa", "openevolve"),
+        seeds=(0, 1, 2),
+    ),
 }
+
+
+_FEW = 10  # candidates on all cases, below which a run is called small
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -109,7 +136,8 @@ class CellResult(msgspec.Struct, frozen=True):
     journal); `proposals` counts all new candidates of the run, also those that the offline proposer
     tried on its way, and `calls` the model calls for them. `together` is the score on the whole
     split, if the results of all runs of the task were scored on it afterwards (None: they were
-    not).
+    not). `best_so_far` is the best mean score that any candidate had during the search, as papers
+    plot it: of noisy scores a lucky one. `metrics` are the means of the reported program's.
     """
 
     task: str
@@ -131,6 +159,8 @@ class CellResult(msgspec.Struct, frozen=True):
     unpriced: int
     seconds: float
     together: float | None = None
+    best_so_far: float | None = None
+    metrics: dict[str, float] = {}
 
 
 class Contender(NamedTuple):
@@ -141,15 +171,23 @@ class Contender(NamedTuple):
     share: float
 
     @classmethod
-    def from_text(cls, text: str, task: Task) -> Contender:
-        """Read `name(setting=value, pool=FILE)` for a task; UserError for illegal values."""
+    def from_text(
+        cls, text: str, task: Task, agent: str | None = None, model: str = "offline"
+    ) -> Contender:
+        """Read `name(setting=value, pool=FILE)` for a task; UserError for illegal values.
+
+        `agent` is for strategies that have one; without it `model` decides.
+        """
         from culmen.run import pools
+        from culmen.run.request import with_agent
         from culmen.strategies import catalog
 
         name, settings = catalog.parse_strategy(text)
         pool, share = settings.pop("pool", ""), settings.pop("pool_share", str(pools.SHARE))
         if pool and Path(pool).expanduser().is_dir():
             pool = str(Path(pool) / f"{task.name}.json")
+        if getattr(catalog.strategy_class(name), "agent_setting", ""):
+            settings = with_agent(name, agent, settings, model)
         try:
             return cls(
                 catalog.make_strategy(name, _with_preset(name, settings, task)), pool, float(share)
@@ -214,11 +252,79 @@ def _task_folders(task: str) -> list[str]:
     return sorted(str(file.parent) for file in folder.glob("*/task.toml")) or [task]
 
 
+def check_packages(suite: Suite) -> None:
+    """Refuse a suite one of whose runs would lack a package, before any run is made."""
+    for task in tasks_of(suite).values():
+        needs = [(package, f"task '{task.name}'") for package in task.evaluator.packages]
+        if any(map(task.split, ("train", "val", "test"))):
+            needs.append(("scipy", f"scoring the results of '{task.name}' together"))
+        needs += [
+            ("sklearn", f"clustering the initial programs of '{text}'")
+            for text in suite.strategies
+            if _clusters_seeds(suite, text, task)
+        ]
+        for package, who in needs:
+            if not _is_installed(package):
+                raise _missing_package(who, package)
+
+
+def _missing_package(who: str, package: str) -> UserError:
+    from culmen.evaluate.jail.fork_server import EXTRAS
+
+    name = {"sklearn": "scikit-learn"}.get(package, package)
+    if package in EXTRAS:
+        return missing_extra(who, name, EXTRAS[package], "culmen bench")
+    what = f"{who} needs the package {name}, which is not installed"
+    return UserError(what, where="culmen bench", fix=f"pip install {name}")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # a module that was set to None, or has no spec
+        return False
+
+
+def _clusters_seeds(suite: Suite, text: str, task: Task) -> bool:
+    """True if the strategy would divide its initial programs by k-means."""
+    from culmen.run import pools
+    from culmen.strategies.seed_pool import Kmeans, KmeansElite, RandomElite
+
+    strategy, pool, share = Contender.from_text(text, task, suite.agent, suite.model)
+    allocation = getattr(strategy, "allocation", None)
+    if not isinstance(allocation, Kmeans | KmeansElite) or isinstance(allocation, RandomElite):
+        return False
+    seeds = len(task.initial_candidates())
+    if pool:
+        most = pools.seed_allowance(task, suite.budget.evaluations, share)
+        found = len(pools.load_pool(pool).members)
+        seeds += found if most is None else min(most, found)
+    return seeds > getattr(strategy, "islands", 1)
+
+
+def small_budget_notes(suite: Suite) -> list[str]:
+    """Sentences about tasks whose cases take up the budget of a run."""
+    notes: list[str] = []
+    evaluations = suite.budget.evaluations
+    for name, task in tasks_of(suite).items():
+        cases = len(task.split("train"))
+        if evaluations is None or not cases or evaluations >= _FEW * cases:
+            continue
+        rooms = evaluations // cases
+        told = f"{rooms} candidates" if rooms > 1 else "one candidate" if rooms else "no candidate"
+        notes.append(
+            f"{name} has {cases} training cases and a run {evaluations} evaluations: a strategy "
+            f"that evaluates on all cases sees {told}, the initial program included. "
+            f"--budget evaluations={_FEW * cases} holds {_FEW}."
+        )
+    return notes
+
+
 def suite_cells(suite: Suite, out: Path) -> list[Cell]:
     """All cells of a suite; raises `UserError` for a task or a strategy that does not exist."""
     tasks = tasks_of(suite)
     for task, strategy in product(tasks.values(), suite.strategies):
-        Contender.from_text(strategy, task)
+        Contender.from_text(strategy, task, suite.agent, suite.model)
     kind = "" if suite.timed else "-untimed"
     return [
         Cell(task, strategy, seed, out / task / _folder_name(strategy) / f"seed-{seed}{kind}")
@@ -273,7 +379,31 @@ def cell_result(cell: Cell) -> CellResult:
         dollars=usage.dollars,
         unpriced=usage.unpriced,
         seconds=status.elapsed_seconds,
+        best_so_far=_best_so_far(cell.path, status.direction),
+        metrics={} if best is None else _mean_metrics(cell.path, best.id),
     )
+
+
+def _best_so_far(run: Path, direction: str) -> float | None:
+    """The best mean score of a candidate during the search."""
+    sums: dict[str, tuple[float, int]] = {}
+    for each in views.stream_observations(run, phase="search"):
+        if each.score is not None:
+            total, count = sums.get(each.candidate, (0.0, 0))
+            sums[each.candidate] = (total + each.score, count + 1)
+    return _best_value([total / count for total, count in sums.values()], direction)
+
+
+def _mean_metrics(run: Path, candidate: str) -> dict[str, float]:
+    """Means of a candidate's metrics: of the final choice, else of the search."""
+    final = list(views.stream_observations(run, candidate, "final"))
+    seen = final or list(views.stream_observations(run, candidate, "search"))
+    names = dict.fromkeys(name for each in seen for name in each.metrics)
+    means = {
+        name: mean_of_known(each.metrics.get(name) for each in seen if each.metrics)
+        for name in names
+    }
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
@@ -343,7 +473,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
     from culmen.run.plan import plan_run
     from culmen.study import CreateKeywords, Study
 
-    strategy, pool, share = Contender.from_text(cell.strategy, task)
+    strategy, pool, share = Contender.from_text(cell.strategy, task, suite.agent, suite.model)
     label = pools.pool_label(pool) if pool else ""
     if not has_run(cell.path):
         keywords = {
@@ -412,10 +542,11 @@ COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, i
 def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     """One row per task and strategy, in the order of the results.
 
-    `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on
-    one whole split, if the runs' programs were scored on it; `certified` the best certified value,
-    and `certified_median` over the `certified_runs` that have one; `per_request` the candidates per
-    request, over all runs; the rest are means over the runs.
+    `best` of `runs`, median and quartiles of the reported scores; `best_so_far` the median of the
+    best scores met on the way, `metrics` the means of the reported programs'; `together` the median
+    of those on one whole split, if the runs' programs were scored on it; `certified` the best
+    certified value, and `certified_median` over the `certified_runs` that have one; `per_request`
+    the candidates per request, over all runs; the rest are means over the runs.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for outcome in outcomes:
@@ -428,6 +559,8 @@ def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonOb
     scores = [run.score for run in runs if run.score is not None]
     certified = [run.certified for run in runs if run.certified is not None]
     together = [run.together for run in runs if run.together is not None]
+    met = [run.best_so_far for run in runs if run.best_so_far is not None]
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
     figures = quartile_columns("score", scores)
     means = {
         name: mean_of_known(getattr(run, name) for run in runs)
@@ -450,6 +583,7 @@ def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonOb
         "median": figures["score"],
         "q1": figures["score_q1"],
         "q3": figures["score_q3"],
+        "best_so_far": quartile_columns("value", met)["value"],
         "together": quartile_columns("value", together)["value"],
         "certified": _best_value(certified, direction),
         "certified_median": quartile_columns("value", certified)["value"],
@@ -457,6 +591,7 @@ def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonOb
         **means,
         "per_request": _per_request(runs),
         "unpriced": sum(run.unpriced for run in runs),
+        "metrics": {name: mean_of_known(run.metrics.get(name) for run in runs) for name in metrics},
     }
 
 
@@ -502,6 +637,7 @@ def suite_markdown(rows: Rows) -> str:
         "best",
         "median",
         "quartiles",
+        "best so far",
         "median together",
         "certified best",
         *COUNTS,
@@ -516,6 +652,7 @@ def suite_markdown(rows: Rows) -> str:
             f"{score_digits(row['best'])} (of {row['runs']})",
             score_digits(row["median"]),
             f"{score_digits(row['q1'])} to {score_digits(row['q3'])}",
+            score_digits(row["best_so_far"]),
             score_digits(row["together"]),
             f"{score_digits(row['certified'])} ({row['certified_runs']} of {row['runs']})"
             if row["certified_runs"]
@@ -524,7 +661,17 @@ def suite_markdown(rows: Rows) -> str:
             count_digits(row["per_request"]),
         ]
         lines.append(f"| {' | '.join(values)} |")
-    return "\n".join(lines) + "\n"
+    tables = [lines]
+    for task in dict.fromkeys(row["task"] for row in rows):
+        chosen = [row for row in rows if row["task"] == task]
+        names = list(dict.fromkeys(name for row in chosen for name in row["metrics"]))
+        if names:
+            heads = [task, *names]
+            tables.append([f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)])
+            for row in chosen:
+                means = [score_digits(row["metrics"].get(name)) for name in names]
+                tables[-1].append("| " + " | ".join([f"`{row['strategy']}`", *means]) + " |")
+    return "\n\n".join("\n".join(table) for table in tables) + "\n"
 
 
 def score_digits(value: float | None) -> str:
@@ -537,9 +684,16 @@ def count_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
+def _flat_row(row: JsonObject) -> JsonObject:
+    """A row with a column of its own for each metric."""
+    metrics = {f"metric_{name}": value for name, value in row["metrics"].items()}
+    return {name: value for name, value in row.items() if name != "metrics"} | metrics
+
+
 def _write_csv(path: Path, rows: Rows) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        flat = [_flat_row(row) for row in rows]
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in flat for name in row)))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(flat)
     return path

@@ -69,7 +69,8 @@ class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pool(msgspec.Struct, frozen=True):
     """Candidates for one task, best first by their claims.
 
-    `task` is the task's name, `digest` its digest.
+    `task` is the task's name, `digest` its digest. `version` counts the editions of a pool that is
+    published under one name.
     """
 
     task: str
@@ -79,6 +80,7 @@ class Pool(msgspec.Struct, frozen=True):
     sources: tuple[PoolSource, ...] = ()
     licence: str = ""
     format: str = FORMAT
+    version: int = 1
 
 
 def build_pool(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
@@ -361,6 +363,7 @@ def pool_summary(pool: Pool) -> JsonObject:
         "digest": pool.digest,
         "direction": pool.direction,
         "licence": pool.licence,
+        "version": pool.version,
     }
     return about | {"sources": msgspec.to_builtins(pool.sources), "candidates": rows}
 

@@ -202,7 +202,7 @@ def _chosen_strategy(
     settings = _parse_settings(request.settings)
     if name == usual:
         settings = defaults.settings | settings
-    settings = _with_agent(name, request.agent, settings, model)
+    settings = with_agent(name, request.agent, settings, model)
     prior = None if request.prior is None else _learnt_prior(name, request.prior, task, model)
     strategy: Any = catalog.make_strategy(name, settings)
     return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
@@ -282,7 +282,7 @@ def _models_in_file(request: RunRequest) -> str:
     return found
 
 
-def _with_agent(
+def with_agent(
     name: str, agent: str | None, settings: dict[str, str], model: str
 ) -> dict[str, str]:
     """The settings with an agent, for strategies that have one.

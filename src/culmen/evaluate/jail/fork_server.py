@@ -43,7 +43,7 @@ ENVIRONMENT = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 # package -> the extra of culmen that installs it
-_EXTRAS = {
+EXTRAS = {
     "torch": "train",
     "transformers": "train",
     "sklearn": "pools",
@@ -174,7 +174,7 @@ class Jail:
         answer: JsonObject = json.loads(hello)
         if answer.get("error", "").startswith(("ImportError", "ModuleNotFoundError")):
             extra = next(
-                (extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), ""
+                (extra for name, extra in EXTRAS.items() if f"'{name}'" in answer["error"]), ""
             )
             plain = (
                 "install it into the environment that culmen runs in, or remove it from the "
