@@ -31,8 +31,10 @@ _PACKET = 1 << 16
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
 )
+SEARCH_PATH = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
+"""Folders of the programs that candidates may run."""
 ENVIRONMENT = {
-    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+    "PATH": SEARCH_PATH,
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
