@@ -36,6 +36,7 @@ SEARCH_PATH = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
 ENVIRONMENT = {
     "PATH": SEARCH_PATH,
     "LANG": "C.UTF-8",
+    "OPENSSL_CONF": "/dev/null",  # Node reads it, and may not be allowed to read its own
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OMP_NUM_THREADS": "1",
