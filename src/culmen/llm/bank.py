@@ -1,4 +1,4 @@
-"""Recorded models: candidates are programs that models wrote before the run (`--model bank:DIR`).
+"""Recorded models (`--model bank:DIR`): candidates that models wrote before the run.
 
 The search draws a program by its own random numbers and never twice; reading it is an effect, so
 that its text and its price are journaled as those of a model's reply are.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -318,7 +318,9 @@ class BankProposer(Proposer):
             draws.append(lab.rng.choice(self._left(member)))
             self._drawn.add(draws[-1])
         keys = [self._programs[index].key for index in draws]
-        requests: list[Any] = [lab.ask(_draw_brief(brief, key)) for key in keys]
+        requests: list[Coroutine[object, None, Proposal]] = [
+            lab.ask(_draw_brief(brief, key)) for key in keys
+        ]
         if asked:
             one = msgspec.structs.replace(brief, k=asked)
             requests.append(self._models.propose(lab, one))

@@ -1,4 +1,4 @@
-"""Numbers, operators and statements of programs in C, C++, Rust, Go and JavaScript, by tokens.
+"""Tokens of programs in C, C++, Rust, Go and JavaScript that edits may change.
 
 There is no parser: comments, texts and characters are found by patterns, and changes keep to tokens
 whose exchange seldom breaks a program. A compiler refuses what is wrong all the same.

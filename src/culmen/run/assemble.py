@@ -354,7 +354,7 @@ def _build_model_parts(
     from culmen.prompts.writer import FallbackProposer
 
     tell = partial(_send_message, objects) if objects.observers else None
-    model: Any = meta.model if objects.model is None else objects.model
+    model = meta.model if objects.model is None else objects.model
     gateway = make_gateway(
         *(meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates),
         *(tell, asked, meta.bank),
@@ -364,7 +364,7 @@ def _build_model_parts(
         from culmen.llm.bank import BankProposer
         from culmen.llm.roles import ModelBook
 
-        roles = ModelBook(meta.models_file).parse_roles(model)
+        roles = ModelBook(meta.models_file).parse_roles(meta.model)
         proposer = BankProposer(roles, meta.bank, proposer)
     return gateway, proposer, EditWorkers()
 

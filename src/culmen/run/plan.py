@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -179,13 +179,17 @@ def run_meta(path: Path, plan: RunPlan) -> RunMeta:
     )
 
 
-def _with_absolute_banks(model: Any) -> Any:
+def _with_absolute_banks(
+    model: str | dict[str, str] | None,
+) -> str | dict[str, str] | None:
     """The model's text, or texts by role, with the folders of banks as absolute paths."""
-    if isinstance(model, Mapping):
-        return {role: _with_absolute_banks(name) for role, name in model.items()}
-    if not isinstance(model, str):
-        return model
-    return _BANK_FOLDER.sub(lambda found: str(Path(found[0]).expanduser().resolve()), model)
+    if isinstance(model, dict):
+        return {role: _absolute_banks_text(name) for role, name in model.items()}
+    return model if model is None else _absolute_banks_text(model)
+
+
+def _absolute_banks_text(text: str) -> str:
+    return _BANK_FOLDER.sub(lambda found: str(Path(found[0]).expanduser().resolve()), text)
 
 
 def _listed_programs(task: Task, options: RunOptions) -> tuple[BankProgram, ...]:
