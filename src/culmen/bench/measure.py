@@ -266,7 +266,7 @@ def _wanted(
             fix = "limit evaluations, dollars or seconds"
             raise UserError(f"a measurement has no limit of {name}", where="--budget", fix=fix)
     if task.evaluator.options.get("roles"):
-        check_models(msgspec.structs.replace(meta.options, budget=limits), RunObjects())
+        check_models(meta.task, msgspec.structs.replace(meta.options, budget=limits), RunObjects())
     times = request.repeats or (1 if task.deterministic else REPEATS)
     whole = score_plan(task, found.values(), (), request.split, times, limits.evaluations)
     plan = score_plan(task, found.values(), fresh_scores(folder), whole.split, whole.repeats)

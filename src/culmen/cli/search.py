@@ -319,16 +319,20 @@ MILLION = 1_000_000
 class ModelPrices(msgspec.Struct, frozen=True):
     """Names and prices of the models that a run may ask.
 
-    `known` holds dollars per million tokens (input, output) by model.
+    `known` holds dollars per million tokens (input, output) by model, `bank` the dollars of all
+    recorded programs together (None: some have no price).
     """
 
     names: tuple[str, ...] = ()
     known: dict[str, tuple[float, float]] = {}
+    bank: float | None = 0.0
+    programs: int = 0
 
     @property
     def unpriced_models(self) -> list[str]:
         """Models without a known price."""
-        return [name for name in self.names if name not in self.known]
+        unpriced = [name for name in self.names if name not in self.known]
+        return [*unpriced, *(["the bank"] if self.bank is None else [])]
 
     @property
     def highest_token_price(self) -> float | None:
@@ -345,28 +349,49 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
     model = meta.model
     if model in (None, "offline"):
         return ModelPrices()
-    if not isinstance(model, str | dict) or ":" in str(model).partition("/")[0]:
+    if not isinstance(model, str | dict) or _is_object(model):
         return ModelPrices((str(model),))
     from culmen.llm.call import Tokens
     from culmen.llm.roles import ModelBook
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}
-    for entry in ModelBook(meta.models_file).parse_roles(model).all_models():
+    for entry in ModelBook(meta.models_file).parse_roles(model).without_banks().all_models():
         names.append(entry.name)
         ask, reply = (
             entry.price_list.dollars_for(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
         )
         if ask is not None and reply is not None:
             known[entry.name] = (ask, reply)
-    return ModelPrices(tuple(dict.fromkeys(names)), known)
+    prices = [program.price for program in meta.bank]
+    total = None if None in prices else sum(price or 0.0 for price in prices)
+    return ModelPrices(tuple(dict.fromkeys(names)), known, total, len(prices))
+
+
+def _is_object(model: str | dict[str, str] | None) -> bool:
+    """True for the class of a model object of the caller's own: `module:Class`."""
+    return ":" in str(model).partition("/")[0] and "bank:" not in str(model)
+
+
+def _bank_text(meta: RunMeta) -> str:
+    """The recorded models, in words; "" without any."""
+    if not meta.bank:
+        return ""
+    models = {program.model for program in meta.bank}
+    folders = ", ".join(sorted({short_path(Path(program.folder)) for program in meta.bank}))
+    return (
+        f"bank {folders}: {count_text(len(meta.bank), 'program')} that "
+        f"{count_text(len(models), 'model')} wrote, drawn at random, no request to a model"
+    )
 
 
 def _most_dollars(budget: Budget, known: ModelPrices) -> float | None:
     """The most dollars a run can cost; None if nothing limits them."""
-    if not known.names:
+    if not known.names and not known.programs:
         return 0.0
     limits = [] if budget.dollars is None else [budget.dollars]
+    if not known.names and known.bank is not None:
+        limits.append(known.bank)
     if budget.tokens is not None and known.highest_token_price is not None:
         limits.append(budget.tokens * known.highest_token_price)
     return min(limits) if limits else None
@@ -414,6 +439,7 @@ def _preflight_pairs(meta: RunMeta) -> list[tuple[str, str]]:
                     if meta.searches_offline
                     else "",
                     *known.names,
+                    _bank_text(meta),
                 ]
             ),
         ),
@@ -457,7 +483,8 @@ def _agents_at_work_text(meta: RunMeta) -> str:
 def _other_requests_text(meta: RunMeta, known: ModelPrices) -> str:
     """Requests to models besides those for candidates, in words."""
     strategy = _revived_strategy(meta)
-    if strategy is None or meta.searches_offline or not strategy.asides:
+    only_bank = meta.bank and not known.names
+    if strategy is None or meta.searches_offline or only_bank or not strategy.asides:
         return ""
     told = _most_dollars(meta.budget, known) is None  # the limits give the rates then
     return join_nonempty([strategy.asides, "" if told else _token_rates_text(known)], "; ")
@@ -508,6 +535,8 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
         )
     if budget.seconds is not None:
         parts.append(duration_text(budget.seconds))
+    if known.programs and not known.names:
+        parts.append(count_text(min(known.programs, budget.calls or known.programs), "program"))
     if known.names:
         parts.append(
             "any number of calls" if budget.calls is None else count_text(budget.calls, "call")
@@ -515,7 +544,7 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
         if budget.tokens is not None:
             parts.append(count_text(budget.tokens, "token"))
     strategy = _revived_strategy(meta)
-    counted = known.names or strategy is None or not strategy.writes
+    counted = known.names or known.programs or strategy is None or not strategy.writes
     parts.append(
         _dollar_limit_text(budget, known) if counted else "what the agents spend is not counted"
     )
@@ -542,7 +571,7 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
         )
     ):
         return None
-    if ":" in str(model).partition("/")[0]:  # an object's class: only Python knows it
+    if _is_object(model) or meta.bank:  # only Python knows an object; a bank is asked nothing
         return None
     from culmen.core.brief import Brief
     from culmen.core.event import ProposeRequest

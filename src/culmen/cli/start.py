@@ -91,6 +91,12 @@ def new(
     example: Annotated[
         str | None, typer.Option(help="Copy this built-in task instead of the short one.")
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the program: python, c, cpp, rust, go or javascript.", show_default="python"
+        ),
+    ] = None,
     examples: Annotated[
         bool, typer.Option("--examples", help="List the built-in tasks and write nothing.")
     ] = False,
@@ -107,7 +113,7 @@ def new(
         raise UserError(
             "no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples"
         )
-    written = taskfiles.write_new(directory, example)
+    written = taskfiles.write_new(directory, example, language)
     place = shlex.quote(str(directory))
     commands = [f"culmen check {place}", f"culmen run {place}"]
     data = {

@@ -133,6 +133,8 @@ MISCOUNTED = "miscounted"
 """Kind of fault: a reply was reported to have more tokens than its request can have."""
 NOTED = (OVER_LIMIT, MISCOUNTED)
 """Kinds of faults of replies that are used all the same."""
+BANK_EMPTY = "bank_empty"
+"""Fault: every program of the run's bank was drawn, and no other model is left to ask."""
 _REFUSED = "budget_"
 
 

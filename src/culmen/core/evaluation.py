@@ -189,8 +189,11 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def last_words(self) -> str:
-        """The last line of the feedback, printed output excluded."""
+        """The last line of the feedback, printed output excluded; a compiler's first error."""
         feedback = self.feedback.partition(PRINTED_MARK)[0].strip() or self.feedback.strip()
+        if self.reason == "build":
+            lines = feedback.splitlines()
+            return next((line for line in lines if "error" in line.lower()), lines[0]).strip()
         return feedback.rpartition("\n")[2].strip()
 
     @property

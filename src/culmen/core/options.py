@@ -110,6 +110,30 @@ class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     texts: dict[str, str] = {}
 
 
+class BankProgram(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A program that a model wrote before the run (`--model bank:DIR`).
+
+    folder  the bank's folder, absolute
+    path    the program's path in that folder, "/" between its pieces
+    model   name of the model that wrote it
+    digest  SHA-256 (hex) of the file
+    price   dollars that one draw costs; None: unknown
+    note    free text from the bank
+    """
+
+    folder: str
+    path: str
+    model: str
+    digest: str
+    price: float | None = None
+    note: str = ""
+
+    @property
+    def key(self) -> str:
+        """Name of the program in requests: its path and the first digits of its digest."""
+        return f"{self.path} ({self.digest[:12]})"
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All options of a run that a person can choose, except its task and its strategy.
 

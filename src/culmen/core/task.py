@@ -299,6 +299,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     entry       name of the candidate's function (call, serve), default "run"
     module      the candidate part that is imported as the program, default the first
     command     argument list; {part} names stand for file paths (command form)
+    build       argument list of a compiler that makes files for `command`; run once a candidate
     suffix      file suffix of a legacy program
     thresholds  cascade thresholds (legacy); None: no cascade
     packages    importable package names to preload in the fork-server
@@ -322,6 +323,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     entry: str = "run"
     module: str = ""
     command: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
     suffix: str = ".py"
     thresholds: tuple[float, ...] | None = None
     packages: tuple[str, ...] = ("numpy",)

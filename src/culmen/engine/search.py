@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from culmen.core.admissions import ADMISSION
-from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
+from culmen.core.brief import BANK_EMPTY, HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import (
     WAIT,
     CustomRequest,
+    EditRequest,
     Effect,
+    EmbedRequest,
     Entry,
     EvaluateRequest,
     ProposeRequest,
@@ -119,6 +121,7 @@ class Search:
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._closing = ""
+        self._is_bank_empty = False  # only what was drawn and never evaluated is evaluated yet
         self._noise: tuple[bool, bool] | None = (
             None  # exact, flaky: the basis of the present reserve
         )
@@ -344,6 +347,7 @@ class Search:
             self._check_goal(effect.request.candidate)
             self._request_inquiries(effect.request.candidate, entry.result)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
+            self._is_bank_empty |= entry.result.fault == BANK_EMPTY
             self._past.add_answer(effect.request.brief, entry.result)
         if self.watch is not None:
             self.watch(effect)
@@ -433,7 +437,7 @@ class Search:
         self._fresh, self._refused, admitted = [], refused, False
         for key in keys:
             effect = self._waiting[key]
-            if self._trial.holds_back(effect.request):
+            if self._trial.holds_back(effect.request) or self._comes_too_late(effect.request):
                 self._fresh.append(key)
                 continue
             effect, estimate = self._shortened_effect(effect)
@@ -449,6 +453,17 @@ class Search:
             self._admitted.append(effect)
             admitted = True
         return admitted
+
+    def _comes_too_late(self, request: Request) -> bool:
+        """True for requests of a search whose bank is empty, except those that finish its draws.
+
+        These are first evaluations of candidates, and pure work on texts.
+        """
+        if not self._is_bank_empty or self.phase != "search":
+            return False
+        if isinstance(request, EvaluateRequest):
+            return self.evidence.account.tally(request.candidate.id) is not None
+        return not isinstance(request, EmbedRequest | EditRequest)
 
     def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
         """The effect and its estimate; with a shorter request if the budget never holds it."""
@@ -471,7 +486,7 @@ class Search:
         elif self._root.done and not self._is_busy:
             self._end_phase(str(self._root.result() or "strategy_done"))
         elif self._waiting and not self._is_busy:
-            self._end_phase(self._closing or "budget")
+            self._end_phase(self._closing or (BANK_EMPTY if self._is_bank_empty else "budget"))
         elif not self._waiting and not self.in_flight:
             self._end_phase("strategy_waits_for_nothing")
         else:

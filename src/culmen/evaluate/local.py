@@ -16,6 +16,7 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_tru
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
+from culmen.evaluate.build import CandidateBuilds, require_compiler
 from culmen.evaluate.forms import find_form
 from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, spoken
@@ -57,6 +58,7 @@ class LocalBackend:
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))
         self._verifiers = ScorerPool(task.evaluator, task.limits, task.evaluator.verifier)
+        self._builds = CandidateBuilds(task, self._judges)
         self._jail: Jail | None = None
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -76,6 +78,7 @@ class LocalBackend:
                 await self._verifiers.start()
             if not self._runs_program:
                 return self._start_without_jail()
+            require_compiler(self.task, self._wanted)
             why = await self._start_strongest_jail()
             assert self._jail is not None
             levels.require_level(self._jail.level, self.require, why)
@@ -221,7 +224,10 @@ class LocalBackend:
             jail = await self.healthy_jail()
         except JailFailed as error:
             return outcome.lost_outcome("zygote_died", str(error))
-        with JailedEvaluation(self.task, jail, candidate, case, seed) as run:
+        built = await self._builds.files_of(jail, candidate, seed, slot)
+        if isinstance(built, EvaluationOutcome):
+            return built
+        with JailedEvaluation(self.task, jail, candidate, case, seed, built=built) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
             result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)

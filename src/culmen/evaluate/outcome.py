@@ -140,6 +140,7 @@ _EXCEPTIONS = {
     "SystemExit": (Status.ERROR, "exit"),
     "Invalid": (Status.INVALID, "invalid"),
     "ExitStatus": (Status.ERROR, "exit_status"),
+    "BuildError": (Status.ERROR, "build"),
     "OutputLimit": (Status.REJECTED, "output_limit"),
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from culmen.core.options import BankProgram
     from culmen.core.ports import Gateway
     from culmen.core.task import Task
 
@@ -21,12 +22,14 @@ def make_gateway(
     templates: Mapping[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
     asked: Path | None = None,
+    bank: Sequence[BankProgram] = (),
 ) -> Gateway:
     """A gateway for a `--model` text, a backend, a mapping role -> either, or a models file.
 
     A ready gateway is passed through. `templates` are texts that replace the shipped prompts, by
     name, `tell` gets a message when a provider goes down or comes back (default: a log warning),
-    and prompts to a person lie in the folder `asked`. Raises `UserError` for unreadable models; API
+    prompts to a person lie in the folder `asked`, and `bank` are the programs of recorded models.
+    Raises `UserError` for unreadable models; API
     keys are read at the first call.
     """
     from culmen.core.ports import Gateway, MinimalGateway, with_protocol_defaults
@@ -44,4 +47,11 @@ def make_gateway(
     roles = ModelBook(models_file, asked).parse_roles(named)
     cache = ReplyCache(cache_dir) if cache_dir else None
     providers = Providers(tell=tell) if tell else Providers()
-    return ModelGateway(task, roles, cache, templates=Templates(templates), providers=providers)
+    models = ModelGateway(
+        task, roles.without_banks(), cache, templates=Templates(templates), providers=providers
+    )
+    if not roles.banks():
+        return models
+    from culmen.llm.bank import BankGateway
+
+    return BankGateway(task, models, roles, bank)

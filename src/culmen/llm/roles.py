@@ -19,12 +19,22 @@ from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.ports import with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
-from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
+from culmen.llm.spec import (
+    OTHERS,
+    PROVIDERS,
+    BankAddress,
+    ModelSpec,
+    Price,
+    Provider,
+    Roles,
+    Weighted,
+)
 
 Table = TypeVar("Table")
 Number = TypeVar("Number", int, float)
 
 NONE = "none"  # a role without a model
+BANK = "bank:"  # begins the name of a bank of programs
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +126,8 @@ class ModelBook:
             )
         if name == "ask":
             return _person_model(self._asked)
+        if name.startswith(BANK):
+            return bank_model(name)
         prefix, slash, rest = name.partition("/")
         if not slash:
             return self._default_model("openai", prefix)
@@ -245,6 +257,18 @@ def _person_model(folder: Path | None) -> ModelSpec:
     )
 
 
+def bank_model(name: str) -> ModelSpec:
+    """The recorded models of `bank:DIR` or `bank:DIR#MODEL`; the folder is not read."""
+    folder, _, model = name.removeprefix(BANK).partition("#")
+    if not folder:
+        raise UserError(
+            f"'{name}' names no folder", where="--model", fix=f"write {BANK}DIR or {BANK}DIR#MODEL"
+        )
+    address = BankAddress(folder, model.strip())
+    provider = Provider(name="bank")
+    return ModelSpec(provider=provider, model=address.text, price=Price(0.0, 0.0), bank=address)
+
+
 def of_backend(backend: object) -> ModelSpec:
     """A user's own model object as a `ModelSpec`.
 
@@ -279,6 +303,15 @@ def _split_roles(text: str) -> dict[str, str]:
     if not table:
         raise UserError("no model given", where="model", fix="name one: gpt-5-mini, or offline")
     return table
+
+
+def join_model_texts(texts: Iterable[str]) -> str:
+    """Several `--model` texts as one; models that two of them name for a role are an ensemble."""
+    table: dict[str, str] = {}
+    for text in texts:
+        for role, name in _split_roles(text).items():
+            table[role] = f"{table[role]}|{name}" if role in table else name
+    return ",".join(name if role == OTHERS else f"{role}={name}" for role, name in table.items())
 
 
 def _read_models_file(path: Path) -> _File:

@@ -296,6 +296,23 @@ _SEEING = re.compile(
 """Names of models that are known to see pictures."""
 
 
+class BankAddress(msgspec.Struct, frozen=True):
+    """A bank of programs (`bank:FOLDER#MODEL`); `model` "" for all of its models."""
+
+    folder: str
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        """The address as `--model` writes it."""
+        return f"bank:{self.folder}" + (f"#{self.model}" if self.model else "")
+
+    @property
+    def path(self) -> Path:
+        """The folder, absolute."""
+        return Path(self.folder).expanduser().resolve()
+
+
 class ModelSpec(msgspec.Struct, frozen=True):
     """One model with its settings.
 
@@ -313,6 +330,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
                      from the disk
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
+    bank             programs written before, instead of a provider: it cannot be asked anything
     """
 
     provider: Provider
@@ -330,6 +348,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     backend: MinimalModel | None = None
     images: bool | None = None
     cacheable: bool = True
+    bank: BankAddress | None = None
 
     @property
     def accepts_pictures(self) -> bool:
@@ -378,14 +397,32 @@ class Roles(msgspec.Struct, frozen=True):
         A step of a role (`advisor.generate`) has the model of the role, unless it has one of its
         own.
         """
-        names = (role, role.partition(".")[0], OTHERS)
-        members = next((self.table[name] for name in names if name in self.table), ())
+        members = self.members(role)
         if not members:
             return None
         if len(members) == 1:
             return members[0].model
         rng = Random(f"{role}:{seed}")  # a text seeds it the same on every machine
         return rng.choices([m.model for m in members], [m.weight for m in members])[0]
+
+    def members(self, role: str) -> tuple[Weighted, ...]:
+        """The models of a role: its own, else those of all roles without one."""
+        names = (role, role.partition(".")[0], OTHERS)
+        return next((self.table[name] for name in names if name in self.table), ())
+
+    def without_banks(self) -> Roles:
+        """The models that can be asked: all but banks of programs."""
+        return Roles(
+            {
+                role: tuple(member for member in members if member.model.bank is None)
+                for role, members in self.table.items()
+            }
+        )
+
+    def banks(self) -> tuple[BankAddress, ...]:
+        """All banks named, each once."""
+        found = (model.bank for model in self.all_models())
+        return tuple(dict.fromkeys(bank for bank in found if bank is not None))
 
     def all_models(self) -> tuple[ModelSpec, ...]:
         """All models named."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.core import errors
+from culmen.core.brief import BANK_EMPTY
 from culmen.core.evaluation import Observation, Status, culprit_of
 from culmen.core.result import RunResult
 from culmen.core.task import Task
@@ -287,6 +288,18 @@ def failure_remedy(failed: Observation) -> str:
     if location:
         return f"correct {location}"
     return "correct the evaluator, or the initial program if the evaluator is right"
+
+
+def _bank_exhausted(case: DiagnosedRun) -> Finding | None:
+    if case.now.reason != BANK_EMPTY:
+        return None
+    tried = len(views.run_meta(case.path).bank)
+    what = (
+        f"the bank is empty: all {count_text(tried, 'program')} were drawn and evaluated, and "
+        "the search ended there"
+    )
+    do = "a model that can be asked, or --model offline, improves on them; a bank cannot"
+    return Finding("bank_empty", what, do, case.fork_command("--model NAME"), leads=False)
 
 
 def _scorer_failures(case: DiagnosedRun) -> Finding | None:
@@ -825,6 +838,7 @@ def _unpriced_calls(case: DiagnosedRun) -> Finding | None:
 CAUSES: tuple[Cause, ...] = (
     _out_of_disk,
     _nothing_scored,
+    _bank_exhausted,
     _scorer_failures,
     _lost_evaluations,
     _retried_calls,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from culmen.core.brief import BANK_EMPTY
 from culmen.core.event import Entry
 from culmen.core.result import FrontPoint, NoiseReport, RunResult, Score
 from culmen.core.task import Objective
@@ -268,6 +269,7 @@ _ENDS = {
     "always_fails": "the first evaluations all failed alike",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
     "nothing_new": "nothing new came up",
+    BANK_EMPTY: "all programs of the bank were tried",
 }
 
 

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from culmen.offline import tokens
 from culmen.offline.source import EditableText, EditContext, Span
 
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -37,6 +38,13 @@ Change = tuple[Span, str]
 
 def exchange_operator(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
+    if source.is_code:
+        related = tokens.operator_changes(source.text, source.suffix)
+        return _random_change(
+            source,
+            edit,
+            [(span, edit.rng.choice(new)) for span, new in related if source.is_editable(*span)],
+        )
     return _random_change(
         source,
         edit,
@@ -198,12 +206,15 @@ def change_statement(source: EditableText, edit: EditContext) -> str | None:
 
 
 def change_line(source: EditableText, edit: EditContext) -> str | None:
-    """A change of a line or sentence, for texts other than code.
+    """A change of a line or sentence, for texts other than Python.
 
-    It is deleted, doubled, swapped or moved, or one of its words is changed.
+    It is deleted, doubled, swapped or moved, or one of its words is changed. Of a program only
+    lines that are a statement are deleted, doubled or swapped.
     """
     if source.tree is not None:
         return None
+    if source.is_code:
+        return _change_code_line(source, edit)
     pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
     units = [
         m.span()
@@ -235,6 +246,26 @@ def change_line(source: EditableText, edit: EditContext) -> str | None:
         if action == "swap"
         else source.replace_spans((at, ""), ((other[0], other[0]), kind))
     )
+
+
+def _change_code_line(source: EditableText, edit: EditContext) -> str | None:
+    """A line that is one assignment or call is deleted, doubled or swapped with the next line.
+
+    Another place may lack its variables.
+    """
+    found = tokens.statement_spans(source.text, source.suffix)
+    spans = [span for span in found if source.is_editable(*span)]
+    if not spans:
+        return None
+    at = edit.rng.randrange(len(spans))
+    span, text = spans[at], source.text[slice(*spans[at])]
+    action = edit.rng.choice(("delete", "double", "swap"))
+    if action == "delete":
+        return source.replace_spans((span, ""))
+    other = spans[(at + 1) % len(spans)]
+    if action == "double" or other[0] != span[1]:
+        return source.replace_spans(((span[1], span[1]), text))
+    return source.replace_spans((span, source.text[slice(*other)]), (other, text))
 
 
 def crossover_lines(source: EditableText, edit: EditContext) -> str | None:
@@ -318,11 +349,12 @@ def editable_literals(source: EditableText) -> list[Literal]:
             and not isinstance(node.value, bool)
         ]
     else:
-        spans = [
-            match.span()
-            for match in _NUMBER.finditer(source.text)
-            if source.is_editable(*match.span())
-        ]
+        found = (
+            tokens.numeral_spans(source.text, source.suffix)
+            if source.is_code
+            else [match.span() for match in _NUMBER.finditer(source.text)]
+        )
+        spans = [span for span in found if source.is_editable(*span)]
         literals = [Literal(span, parse_numeral(source.text[slice(*span)])) for span in spans]
     return [literal for literal in literals if abs(literal.value) < _LARGEST]
 
@@ -370,8 +402,15 @@ def shifted_number(value: int | float, others: list[Literal], edit: EditContext)
 def numeral_text(source: EditableText, value: int | float) -> str:
     """The number as text, in brackets if it is negative and in code.
 
-    Code could otherwise bind the sign wrongly.
+    Code could otherwise bind the sign wrongly. In a language with types a whole number is not
+    negative: it may be a size, an index, or without a sign.
     """
+    if source.is_code:
+        return (
+            repr(abs(value) if isinstance(value, int) else value)
+            if value >= 0 or isinstance(value, int)
+            else f"({value!r})"
+        )
     text = repr(value)
     return f"({text})" if value < 0 and source.tree is not None else text
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from random import Random
 
-Span = tuple[int, int]
+from culmen.offline import tokens
+from culmen.offline.tokens import Span
+
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
 INSERTED = "refine_by_gradient"  # of `evaluate.integrity.inserted`
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
@@ -37,6 +39,16 @@ class EditableText:
 
     def __post_init__(self) -> None:
         self.tree = parse_python(self.text) if part_suffix(self.name) in ("", ".py") else None
+
+    @property
+    def suffix(self) -> str:
+        """The file suffix of its name in lower case, "" without one."""
+        return part_suffix(self.name)
+
+    @property
+    def is_code(self) -> bool:
+        """True for a program in a language that is edited by tokens."""
+        return tokens.is_code(self.suffix)
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -208,7 +220,7 @@ def part_suffix(name: str) -> str:
 
 
 def is_well_formed(source: EditableText, text: str) -> bool:
-    """True if an edited text is as well-formed as its source: Python, JSON, storable.
+    """True if an edited text is as well-formed as its source: Python, JSON, brackets, storable.
 
     A Python text must not use names that nothing defines, but for those its source does.
     """
@@ -220,6 +232,9 @@ def is_well_formed(source: EditableText, text: str) -> bool:
         return parse_python(text) is not None and undefined_names(text) <= undefined_names(
             source.text
         )
+    suffix = source.suffix
+    if tokens.is_code(suffix) and tokens.has_balanced_brackets(source.text, suffix):
+        return tokens.has_balanced_brackets(text, suffix)
     return not is_json(source.text) or part_suffix(source.name) != ".json" or is_json(text)
 
 

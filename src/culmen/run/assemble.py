@@ -356,9 +356,17 @@ def _build_model_parts(
     tell = partial(_send_message, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
     gateway = make_gateway(
-        meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates, tell, asked
+        *(meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates),
+        *(tell, asked, meta.bank),
     )
-    return gateway, objects.proposer or FallbackProposer(), EditWorkers()
+    proposer = objects.proposer or FallbackProposer()
+    if meta.bank and objects.proposer is None:
+        from culmen.llm.bank import BankProposer
+        from culmen.llm.roles import ModelBook
+
+        roles = ModelBook(meta.models_file).parse_roles(meta.model)
+        proposer = BankProposer(roles, meta.bank, proposer)
+    return gateway, proposer, EditWorkers()
 
 
 def _question_answerer(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import platform
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ from culmen.core import VERSION
 from culmen.core.brief import Proposal
 from culmen.core.errors import UserError
 from culmen.core.event import Entry
-from culmen.core.options import RunOptions
+from culmen.core.options import BankProgram, RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 _STEM = 28
+_BANK_FOLDER = re.compile(r"(?<=bank:)[^#|,]+")  # in a `--model` text
 
 
 class RunPlan(msgspec.Struct, frozen=True):
@@ -70,7 +72,10 @@ def plan_run(
     named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
     made = catalog.strategy_object(named)
     made, stop_at = catalog.ending_at(made, stop_at)
-    plan = RunPlan(task, made, msgspec.structs.replace(options, stop_at=stop_at), objects)
+    settled = msgspec.structs.replace(
+        options, stop_at=stop_at, model=_with_absolute_banks(options.model)
+    )
+    plan = RunPlan(task, made, settled, objects)
     check_runnable(plan)
     return plan
 
@@ -166,11 +171,36 @@ def run_meta(path: Path, plan: RunPlan) -> RunMeta:
         python=platform.python_version(),
         platform=sys.platform,
         trial=not options.allow_failing,
+        bank=_listed_programs(plan.task, options),
         **{
             **msgspec.structs.asdict(options),
             "workers": workers or cluster.usual_workers(options.backend),
         },
     )
+
+
+def _with_absolute_banks(
+    model: str | dict[str, str] | None,
+) -> str | dict[str, str] | None:
+    """The model's text, or texts by role, with the folders of banks as absolute paths."""
+    if isinstance(model, dict):
+        return {role: _absolute_banks_text(name) for role, name in model.items()}
+    return model if model is None else _absolute_banks_text(model)
+
+
+def _absolute_banks_text(text: str) -> str:
+    return _BANK_FOLDER.sub(lambda found: str(Path(found[0]).expanduser().resolve()), text)
+
+
+def _listed_programs(task: Task, options: RunOptions) -> tuple[BankProgram, ...]:
+    """The programs of the recorded models that the run may ask."""
+    if not _BANK_FOLDER.search(str(options.model)):
+        return ()
+    from culmen.llm.bank import list_banks
+    from culmen.llm.roles import ModelBook
+
+    roles = ModelBook(options.models_file).parse_roles(options.model)
+    return list_banks(roles.banks(), task)
 
 
 # Checks of a plan. None writes or starts anything.
@@ -182,7 +212,7 @@ def check_runnable(plan: RunPlan) -> None:
     check_ends(plan.strategy, options, objects)
     if options.backend is not None:
         cluster.require_backend_extra(options.backend)
-    check_models(options, objects)
+    check_models(task, options, objects)
     if objects.world is None:
         model = options.model if objects.model is None else objects.model
         check_roles(task, model, options.models_file)
@@ -198,7 +228,7 @@ def check_runnable(plan: RunPlan) -> None:
         )
 
 
-def check_models(options: RunOptions, objects: RunObjects) -> None:
+def check_models(task: Task, options: RunOptions, objects: RunObjects) -> None:
     """Refuse unknown models, invalid objects, missing keys and prices, before a run."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
@@ -209,13 +239,16 @@ def check_models(options: RunOptions, objects: RunObjects) -> None:
     if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
         return
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    models = ModelBook(options.models_file).parse_roles(named).all_models()
+    roles = ModelBook(options.models_file).parse_roles(named)
+    models = roles.without_banks().all_models()
     for entry in models:
         if entry.backend is None and not entry.provider.key.is_available():
             entry.provider.key.reveal()
     budget = options.budget
+    programs = _listed_programs(task, options)
     if budget.dollars is not None and budget.calls is None and budget.tokens is None:
         _check_prices(models)
+        _check_bank_prices(programs)
 
 
 def _check_prices(models: Iterable[ModelSpec]) -> None:
@@ -231,6 +264,18 @@ def _check_prices(models: Iterable[ModelSpec]) -> None:
         )
 
 
+def _check_bank_prices(programs: Iterable[BankProgram]) -> None:
+    """Refuse programs whose price is unknown: a budget in dollars would not limit them."""
+    unknown = sorted({program.model for program in programs if program.price is None})
+    if unknown:
+        raise UserError(
+            f"dollars would limit nothing: the bank has no price for {', '.join(unknown)}",
+            where="budget",
+            fix='limit evaluations=100 instead, or write [price] "'
+            f"{unknown[0]}\" = 0.05 (dollars a program) into the bank's bank.toml",
+        )
+
+
 def check_roles(task: Task, model: object, models_file: str | None = None) -> None:
     """Refuse a task whose evaluator asks models in roles without a model."""
     from culmen.core.ports import MinimalGateway
@@ -241,7 +286,7 @@ def check_roles(task: Task, model: object, models_file: str | None = None) -> No
     if not wanted or isinstance(model, MinimalGateway):
         return
     named = {OTHERS: model or "offline"} if not isinstance(model, str | Mapping) else model
-    roles = ModelBook(models_file).parse_roles(named)
+    roles = ModelBook(models_file).parse_roles(named).without_banks()
     missing = [role for role in wanted if roles.pick_model(role, 0) is None]
     if missing:
         raise UserError(

@@ -141,7 +141,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
     if request.budget:
         made = views.run_status(run).evaluations
         budget, carry = fork.settle_fork_budget(meta, made, request.budget, carry)
-    given: JsonObject = {"model": ",".join(request.model)} if request.model else {}
+    given: JsonObject = {"model": _joined_models(request.model)} if request.model else {}
     given |= {
         name: value for name in ("seed", "workers") if (value := getattr(request, name)) is not None
     }
@@ -181,7 +181,7 @@ def _chosen_defaults(defaults: TaskDefaults, preset: str | None) -> TaskDefaults
 def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
     """The options of a new run, not checked yet."""
     start = RunOptions(
-        model=",".join(request.model or ())
+        model=_joined_models(request.model or ())
         or defaults.model
         or _models_in_file(request)
         or OFFLINE,
@@ -191,6 +191,15 @@ def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
         backend=_chosen_backend(request, defaults.backend),
     )
     return replace_options(start, **_given_options(request))
+
+
+def _joined_models(given: Sequence[str]) -> str:
+    """The texts of several `--model` as one: two for one role are an ensemble of both."""
+    if len(given) < 2:
+        return "".join(given)
+    from culmen.llm.roles import join_model_texts
+
+    return join_model_texts(given)
 
 
 def _chosen_strategy(

@@ -21,7 +21,7 @@ import msgspec
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.json import JsonObject
-from culmen.core.options import RunOptions, TaskDefaults
+from culmen.core.options import BankProgram, RunOptions, TaskDefaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.store.address import FILE, Address, has_run, local_folder, read_pointer
@@ -440,7 +440,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
-    record it.
+    record it. `bank` lists the programs of recorded models when the run was made.
     """
 
     id: str
@@ -456,6 +456,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     platform: str = ""
     format: int = FORMAT
     trial: bool = False
+    bank: tuple[BankProgram, ...] = ()
 
     @property
     def options(self) -> RunOptions:

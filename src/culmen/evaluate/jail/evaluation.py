@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 import msgspec
@@ -28,6 +29,9 @@ from culmen.evaluate.outcome import EvaluationOutcome
 # after its deadline; if a child is not reported by then, the fork-server counts as dead
 GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
+BUILD = "build"  # the form of a request to compile a candidate
+BUILD_SECONDS = 60.0  # that compiling may take, at least
+BUILT_BYTES = 64 << 20  # of the files that a compiler makes, together
 # data that a child sent before it ended still counts; it is in the socket's buffer
 _DRAIN_SECONDS = 1.0
 
@@ -46,6 +50,7 @@ class JailedEvaluation:
         case: Case | None,
         seed: int,
         form: str = "",
+        built: Mapping[str, bytes] | None = None,
     ) -> None:
         self.task, self.jail, self.candidate, self.case, self.seed = (
             task,
@@ -56,6 +61,9 @@ class JailedEvaluation:
         )
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
+        self.built = dict(built or {})
+        if self.form == BUILD:
+            self.output_limit = BUILT_BYTES
         self.allowed = allowed_seconds(task, self.form)
         self.number, self.is_ready = 0, False
         self.log = OutputLog(self.output_limit)
@@ -189,7 +197,9 @@ class JailedEvaluation:
 
     def _encoded_request(self) -> bytes:
         content = build_request(
-            self.task, self.form, self.candidate, self.case, limit=self.output_limit
+            *(self.task, self.form, self.candidate, self.case),
+            limit=self.output_limit,
+            built=self.built,
         )
         return encode_request(content, self.task, self.case)
 
@@ -205,6 +215,8 @@ def candidate_seed(seed: int) -> int:
 
 def allowed_seconds(task: Task, form: str) -> float:
     """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
+    if form == BUILD:
+        return max(task.limits.seconds, BUILD_SECONDS)
     stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
     return task.limits.seconds * stages
 
@@ -225,7 +237,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 def _jail_function(task: Task, form: str) -> str:
     """The address of the function that serves an extension's request; "" for culmen's own forms."""
     added = find_form(task.evaluator.form)
-    return "" if added is None else added.jail_functions[form]
+    return "" if added is None or form == BUILD else added.jail_functions[form]
 
 
 def build_request(
@@ -243,6 +255,7 @@ def build_request(
         "has_input": case is not None and case.input is not None,
         "input": case.input if case is not None else None,
         "command": evaluator.command,
+        "build": evaluator.build,
         "outputs": list(evaluator.options.get("outputs", ())),
         "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
         "contract": str(evaluator.options.get("contract", "")),

@@ -31,9 +31,12 @@ _PACKET = 1 << 16
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
 )
+SEARCH_PATH = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
+"""Folders of the programs that candidates may run."""
 ENVIRONMENT = {
-    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+    "PATH": SEARCH_PATH,
     "LANG": "C.UTF-8",
+    "OPENSSL_CONF": "/dev/null",  # Node reads it, and may not be allowed to read its own
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OMP_NUM_THREADS": "1",

@@ -61,7 +61,8 @@ def _serving_function(request: JsonObject) -> Callable[[socket.socket, JsonObjec
     if request["function"]:
         module, _, name = request["function"].partition(":")
         return getattr(importlib.import_module(module), name)
-    return {"call": run_call, "serve": run_serve, "command": run_command}[request["form"]]
+    forms = {"call": run_call, "serve": run_serve, "command": run_command, "build": run_build}
+    return forms[request["form"]]
 
 
 def write_parts(folder: Path, parts: dict[str, str]) -> None:
@@ -157,6 +158,8 @@ def encode_exception(error: BaseException) -> bytes:
 
 _STDIN = ".input"
 _MAX_FILES = 64
+_SCRATCH = ".build"  # folder of a compiler's caches and temporary files
+_SAID, _SAID_LINES = 6_000, 30  # bytes and lines of a compiler's messages that are kept
 
 
 class ExitStatus(Exception):
@@ -167,12 +170,57 @@ class OutputLimit(Exception):
     """The command printed more than the limit."""
 
 
+def run_build(channel: socket.socket, request: JsonObject, work: Path) -> None:
+    """Compile the candidate; send the files that the compiler made.
+
+    A compiler that fails is an exception frame of type `BuildError` with its first lines.
+    """
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    line = [fill_placeholders(word, request["parts"]) for word in request["build"]]
+    scratch = work / _SCRATCH
+    scratch.mkdir()
+    caches = {name: str(scratch) for name in ("HOME", "TMPDIR", "GOCACHE", "GOPATH")}
+    said = scratch / "said"
+    with said.open("wb") as log:
+        status = subprocess.run(
+            line,
+            cwd=work,
+            env={**os.environ, **caches, "LC_ALL": "C", "GO111MODULE": "off"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    if status != 0:
+        with said.open("rb") as log:
+            text = log.read(_SAID).decode("utf-8", "replace")
+        lines = text.strip().splitlines()[:_SAID_LINES] or [f"{line[0]} ended with status {status}"]
+        report = {"type": "BuildError", "trace": "\n".join(lines)}
+        wire.send(channel, "E", json.dumps(report).encode("utf-8", "replace"))
+        return
+    made = _new_files(work, {*request["parts"]})
+    files = {name: (work / name).read_bytes() for name in made if not name.startswith(_SCRATCH)}
+    wire.send(channel, "R", wire.encode(files))
+
+
+def write_built_files(work: Path, files: dict[str, bytes]) -> None:
+    """Write what the compiler made, executable."""
+    for name, raw in files.items():
+        path = work / name
+        if name.startswith("/") or ".." in path.parts:
+            raise ValueError(f"a built file cannot be called {name!r}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(raw)
+        path.chmod(0o755)
+
+
 def run_command(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Run the command once.
 
     stdin is the case's input; {part} and {input} in the arguments stand for files.
     """
     write_input(work, request)
+    write_built_files(work, request["built"])
     kernel.prctl(
         kernel.PR_SET_DUMPABLE, 0
     )  # the command has this uid, but must not read this memory
@@ -187,7 +235,10 @@ def run_command(channel: socket.socket, request: JsonObject, work: Path) -> None
     if status != 0:
         raise ExitStatus(f"the command ended with status {status}")
     files = collect_output_files(
-        work, request["outputs"], {_STDIN, *request["parts"]}, request["limit"] - len(text)
+        work,
+        request["outputs"],
+        {_STDIN, *request["parts"], *request["built"]},
+        request["limit"] - len(text),
     )
     wire.send(
         channel, "R", wire.encode({"stdout": text.decode("utf-8", "replace"), "files": files})

@@ -17,6 +17,7 @@ from culmen.core.extensions import all_parts
 from culmen.core.task import Evaluator, Task, parse_direction
 from culmen.evaluate.forms import require_form
 from culmen.evaluate.taskfiles import interface, reading, task_toml
+from culmen.evaluate.taskfiles.languages import LANGUAGES, language_files
 from culmen.evaluate.taskfiles.reading import (
     closest_name,
     missing_file_error,
@@ -57,7 +58,10 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     """The task with other initial programs; raise `TaskError` if they lack a part it names."""
     parts = seeds[0]
     evaluator, frozen = task.evaluator, task.surface.frozen
-    for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
+    for name in (
+        *frozen,
+        *re.findall(r"\{([^{}]*)\}", " ".join((*evaluator.build, *evaluator.command))),
+    ):
         if name not in parts:
             raise TaskError(
                 f"the initial program has no part '{name}'",
@@ -239,30 +243,58 @@ def example_path(name: str) -> Path:
     return folders[name]
 
 
-def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, ...]:
+def write_new(
+    directory: str | Path, example: str | None = None, language: str | None = None
+) -> tuple[Path, ...]:
     """Write a working task into a new or empty folder; return the files written, sorted.
 
-    `example` names a built-in task; the default is a task of three short files. Never overwrites:
-    raises `UserError` if the folder has any content, or cannot be written.
+    `example` names a built-in task; the default is a task of three short files, with a program in
+    `language` if one is given. Never overwrites: raises `UserError` if the folder has any content,
+    or cannot be written.
     """
     target = Path(directory).expanduser()
+    files = None if language is None else _language_files(language, example)
     source = example_path(example or DEFAULT)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         what = "the folder is not empty" if target.is_dir() else "there is a file of that name"
         raise UserError(what, where=str(target), fix="name a new folder; nothing was written")
     try:
-        shutil.copytree(
-            source,
-            target,
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
-        )
+        if files is None:
+            shutil.copytree(
+                source,
+                target,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+            )
+        else:
+            target.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
         fix = "name a folder you may write to"
         raise UserError(
             f"the task could not be written: {error}", where=str(target), fix=fix
         ) from None
     return tuple(sorted(path for path in target.rglob("*") if path.is_file()))
+
+
+def _language_files(language: str, example: str | None) -> dict[str, str] | None:
+    """The files of a task in this language; None for Python, which the example is in."""
+    if language == "python":
+        return None
+    if language not in LANGUAGES:
+        raise UserError(
+            f"there is no task to start from in '{language}'",
+            where=f"--language {language}",
+            fix=one_of(language, {"python": None, **LANGUAGES}),
+        )
+    if example is not None:
+        raise UserError(
+            "an example has a language of its own",
+            where=f"--example {example} --language {language}",
+            fix="name one of them",
+        )
+    return language_files(language)
 
 
 def _example_folders() -> list[Path]:

@@ -58,6 +58,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     entry: str = "run"
     module: str = ""
     command: list[str] = []
+    build: list[str] = []  # a compiler's command, once a candidate, before form command
     program: list[str] = []  # the evaluator in any language, asked by JSON lines
     url: str = ""  # the same by HTTP on the loopback
     image: str = ""  # the container image that candidates run in at level container

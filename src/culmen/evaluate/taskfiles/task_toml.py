@@ -126,6 +126,7 @@ def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         entry=table.entry,
         module=name,
         command=tuple(table.command),
+        build=tuple(table.build),
         suffix=suffix,
         thresholds=tuple(table.thresholds) or None,
         packages=tuple(table.packages),
@@ -272,24 +273,23 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
 
 
 def _check_command(source: TaskToml, form: str, seeds: Seeds) -> None:
-    command = source.table.evaluator.command
+    command, build = source.table.evaluator.command, source.table.evaluator.build
     if form != "command":
-        if command:
-            raise source.error_at_key(
-                'a command needs form = "command"',
-                "evaluator",
-                "command",
-                "add it, or drop command",
-            )
+        for key, words in (("command", command), ("build", build)):
+            if words:
+                raise source.error_at_key(
+                    f'{key} needs form = "command"', "evaluator", key, f"add it, or drop {key}"
+                )
         return
     if not command:
         fix = 'write for instance command = ["awk", "-f", "{program.awk}"]'
         raise source.error_at_key("form = command needs a command", "evaluator", "form", fix)
-    for name in re.findall(r"\{([^{}]*)\}", " ".join(command)):
-        if seeds and name not in seeds[0]:
-            raise source.error_at_key(
-                f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0])
-            )
+    for key, words in (("command", command), ("build", build)):
+        for name in re.findall(r"\{([^{}]*)\}", " ".join(words)):
+            if seeds and name not in seeds[0]:
+                raise source.error_at_key(
+                    f"no part is called '{name}'", "evaluator", key, one_of(name, seeds[0])
+                )
 
 
 def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
@@ -482,6 +482,7 @@ def _task_notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
         )
     if (
         evaluator.command
+        and not evaluator.build
         and "{" not in evaluator.command[0]
         and not shutil.which(evaluator.command[0])
     ):
