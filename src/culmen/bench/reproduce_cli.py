@@ -64,7 +64,10 @@ def reproduce(
     workers: RunWorkers = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of runs.", show_default="runs/reproduce/PAPER"),
+        typer.Option(metavar="DIR", help="Folder of runs.", show_default="runs/reproduce"),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all places as one page.")
     ] = None,
 ) -> Answer:
     """Make tables and figures of four papers again: beside the printed figures, with a plot.
@@ -96,7 +99,9 @@ def reproduce(
         agent,
         pool,
     )
-    return (_make_places if toy or yes else _forecast_places)(screen, wanted, conditions, place)
+    if not toy and not yes:
+        return _forecast_places(screen, wanted, conditions, place)
+    return _make_places(screen, wanted, conditions, page)
 
 
 def _model_text(model: Sequence[str] | None, models: Path | None) -> str:
@@ -157,8 +162,10 @@ def _forecast_places(
     }
 
     def show(screen: Screen) -> None:
-        for name, cost in found.items():
-            screen.print_line(f"{name}: likely {cost_text(cost)}.")
+        for name, costs in found.items():
+            screen.print_line(f"{name}: likely {cost_text(costs['both'])}.")
+            screen.print_line(f"  its runs: {cost_text(costs['runs'])}")
+            screen.print_line(f"  its final measurement: {cost_text(costs['final'])}")
         if len(found) > 1:
             screen.print_note("Places that share runs share their cost.")
         screen.print_next_steps((f"culmen reproduce {words} ... --yes", "make the runs"))
@@ -167,16 +174,22 @@ def _forecast_places(
 
 
 def _make_places(
-    screen: Screen, wanted: Sequence[tuple[Paper, Place]], conditions: Conditions, words: str
+    screen: Screen,
+    wanted: Sequence[tuple[Paper, Place]],
+    conditions: Conditions,
+    page: Path | None,
 ) -> Answer:
     """The places one after another, each shown when it is done."""
-    from culmen.bench.reproduce.making import make_place
+    from culmen.bench.reproduce.making import make_place, write_page
 
     made: list[Outcome] = []
     for paper, place in wanted:
         own = _with_folder(conditions, paper)
         made.append(make_place(paper, place, own, lambda line: print_progress(screen, line)))
     done = all(each.complete for each in made)
+    if page is not None:
+        intro = page.read_text(encoding="utf-8") if page.exists() else "# Papers made again"
+        write_page(made, page, intro.partition("\n## ")[0])
     data = {
         each.name: {
             "heads": each.shown.heads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ def draw_place(shown: Shown, title: str, path: Path) -> list[Path]:
     drawn: list[Path] = []
     panels = [panel for panel in shown.panels if panel.series]
     if panels:
-        figure, axes = panel_figure(len(panels), title)
+        figure, axes = panel_figure(len(panels), textwrap.fill(title, 62 * min(len(panels), 4)))
         for axis, panel in zip(axes, panels):
             _draw_panel(axis, panel)
         drawn.append(save_figure(figure, path))
@@ -32,7 +33,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     for number, (label, level) in enumerate(panel.levels.items()):
         style = {"linestyle": ("--", ":")[number % 2], "color": "0.35", "linewidth": 1}
         axis.axhline(level, label=label, **style)
-    if len(panel.series) > 1 or panel.levels:
+    if axis.get_legend_handles_labels()[1] and (len(panel.series) > 1 or panel.levels):
         axis.legend(fontsize=7)
 
 
@@ -40,7 +41,9 @@ def _draw_lines(axis: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.series):
         color = PALETTE[number % len(PALETTE)]
         mark = "o" if len(line.x) == 1 else ""
-        axis.plot(line.x, line.y, label=line.label, color=color, marker=mark, markersize=3)
+        style = "default" if any(line.error) else "steps-post"
+        shape = {"marker": mark, "markersize": 3, "drawstyle": style}
+        axis.plot(line.x, line.y, label=line.label, color=color, **shape)
         if any(error is not None for error in line.error):
             errors = [error or 0.0 for error in line.error]
             low = [y - error for y, error in zip(line.y, errors)]
@@ -49,21 +52,14 @@ def _draw_lines(axis: Any, panel: Panel) -> None:
 
 
 def _draw_bars(axis: Any, panel: Panel) -> None:
-    """Bars side by side at each name."""
+    """Bars side by side at each name; one bar for each label if no name is shared."""
     names = list(dict.fromkeys(str(x) for line in panel.series for x in line.x))
-    width = 0.8 / (len(panel.series) if len(names) > 1 or len(panel.series[0].x) > 1 else 1)
+    shared = len(names) < sum(len(line.x) for line in panel.series)
+    width = 0.8 / (len(panel.series) if shared else 1)
     for number, line in enumerate(panel.series):
-        shift = number * width - 0.4 + width / 2 if width < 0.8 else 0.0
+        shift = number * width - 0.4 + width / 2 if shared else 0.0
         places = [names.index(str(x)) + shift for x in line.x]
         errors = [error or 0.0 for error in line.error] or None
-        color = PALETTE[number % len(PALETTE)]
-        axis.bar(
-            places, line.y, width * 0.92, yerr=errors, label=line.label, color=color, capsize=2
-        )
+        style = {"color": PALETTE[number % len(PALETTE)], "capsize": 2, "yerr": errors}
+        axis.bar(places, line.y, width * 0.92, label=line.label if shared else None, **style)
     axis.set_xticks(range(len(names)), names, fontsize=8)
-    if width >= 0.8:  # one bar each: close together, so heights are told from the least one
-        low, high = (
-            min(y for line in panel.series for y in line.y),
-            max(y for line in panel.series for y in line.y),
-        )
-        axis.set_ylim(low - 0.3 * (high - low or abs(low) or 1), high + 0.1 * (high - low or 1))

@@ -15,8 +15,8 @@ import msgspec
 
 from culmen.bench.reproduce.places import Place
 from culmen.bench.reproduce.running import Experimenter, Made, Report
-from culmen.bench.suite import cell_result, run_cells, suite_cells, tasks_of
-from culmen.core.usage import Budget, Usage
+from culmen.bench.suite import run_cells, tasks_of
+from culmen.core.usage import Usage
 from culmen.store import views
 
 SHARE = 0.1
@@ -53,8 +53,11 @@ class Forecast(msgspec.Struct, frozen=True):
         return Forecast(*(part * count for part in parts), self.unpriced)
 
 
-def forecast_place(maker: Experimenter, place: Place, report: Report) -> Forecast:
-    """The forecast for one experiment of a place; makes its pilots if they are missing."""
+def forecast_place(maker: Experimenter, place: Place, report: Report) -> tuple[Forecast, Forecast]:
+    """Forecasts for an experiment of a place: its runs, and its final measurement.
+
+    Makes the pilots if they are missing.
+    """
     whole = Forecast()
     asked: list[Forecast] = []
     for suite in maker.suites():
@@ -75,7 +78,7 @@ def forecast_place(maker: Experimenter, place: Place, report: Report) -> Forecas
             all_of_it = cost_of(_total(path)).times(1 / count)
             asked.append(cost_of(_asked_by_evaluator(path)).times(1 / count))
             whole += msgspec.structs.replace(all_of_it, evaluations=1.0).times(limit * runs)
-    return whole + _final_cost(maker, place, asked)
+    return whole, _final_cost(maker, place, asked)
 
 
 def _final_cost(maker: Experimenter, place: Place, asked: Sequence[Forecast]) -> Forecast:
@@ -114,7 +117,7 @@ def _total(run: Path) -> Usage:
 
 def _asked_by_evaluator(run: Path) -> Usage:
     rows = views.call_costs(run)
-    return sum((row.usage for row in rows if row.effect == "evaluate"), Usage())
+    return sum((row.usage for row in rows if row.effect == "ask"), Usage())
 
 
 def spent_on(runs: Sequence[Made]) -> Forecast:
@@ -124,6 +127,3 @@ def spent_on(runs: Sequence[Made]) -> Forecast:
         cost = cost_of(_total(run.path))
         found += msgspec.structs.replace(cost, evaluations=float(run.cell.evaluations))
     return found
-
-
-__all__ = ["Budget", "Forecast", "cell_result", "forecast_place", "spent_on", "suite_cells"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -46,10 +48,14 @@ def experimenters_of(paper: Paper, place: Place, conditions: Conditions) -> dict
     return makers
 
 
-def forecast_of(paper: Paper, place: Place, conditions: Conditions, report: Report) -> Forecast:
-    """The forecast of a place, from pilots that are made first."""
+def forecast_of(
+    paper: Paper, place: Place, conditions: Conditions, report: Report
+) -> dict[str, Forecast]:
+    """Forecasts of a place's `runs`, `final` measurement and `both`, from pilots made first."""
     makers = experimenters_of(paper, place, conditions)
-    return sum((forecast_place(each, place, report) for each in makers.values()), Forecast())
+    pairs = [forecast_place(each, place, report) for each in makers.values()]
+    runs, final = (sum(column, Forecast()) for column in zip(*pairs))
+    return {"runs": runs, "final": final, "both": runs + final}
 
 
 def make_place(paper: Paper, place: Place, conditions: Conditions, report: Report) -> Outcome:
@@ -120,6 +126,29 @@ def cost_text(cost: Forecast) -> str:
         f"{cost.evaluations:,.0f} evaluations, {cost.calls:,.0f} calls, "
         f"{cost.tokens / 1e6:,.2f} M tokens, {price}"
     )
+
+
+def write_page(outcomes: Sequence[Outcome], page: Path, intro: str) -> list[Path]:
+    """Write a page with all places, their plots beside it in `img/reproduce`; the files."""
+    pictures = page.parent / "img" / "reproduce"
+    pictures.mkdir(parents=True, exist_ok=True)
+    pieces, files = [intro.strip()], [page]
+    papers = {made.paper.name: made.paper for made in outcomes}
+    for paper in papers.values():
+        remarks = "\n".join(f"- {remark}" for remark in paper.differs)
+        pieces.append(f"## {paper.title}\n\nWhat differs everywhere:\n\n{remarks}")
+        for made in outcomes:
+            if made.paper is not paper:
+                continue
+            section = place_markdown(made)
+            for drawn in (file for file in made.files if file.suffix == ".png"):
+                target = pictures / f"{paper.name}-{drawn.name}"
+                shutil.copyfile(drawn, target)
+                files.append(target)
+                section += f"\n![{made.place.title}](img/reproduce/{target.name})\n"
+            pieces.append(section.strip())
+    page.write_text("\n\n".join(pieces) + "\n", encoding="utf-8")
+    return files
 
 
 def place_markdown(made: Outcome) -> str:

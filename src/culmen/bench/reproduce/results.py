@@ -174,7 +174,7 @@ def course_of_best(given: Evidence) -> Shown:
         known = tuple(line for line in lines if line.y)
         name = _data_names(given).get(task, task)
         levels = _initial_levels(given, task)
-        panels.append(Panel(name, axis_text(given.place.axis), "score", known, levels))
+        panels += _panels_by_pool(name, axis_text(given.place.axis), known, levels)
         for line in known:
             end, error = line.y[-1], line.error[-1]
             text = f"{end:.6g}" + ("" if error is None else f" ± {error:.2g}")
@@ -184,6 +184,25 @@ def course_of_best(given: Evidence) -> Shown:
             rows.append((name, line.label, f"{half:.6g}", text, mark, *printed))
     heads = ("task", "method", "half-way", "end", axis_text(given.place.axis))
     return Shown((*heads, *given.place.printed_heads), tuple(rows), tuple(panels))
+
+
+def _panels_by_pool(
+    name: str, across: str, lines: Sequence[Series], levels: Mapping[str, float]
+) -> list[Panel]:
+    """One panel, or one for each pool if methods are called `POOL: METHOD`."""
+    pools = dict.fromkeys(line.label.partition(": ")[0] for line in lines if ": " in line.label)
+    if not pools:
+        return [Panel(name, across, "score", tuple(lines), levels)]
+    return [
+        Panel(
+            f"{name}, {pool}",
+            across,
+            "score",
+            tuple(line for line in lines if line.label.startswith(f"{pool}: ")),
+            {label: level for label, level in levels.items() if label.endswith(pool)},
+        )
+        for pool in pools
+    ]
 
 
 def _data_names(given: Evidence) -> dict[str, str]:

@@ -26,7 +26,7 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.evaluate import taskfiles
 from culmen.run.options import RunObjects
-from culmen.run.pools import load_pool, save_pool, without_best
+from culmen.run.pools import build_pool, load_pool, save_pool, without_best
 
 Report = Callable[[str], None]
 """Receives a line of progress."""
@@ -183,15 +183,26 @@ class Experimenter:
     def _filled(self, text: str) -> str:
         """A contender with the conditions in place of `{advisor}`, `{agent}` and pools."""
         given = self.conditions
-        if "{poorer}" in text:
-            poorer = self.folder / "pools" / f"{Path(given.pool).stem}-bottom80.json"
-            if not poorer.exists():
-                poorer.parent.mkdir(parents=True, exist_ok=True)
-                save_pool(without_best(load_pool(given.pool), 0.2), poorer)
-            text = text.replace("{poorer}", str(poorer))
         agent = "offline" if given.toy else given.agent
         text = text.replace("{advisor}", given.advisor).replace("{agent}", agent)
-        return text.replace("{pool}", given.pool)
+        if "{pool}" not in text and "{poorer}" not in text:
+            return text
+        place = self.folder / "pools"
+        pool = str(place / "toy.json") if given.toy else given.pool
+        poorer = place / f"{Path(pool).stem}-bottom80.json"
+        if not poorer.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            if given.toy:
+                self._make_toy_pool(Path(pool))
+            save_pool(without_best(load_pool(pool), 0.2), poorer)
+        return text.replace("{poorer}", str(poorer)).replace("{pool}", pool)
+
+    def _make_toy_pool(self, pool: Path) -> None:
+        """A pool of the candidates of one short run."""
+        budget = Budget(evaluations=16)
+        suite = Suite("pool", self.plan.tasks, ("map_elites",), (0,), budget)
+        cells = list(run_cells(suite, self.folder / "pools", self.parts(suite)))
+        save_pool(build_pool([cell.run for cell in cells], best=10, licence="Apache-2.0"), pool)
 
     def _tasks(self) -> dict[str, taskfiles.Task]:
         return tasks_of(self.suites()[0])
