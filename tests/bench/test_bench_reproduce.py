@@ -1,4 +1,4 @@
-"""Every place of the papers at toy size: runs, table beside the printed figures, plot; and the forecast of what it costs."""
+"""Every place of the papers at toy size: runs, table, printed figures, plot; and the forecast of its cost."""
 
 from __future__ import annotations
 
