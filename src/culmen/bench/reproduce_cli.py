@@ -15,7 +15,7 @@ from culmen.core.errors import UserError
 
 if TYPE_CHECKING:
     from culmen.bench.reproduce.making import Outcome
-    from culmen.bench.reproduce.places import Paper, Place
+    from culmen.bench.reproduce.places import Paper, PaperPlace
     from culmen.bench.reproduce.running import Conditions
 
 
@@ -72,7 +72,7 @@ def reproduce(
 ) -> Answer:
     """Make tables and figures of four papers again: beside the printed figures, with a plot.
 
-    With models, pilot runs come first and a forecast of what the whole will cost; --yes makes the
+    With models, pilot runs come first and a forecast of the whole cost; --yes makes the
     runs. After an interruption the same command goes on. `--toy` needs no model.
     """
     from culmen.bench.reproduce.places import find_places
@@ -149,7 +149,7 @@ def _list_places() -> Answer:
 
 
 def _forecast_places(
-    screen: Screen, wanted: Sequence[tuple[Paper, Place]], conditions: Conditions, words: str
+    screen: Screen, wanted: Sequence[tuple[Paper, PaperPlace]], conditions: Conditions, words: str
 ) -> Answer:
     """Pilots, and the forecast of each place."""
     from culmen.bench.reproduce.making import cost_text, forecast_of
@@ -175,7 +175,7 @@ def _forecast_places(
 
 def _make_places(
     screen: Screen,
-    wanted: Sequence[tuple[Paper, Place]],
+    wanted: Sequence[tuple[Paper, PaperPlace]],
     conditions: Conditions,
     page: Path | None,
 ) -> Answer:

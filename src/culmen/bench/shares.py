@@ -1,4 +1,4 @@
-"""Shares over the tasks of a bench: the share solved, and fast_p, also over the course of the runs.
+"""Shares over the tasks of a bench: the share solved, and fast_p, also along the runs.
 
 A task is solved by a run whose reported candidate reaches the task's target, with its certified
 value if the task has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of

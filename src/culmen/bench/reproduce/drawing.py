@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from culmen.bench.plots import PALETTE, draw_table, has_plot, panel_figure, save_figure
-from culmen.bench.reproduce.results import Panel, Shown
+from culmen.bench.reproduce.results import Panel, PlaceResult
 
 
-def draw_place(shown: Shown, title: str, path: Path) -> list[Path]:
+def draw_place(shown: PlaceResult, title: str, path: Path) -> list[Path]:
     """Draw the panels of a place, or its analyses, each into a file named after `path`."""
     drawn: list[Path] = []
     panels = [panel for panel in shown.panels if panel.series]

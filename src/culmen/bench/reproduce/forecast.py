@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.bench.reproduce.places import Place
+from culmen.bench.reproduce.places import PaperPlace
 from culmen.bench.reproduce.running import Experimenter, Made, Report
 from culmen.bench.suite import run_cells, tasks_of
 from culmen.core.usage import Usage
@@ -53,7 +53,9 @@ class Forecast(msgspec.Struct, frozen=True):
         return Forecast(*(part * count for part in parts), self.unpriced)
 
 
-def forecast_place(maker: Experimenter, place: Place, report: Report) -> tuple[Forecast, Forecast]:
+def forecast_place(
+    maker: Experimenter, place: PaperPlace, report: Report
+) -> tuple[Forecast, Forecast]:
     """Forecasts for an experiment of a place: its runs, and its final measurement.
 
     Makes the pilots if they are missing.
@@ -81,7 +83,7 @@ def forecast_place(maker: Experimenter, place: Place, report: Report) -> tuple[F
     return whole, _final_cost(maker, place, asked)
 
 
-def _final_cost(maker: Experimenter, place: Place, asked: Sequence[Forecast]) -> Forecast:
+def _final_cost(maker: Experimenter, place: PaperPlace, asked: Sequence[Forecast]) -> Forecast:
     """Cost of the final measurement, by what evaluations asked in the pilots."""
     count = final_evaluations(maker, place)
     if not asked or not count:
@@ -90,7 +92,7 @@ def _final_cost(maker: Experimenter, place: Place, asked: Sequence[Forecast]) ->
     return msgspec.structs.replace(mean, evaluations=1.0).times(count)
 
 
-def final_evaluations(maker: Experimenter, place: Place) -> int:
+def final_evaluations(maker: Experimenter, place: PaperPlace) -> int:
     """Evaluations of the final measurement of a place, at most."""
     from culmen.bench.reproduce.results import CHECKPOINTS
 

@@ -14,8 +14,8 @@ import msgspec
 from culmen.bench.analyze import NO_PLOTS
 from culmen.bench.markup import markdown_table
 from culmen.bench.reproduce.forecast import Forecast, forecast_place, spent_on
-from culmen.bench.reproduce.places import Paper, Place
-from culmen.bench.reproduce.results import ANALYSES, Evidence, Shown
+from culmen.bench.reproduce.places import Paper, PaperPlace
+from culmen.bench.reproduce.results import ANALYSES, PlaceEvidence, PlaceResult
 from culmen.bench.reproduce.running import Conditions, Experimenter, Report, check_contenders
 from culmen.observe.figures import dollars_text
 
@@ -28,7 +28,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     paper: Paper
     place: Place
-    shown: Shown
+    shown: PlaceResult
     spent: Forecast
     complete: bool
     files: tuple[Path, ...]
@@ -40,7 +40,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return f"{self.paper.name}/{self.place.name}"
 
 
-def experimenters_of(paper: Paper, place: Place, conditions: Conditions) -> dict[str, Experimenter]:
+def experimenters_of(
+    paper: Paper, place: PaperPlace, conditions: Conditions
+) -> dict[str, Experimenter]:
     """The makers of a place's runs; UserError for what could not be run."""
     makers = {name: Experimenter(paper, name, conditions) for name in place.experiments}
     for maker in makers.values():
@@ -49,7 +51,7 @@ def experimenters_of(paper: Paper, place: Place, conditions: Conditions) -> dict
 
 
 def forecast_of(
-    paper: Paper, place: Place, conditions: Conditions, report: Report
+    paper: Paper, place: PaperPlace, conditions: Conditions, report: Report
 ) -> dict[str, Forecast]:
     """Forecasts of a place's `runs`, `final` measurement and `both`, from pilots made first."""
     makers = experimenters_of(paper, place, conditions)
@@ -58,14 +60,14 @@ def forecast_of(
     return {"runs": runs, "final": final, "both": runs + final}
 
 
-def make_place(paper: Paper, place: Place, conditions: Conditions, report: Report) -> Outcome:
+def make_place(paper: Paper, place: PaperPlace, conditions: Conditions, report: Report) -> Outcome:
     """Make the missing runs of a place, analyse them, and write its files into `places/`."""
     makers = experimenters_of(paper, place, conditions)
     runs = {name: list(maker.make_runs(report)) for name, maker in makers.items()}
     wanted = sum(_cell_count(maker) for maker in makers.values())
     complete = sum(map(len, runs.values())) == wanted
-    evidence = Evidence(place, makers, runs, report)
-    shown = ANALYSES[place.show](evidence) if evidence.every_run() else Shown(("method",), ())
+    evidence = PlaceEvidence(place, makers, runs, report)
+    shown = ANALYSES[place.show](evidence) if evidence.every_run() else PlaceResult(("method",), ())
     everything = [run for group in runs.values() for run in group]
     remarks = _remarks(place, makers, shown)
     made = Outcome(paper, place, shown, spent_on(everything), complete, (), remarks)
@@ -78,7 +80,9 @@ def _cell_count(maker: Experimenter) -> int:
     return sum(len(suite_cells(suite, maker.folder)) for suite in maker.suites())
 
 
-def _remarks(place: Place, makers: dict[str, Experimenter], shown: Shown) -> tuple[str, ...]:
+def _remarks(
+    place: PaperPlace, makers: dict[str, Experimenter], shown: PlaceResult
+) -> tuple[str, ...]:
     """Notes of the analysis and of the record, with the place's own differences."""
     found = [*shown.notes, *((place.note,) if place.note else ())]
     for maker in makers.values():

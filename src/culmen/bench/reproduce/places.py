@@ -37,7 +37,7 @@ class Toy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budgets: dict[str, str] = {}
 
 
-class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExperimentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runs of contenders on tasks under budgets.
 
     `contenders` maps the paper's name to a strategy as `culmen bench` reads it, `budgets` names
@@ -65,7 +65,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: int | None = None
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PaperPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table or a figure of a paper.
 
     `axis` is the axis of a course, `measure` a metric, a share or an analysis; `repeats` and
@@ -94,8 +94,8 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     title: str
-    experiments: dict[str, Experiment]
-    places: tuple[Place, ...]
+    experiments: dict[str, ExperimentPlan]
+    places: tuple[PaperPlace, ...]
     differs: tuple[str, ...] = ()
 
 
@@ -108,7 +108,7 @@ def known_papers() -> dict[str, Paper]:
     return {name: msgspec.toml.decode(text, type=Paper) for name, text in texts.items()}
 
 
-def find_places(wanted: str) -> list[tuple[Paper, Place]]:
+def find_places(wanted: str) -> list[tuple[Paper, PaperPlace]]:
     """The places of a text: `PAPER/PLACE`, `PAPER`, or `all`; UserError for any other."""
     papers = known_papers()
     if wanted == "all":

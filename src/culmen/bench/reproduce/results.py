@@ -1,4 +1,4 @@
-"""What the runs of a place show: a table beside the printed one, and the panels of a plot."""
+"""Results of a place: a table beside the printed one, and the panels of a plot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culmen.bench.measure_cli import score_text
 from culmen.bench.picks import SHARES as PICK_SHARES
 from culmen.bench.picks import evaluate_picks, pick_rows
 from culmen.bench.records import Moment, read_run
-from culmen.bench.reproduce.places import Place
+from culmen.bench.reproduce.places import PaperPlace
 from culmen.bench.reproduce.running import Experimenter, Made, Report
 from culmen.core.result import RunResult
 from culmen.observe.figures import dollars_text
@@ -48,7 +48,7 @@ class Panel(msgspec.Struct, frozen=True):
     bars: bool = False
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PlaceResult(msgspec.Struct, frozen=True):
     """The result of a place: a table, panels or analyses for a plot, and remarks."""
 
     heads: tuple[str, ...]
@@ -62,7 +62,7 @@ Runs = dict[str, list[Made]]
 """Finished runs by experiment."""
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class PlaceEvidence(msgspec.Struct, frozen=True):
     """All that an analysis reads: the place, its experiments, and their runs."""
 
     place: Place
@@ -118,7 +118,7 @@ def mean_text(values: Sequence[float], digits: int = 4) -> str:
     return f"{mean:.{digits}g}" + ("" if error is None else f" ± {error:.2g}")
 
 
-def final_table(given: Evidence) -> Shown:
+def final_table(given: PlaceEvidence) -> PlaceResult:
     """Best program of each contender, measured afresh on columns of cases (POLCA, Table 1)."""
     best = {label: _best_run(runs) for label, runs in given.by_contender().items()}
     maker = given.experimenter_of(next(iter(best.values())))
@@ -137,10 +137,10 @@ def final_table(given: Evidence) -> Shown:
     panel = Panel("", "cases", "pass@1", bars, bars=True)
     times = "1 trial" if given.repeats == 1 else f"{given.repeats} trials"
     note = f"{times} a case, {made} evaluations; ± is half a 95 % interval."
-    return Shown(heads, table, (panel,), notes=(note,))
+    return PlaceResult(heads, table, (panel,), notes=(note,))
 
 
-def _column_scores(given: Evidence, run: Made, word: str) -> list[tuple[str, float]]:
+def _column_scores(given: PlaceEvidence, run: Made, word: str) -> list[tuple[str, float]]:
     """Text and score of a program on each column's cases."""
     maker, found = given.experimenter_of(run), list[tuple[str, float]]()
     whole = maker.measurement(run, (word,), "test", given.repeats)
@@ -162,7 +162,7 @@ def _best_run(runs: Sequence[Made]) -> Made:
     return max(runs, key=lambda run: -math.inf if run.cell.score is None else sign * run.cell.score)
 
 
-def course_of_best(given: Evidence) -> Shown:
+def course_of_best(given: PlaceEvidence) -> PlaceResult:
     """Best so far against an axis: mean and standard error over runs (POLCA, Figures 2 and 3)."""
     panels: list[Panel] = []
     rows: list[tuple[str, ...]] = []
@@ -183,7 +183,7 @@ def course_of_best(given: Evidence) -> Shown:
             printed = given.beside_printed(line.label)
             rows.append((name, line.label, f"{half:.6g}", text, mark, *printed))
     heads = ("task", "method", "half-way", "end", axis_text(given.place.axis))
-    return Shown((*heads, *given.place.printed_heads), tuple(rows), tuple(panels))
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), tuple(panels))
 
 
 def _panels_by_pool(
@@ -205,7 +205,7 @@ def _panels_by_pool(
     ]
 
 
-def _data_names(given: Evidence) -> dict[str, str]:
+def _data_names(given: PlaceEvidence) -> dict[str, str]:
     return {
         name: text
         for each in given.experimenters.values()
@@ -219,7 +219,7 @@ def axis_text(axis: str) -> str:
     return words.get(axis, axis.replace("_", " "))
 
 
-def _initial_levels(given: Evidence, task: str) -> dict[str, float]:
+def _initial_levels(given: PlaceEvidence, task: str) -> dict[str, float]:
     """The best initial program of a pool, for warm starts (TurboEvolve, Figure 3)."""
     if given.place.measure != "initial best":
         return {}
@@ -234,7 +234,7 @@ def _initial_levels(given: Evidence, task: str) -> dict[str, float]:
     return levels
 
 
-def course_line(given: Evidence, label: str, runs: Sequence[Made]) -> Series:
+def course_line(given: PlaceEvidence, label: str, runs: Sequence[Made]) -> Series:
     """Mean and standard error over runs of the leader's score at equal shares of the axis."""
     axis = given.place.axis
     courses = [_leader_course(given, run, axis) for run in runs]
@@ -260,7 +260,7 @@ def _value_at(course: Sequence[tuple[float, float]], mark: float) -> float | Non
     return course[count - 1][1] if count else None
 
 
-def _leader_course(given: Evidence, run: Made, axis: str) -> list[tuple[float, float]]:
+def _leader_course(given: PlaceEvidence, run: Made, axis: str) -> list[tuple[float, float]]:
     """Axis and score of the leader along one run.
 
     With a final protocol (`repeats` > 1) leaders at the checkpoints are measured afresh.
@@ -286,7 +286,7 @@ def _leader_course(given: Evidence, run: Made, axis: str) -> list[tuple[float, f
     ]
 
 
-def normalised_course(given: Evidence) -> Shown:
+def normalised_course(given: PlaceEvidence) -> PlaceResult:
     """Mean over benchmarks of scores and budgets brought to 0..1 (POLCA, Figure 1, right)."""
     series: list[Series] = []
     rows: list[tuple[str, ...]] = []
@@ -317,7 +317,7 @@ def normalised_course(given: Evidence) -> Shown:
             rows.append((label, f"{y[len(y) // 2]:.3f}", end, *given.beside_printed(label)))
     panel = Panel("mean over benchmarks", "share of the budget", "normalised score", tuple(series))
     heads = ("method", "half-way", "end", *given.place.printed_heads)
-    return Shown(heads, tuple(rows), (panel,))
+    return PlaceResult(heads, tuple(rows), (panel,))
 
 
 def _normal_value(line: Series, share: float, values: Sequence[float]) -> float:
@@ -326,7 +326,7 @@ def _normal_value(line: Series, share: float, values: Sequence[float]) -> float:
     return ((line.y[0] if at is None else at) - low) / (high - low)
 
 
-def share_table(given: Evidence) -> Shown:
+def share_table(given: PlaceEvidence) -> PlaceResult:
     """Share of tasks solved, or fast_p, with its course (POLCA, Table 2 and Figure 2d)."""
     measure, outcomes = given.place.measure, list[shares.SuiteRun]()
     for run in given.every_run():
@@ -354,10 +354,10 @@ def share_table(given: Evidence) -> Shown:
     series = tuple(_share_series(curve, label, given) for label in given.by_contender())
     panel = Panel("", axis_text(given.place.axis), measure.replace("solved", "pass rate"), series)
     heads = ("method", measure.replace("solved", "pass rate"), "tasks", *given.place.printed_heads)
-    return Shown(heads, tuple(rows), (panel,))
+    return PlaceResult(heads, tuple(rows), (panel,))
 
 
-def _share_series(curve: Sequence[dict[str, Any]], label: str, given: Evidence) -> Series:
+def _share_series(curve: Sequence[dict[str, Any]], label: str, given: PlaceEvidence) -> Series:
     points = [
         (row["at"], row["share"])
         for row in curve
@@ -368,7 +368,7 @@ def _share_series(curve: Sequence[dict[str, Any]], label: str, given: Evidence) 
     return Series(label, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
-def pick_table(given: Evidence) -> Shown:
+def pick_table(given: PlaceEvidence) -> PlaceResult:
     """Scores of programs picked by other rules than the mean (POLCA, Figure 3d)."""
     picks = [
         pick
@@ -402,10 +402,10 @@ def pick_table(given: Evidence) -> Shown:
         if sum(row["rule"] == rule for row in found) == len(PICK_SHARES)
     )
     panel = Panel("", "share of the observations", "score of the pick", series, bars=True)
-    return Shown(("observations", "rule", "score of its pick"), rows, (panel,))
+    return PlaceResult(("observations", "rule", "score of its pick"), rows, (panel,))
 
 
-def best_table(given: Evidence) -> Shown:
+def best_table(given: PlaceEvidence) -> PlaceResult:
     """Best of the runs of each contender on each task (TurboEvolve, Table 1)."""
     rows: list[tuple[str, ...]] = []
     groups = given.by_contender()
@@ -428,10 +428,10 @@ def best_table(given: Evidence) -> Shown:
             bars.append(Series(label, (label,), (choose(scores),)))
         panels.append(Panel(task, "", "best", tuple(bars), bars=True))
     heads = ("task", "method", "best", "certified", *given.place.printed_heads)
-    return Shown(heads, tuple(rows), tuple(panels))
+    return PlaceResult(heads, tuple(rows), tuple(panels))
 
 
-def analysis_tables(given: Evidence) -> Shown:
+def analysis_tables(given: PlaceEvidence) -> PlaceResult:
     """Analyses of requests for several candidates (TurboEvolve, Figures 4 to 6)."""
     records = [read_run(run.path) for run in given.every_run()]
     wanted = given.place.measure.split(",")
@@ -444,10 +444,10 @@ def analysis_tables(given: Evidence) -> Shown:
         for note in (table.notes or ((table.skipped,) if table.skipped else ()))
     )
     if shown is None:
-        return Shown(("analysis",), (), (), chosen, notes)
+        return PlaceResult(("analysis",), (), (), chosen, notes)
     names = [name for name in shown.rows[0] if not name.endswith(("_q1", "_q3"))]
     rows = tuple(tuple(_cell_text(row, name) for name in names) for row in shown.rows[:28])
-    return Shown(tuple(names), rows, (), chosen, notes)
+    return PlaceResult(tuple(names), rows, (), chosen, notes)
 
 
 def _cell_text(row: Mapping[str, Any], name: str) -> str:
@@ -460,7 +460,7 @@ def _cell_text(row: Mapping[str, Any], name: str) -> str:
     return text if low is None or high is None else f"{text} ({low:.3g} to {high:.3g})"
 
 
-def cost_table(given: Evidence) -> Shown:
+def cost_table(given: PlaceEvidence) -> PlaceResult:
     """Score and cost of each run, and the best before the first finding (CATO, results)."""
     rows: list[tuple[str, ...]] = []
     bars: dict[str, list[tuple[str, float]]] = {}
@@ -492,7 +492,7 @@ def cost_table(given: Evidence) -> Shown:
         "before the first finding",
     )
     panel = Panel("", "", "dollars", series, bars=True)
-    return Shown((*heads, *given.place.printed_heads), tuple(rows), (panel,))
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), (panel,))
 
 
 def _before_finding(status: views.RunStatus) -> str:
@@ -502,7 +502,7 @@ def _before_finding(status: views.RunStatus) -> str:
     return "nothing" if best is None else f"{best.score:.5f}"
 
 
-def training_course(given: Evidence) -> Shown:
+def training_course(given: PlaceEvidence) -> PlaceResult:
     """A diagnostic of the training against barriers (PACEvolve++, Figures 2 to 10)."""
     panels: list[Panel] = []
     rows: list[tuple[str, ...]] = []
@@ -519,7 +519,7 @@ def training_course(given: Evidence) -> Shown:
                     last = f"{line.y[-1]:.4g}"
                     rows.append((name, measure.replace("_", " "), label, last, spread))
             panels.append(Panel(name, "barrier", measure.replace("_", " "), tuple(lines)))
-    return Shown(("task", "measure", "method", "last", "range"), tuple(rows), tuple(panels))
+    return PlaceResult(("task", "measure", "method", "last", "range"), tuple(rows), tuple(panels))
 
 
 def _barrier_line(label: str, runs: Sequence[Made], measure: str) -> Series:
@@ -544,7 +544,7 @@ def _barrier_line(label: str, runs: Sequence[Made], measure: str) -> Series:
     )
 
 
-def metric_table(given: Evidence) -> Shown:
+def metric_table(given: PlaceEvidence) -> PlaceResult:
     """Separate metrics of the best candidate of each contender (PACEvolve++, Tables 2 to 4)."""
     wanted = given.place.measure.split(",")
     rows: list[tuple[str, ...]] = []
@@ -563,7 +563,7 @@ def metric_table(given: Evidence) -> Shown:
     series = tuple(Series(label, tuple(wanted), tuple(values)) for label, values in bars.items())
     heads = ("task", "method", *(each.replace("_", " ") for each in wanted))
     panel = Panel("", "metric", "value", series, bars=True)
-    return Shown((*heads, *given.place.printed_heads), tuple(rows), (panel,))
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), (panel,))
 
 
 def _best_metrics(run: Made) -> dict[str, float]:
@@ -579,7 +579,7 @@ def _best_metrics(run: Made) -> dict[str, float]:
     }
 
 
-ANALYSES: dict[str, Callable[[Evidence], Shown]] = {
+ANALYSES: dict[str, Callable[[PlaceEvidence], PlaceResult]] = {
     "final": final_table,
     "course": course_of_best,
     "normalised": normalised_course,

@@ -1,4 +1,4 @@
-"""Runs of a place: tasks, suites, cells and final measurements, all by the bench's own means."""
+"""Runs of a place: tasks, suites, cells and final measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culmen.bench.measure import (
     measure_candidates,
     measurement_of_run,
 )
-from culmen.bench.reproduce.places import Experiment, Paper
+from culmen.bench.reproduce.places import ExperimentPlan, Paper
 from culmen.bench.reproduce.toy import toy_models
 from culmen.bench.score import plan_runs_by_task, score_runs
 from culmen.bench.suite import CellResult, Contender, Suite, run_cells, suite_cells, tasks_of
@@ -147,7 +147,7 @@ class Experimenter:
     def measure_runs(
         self, runs: Sequence[Made], split: str, repeats: int, report: Report
     ) -> dict[str, FinalMeasurement]:
-        """The final measurement of what these runs report and began with, by run folder.
+        """The final measurement of reported and initial programs of these runs, by run folder.
 
         Equal programs are evaluated once; what was cut off goes on.
         """
@@ -177,7 +177,7 @@ class Experimenter:
         return measurement_of_run(run.path, words, request)
 
     def data_names(self) -> dict[str, str]:
-        """Names of the tasks with what their data are, where that is not always the same."""
+        """Names of the tasks with the origin of their data, if that can vary."""
         return {name: data_name(name, task.root) for name, task in self._tasks().items()}
 
     def _filled(self, text: str) -> str:
@@ -229,7 +229,7 @@ class Experimenter:
         return tuple(found)
 
 
-def toy_experiment(plan: Experiment) -> Experiment:
+def toy_experiment(plan: ExperimentPlan) -> ExperimentPlan:
     """The experiment at toy size."""
     toy = plan.toy
     return msgspec.structs.replace(
@@ -245,7 +245,7 @@ def toy_experiment(plan: Experiment) -> Experiment:
 
 
 def data_name(task: str, folder: str) -> str:
-    """A task's name with what its data are: made ones are always called so."""
+    """A task's name with the origin of its data: generated data are named so."""
     kind = next((name for name in _REAL_DATA if task.startswith(name)), "")
     if not kind:
         return task
@@ -268,7 +268,7 @@ def _roles_of(task: taskfiles.Task) -> tuple[str, ...]:
 def _write_cases(source: Path, place: Path, together: int, count: int) -> list[str]:
     """Task folders with some cases of a task: `count` folders of `together` cases of each split.
 
-    A folder that is there already stays as it is. With one case each, of a task whose parts are
+    A folder that is there already is kept. With one case each, of a task whose parts are
     named after its cases (`methods/CASE.dfy`) only that part stays.
     """
     lines = (source / "cases.jsonl").read_text(encoding="utf-8").splitlines()

@@ -155,7 +155,7 @@ class ToyAgent(_Scripted):
     name = "toy-agent"
 
     def answer_call(self, call: Call) -> Completion:
-        """The next action as a tool call; after the last one, all that was to be said."""
+        """The next action as a tool call; after the last one, the required outputs."""
         first = next(message.content for message in call.messages if message.role == "user")
         number, conversation = map(int, re.findall(r"\d+", first))
         task = _shop_tasks()[number]

@@ -1,4 +1,4 @@
-"""Judges a text by the sentences in it, with a little noise where a case says so."""
+"""Judges a text by the sentences in it, with a little noise where a case has some."""
 
 import json
 import random
