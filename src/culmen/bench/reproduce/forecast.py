@@ -109,7 +109,7 @@ def final_evaluations(maker: Experimenter, place: PaperPlace) -> int:
 
 
 def cost_of(usage: Usage) -> Forecast:
-    """What a usage amounts to."""
+    """The cost of a usage."""
     return Forecast(0.0, usage.calls, usage.tokens, usage.dollars, usage.unpriced > 0)
 
 
@@ -123,7 +123,7 @@ def _asked_by_evaluator(run: Path) -> Usage:
 
 
 def spent_on(runs: Sequence[Made]) -> Forecast:
-    """What finished runs really cost, beside the forecast."""
+    """Real cost of finished runs, beside the forecast."""
     found = Forecast()
     for run in runs:
         cost = cost_of(_total(run.path))

@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """
 
     paper: Paper
-    place: Place
+    place: PaperPlace
     shown: PlaceResult
     spent: Forecast
     complete: bool
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def experimenters_of(
     paper: Paper, place: PaperPlace, conditions: Conditions
 ) -> dict[str, Experimenter]:
-    """The makers of a place's runs; UserError for what could not be run."""
+    """The makers of a place's runs; UserError for impossible runs."""
     makers = {name: Experimenter(paper, name, conditions) for name in place.experiments}
     for maker in makers.values():
         check_contenders(maker)

@@ -65,7 +65,7 @@ Runs = dict[str, list[Made]]
 class PlaceEvidence(msgspec.Struct, frozen=True):
     """All that an analysis reads: the place, its experiments, and their runs."""
 
-    place: Place
+    place: PaperPlace
     experimenters: dict[str, Experimenter]
     runs: Runs
     report: Report

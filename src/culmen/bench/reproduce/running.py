@@ -149,7 +149,7 @@ class Experimenter:
     ) -> dict[str, FinalMeasurement]:
         """The final measurement of reported and initial programs of these runs, by run folder.
 
-        Equal programs are evaluated once; what was cut off goes on.
+        Equal programs are evaluated once; an interrupted measurement goes on.
         """
         objects = self._objects()
         for planned in plan_runs_by_task([run.path for run in runs], split, repeats):
