@@ -49,8 +49,13 @@ class Forecast(msgspec.Struct, frozen=True):
 
     def times(self, count: float) -> Forecast:
         """The same `count` times."""
-        parts = (self.evaluations, self.calls, self.tokens, self.dollars)
-        return Forecast(*(part * count for part in parts), self.unpriced)
+        return Forecast(
+            self.evaluations * count,
+            self.calls * count,
+            self.tokens * count,
+            self.dollars * count,
+            self.unpriced,
+        )
 
 
 def forecast_place(

@@ -23,6 +23,7 @@ from culmen.bench.reproduce.toy import toy_models
 from culmen.bench.score import plan_runs_by_task, score_runs
 from culmen.bench.suite import CellResult, Contender, Suite, run_cells, suite_cells, tasks_of
 from culmen.core.errors import UserError
+from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import taskfiles
 from culmen.run.options import RunObjects
@@ -204,7 +205,7 @@ class Experimenter:
         cells = list(run_cells(suite, self.folder / "pools", self.parts(suite)))
         save_pool(build_pool([cell.run for cell in cells], best=10, licence="Apache-2.0"), pool)
 
-    def _tasks(self) -> dict[str, taskfiles.Task]:
+    def _tasks(self) -> dict[str, Task]:
         return tasks_of(self.suites()[0])
 
     def _objects(self) -> RunObjects:
@@ -261,7 +262,7 @@ def check_contenders(experimenter: Experimenter) -> None:
                 Contender.from_text(strategy, task)
 
 
-def _roles_of(task: taskfiles.Task) -> tuple[str, ...]:
+def _roles_of(task: Task) -> tuple[str, ...]:
     return tuple(task.evaluator.options.get("roles") or ())
 
 
