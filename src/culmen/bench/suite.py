@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -243,7 +243,7 @@ def run_cells(
     for cell in suite_cells(suite, out):
         study = _new_study(suite, cell, tasks[cell.task], parts or {})
         if views.run_status(cell.path).state != "finished":
-            own: Any = {**_study_parts(suite), **(parts or {})}
+            own = JsonObject(_study_parts(suite) | dict(parts or {}))
             (Study.resume(cell.path, **own) if study is None else study).run(progress=False)
         result = cell_result(cell)
         yield result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
+
+from matplotlib.axes import Axes  # pyright: ignore[reportMissingImports]
 
 from culmen.bench.plots import PALETTE, draw_table, has_plot, panel_figure, save_figure
 from culmen.bench.reproduce.results import Panel, PlaceResult
@@ -26,7 +27,7 @@ def draw_place(shown: PlaceResult, title: str, path: Path) -> list[Path]:
     return drawn
 
 
-def _draw_panel(axis: Any, panel: Panel) -> None:
+def _draw_panel(axis: Axes, panel: Panel) -> None:
     axis.set(xlabel=panel.across, ylabel=panel.upward, title=panel.title)
     axis.title.set_fontsize(9)
     (_draw_bars if panel.bars else _draw_lines)(axis, panel)
@@ -37,7 +38,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.legend(fontsize=7)
 
 
-def _draw_lines(axis: Any, panel: Panel) -> None:
+def _draw_lines(axis: Axes, panel: Panel) -> None:
     for number, line in enumerate(panel.series):
         color = PALETTE[number % len(PALETTE)]
         mark = "o" if len(line.x) == 1 else ""
@@ -51,7 +52,7 @@ def _draw_lines(axis: Any, panel: Panel) -> None:
             axis.fill_between(line.x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def _draw_bars(axis: Any, panel: Panel) -> None:
+def _draw_bars(axis: Axes, panel: Panel) -> None:
     """Bars side by side at each name; one bar for each label if no name is shared."""
     names = list(dict.fromkeys(str(x) for line in panel.series for x in line.x))
     shared = len(names) < sum(len(line.x) for line in panel.series)

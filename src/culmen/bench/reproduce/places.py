@@ -15,9 +15,17 @@ import msgspec
 from culmen.core.errors import UserError
 
 Kind = Literal[
-    "final", "course", "normalised", "shares", "picks", "best", "analysis", "costs", "training",
+    "final",
+    "course",
+    "normalised",
+    "shares",
+    "picks",
+    "best",
+    "analysis",
+    "costs",
+    "training",
     "metrics",
-]  # fmt: skip
+]
 """Kinds of analysis (`results.ANALYSES`)."""
 
 

@@ -6,12 +6,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 import msgspec
 
 from culmen.bench import shares
-from culmen.bench.analyses import Table
+from culmen.bench.analyses import Rows, Table
 from culmen.bench.analyze import all_analyses
 from culmen.bench.measure import measure_candidates
 from culmen.bench.measure_cli import score_text
@@ -20,6 +19,7 @@ from culmen.bench.picks import evaluate_picks, pick_rows
 from culmen.bench.records import Moment, read_run
 from culmen.bench.reproduce.places import PaperPlace
 from culmen.bench.reproduce.running import Experimenter, Made, Report
+from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.observe.figures import dollars_text
 from culmen.store import views
@@ -32,7 +32,7 @@ class Series(msgspec.Struct, frozen=True):
     """A line or a row of bars: mean and standard error at each x (None: one run)."""
 
     label: str
-    x: tuple[Any, ...]
+    x: tuple[float | str, ...]
     y: tuple[float, ...]
     error: tuple[float | None, ...] = ()
 
@@ -321,7 +321,8 @@ def normalised_course(given: PlaceEvidence) -> PlaceResult:
 
 
 def _normal_value(line: Series, share: float, values: Sequence[float]) -> float:
-    at = _value_at(list(zip(line.x, line.y)), line.x[-1] * share)
+    marks = [float(x) for x in line.x]
+    at = _value_at(list(zip(marks, line.y)), marks[-1] * share)
     low, high = min(values), max(values)
     return ((line.y[0] if at is None else at) - low) / (high - low)
 
@@ -357,7 +358,7 @@ def share_table(given: PlaceEvidence) -> PlaceResult:
     return PlaceResult(heads, tuple(rows), (panel,))
 
 
-def _share_series(curve: Sequence[dict[str, Any]], label: str, given: PlaceEvidence) -> Series:
+def _share_series(curve: Rows, label: str, given: PlaceEvidence) -> Series:
     points = [
         (row["at"], row["share"])
         for row in curve
@@ -450,7 +451,7 @@ def analysis_tables(given: PlaceEvidence) -> PlaceResult:
     return PlaceResult(tuple(names), rows, (), chosen, notes)
 
 
-def _cell_text(row: Mapping[str, Any], name: str) -> str:
+def _cell_text(row: JsonObject, name: str) -> str:
     """A figure with its quartiles, where the table has them."""
     value = row[name]
     if value is None:
