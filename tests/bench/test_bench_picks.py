@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 import culmen
-from bench import bench_picks as picks
+from bench import bench_picks
+from culmen.bench import picks
 from culmen.bench.records import find_runs
 from culmen.core.event import Entry
 from culmen.store import views
@@ -127,7 +128,7 @@ def test_picks_of_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert done.code == 0, done.err + done.out
     monkeypatch.setattr("sys.argv", ["bench_picks.py", str(place.root / "out")])
     capsys.readouterr()
-    picks.main()
+    bench_picks.main()
     printed = capsys.readouterr().out
     assert printed.startswith("| task |") and printed.count("| empirical mean |") == 3
     assert len(find_runs(place.root / "out")) == 2  # the evaluations of picks are no runs to compare

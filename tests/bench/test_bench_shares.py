@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.bench_shares import SuiteRun
 from msgspec.structs import replace
 
-from bench import bench_shares as shares
+from bench import bench_shares
+from culmen.bench import shares
+from culmen.bench.shares import SuiteRun
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.result import RunResult
@@ -160,7 +161,7 @@ def test_the_shares_of_a_bench(place: Place, monkeypatch: pytest.MonkeyPatch, ca
     assert made.code == 0, made.err + made.out
     monkeypatch.setattr("sys.argv", ["bench_shares.py", str(place.root / "out")])
     capsys.readouterr()
-    shares.main()
+    bench_shares.main()
     printed = capsys.readouterr().out
     assert "| solved (of 2) | fast_0 (of 2) |" in printed and "50% [50%, 50%]" in printed
     assert printed.count(": three.") == 2

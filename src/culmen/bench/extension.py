@@ -7,6 +7,7 @@ EXTENSION = Extension(
     verbs={
         "bench": "culmen.bench.compare_cli:VERBS",
         "power": "culmen.bench.power_cli:VERBS",
+        "reproduce": "culmen.bench.reproduce_cli:VERBS",
         "score": "culmen.bench.measure_cli:VERBS",
     },
     examples={"culmen": "culmen.tasks"},

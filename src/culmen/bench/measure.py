@@ -54,13 +54,15 @@ class ScoreRequest(msgspec.Struct, frozen=True):
     """Choices for a measurement.
 
     By default the split is test, else val, else train, and repeats are `REPEATS`, or 1 if scores
-    are declared exact. `options` replace those of the run.
+    are declared exact. `options` replace those of the run, `objects` are those that it was made
+    with, such as a model that is no name.
     """
 
     split: str = ""
     repeats: int | None = None
     budget: Budget = Budget()
     options: Mapping[str, object] = {}
+    objects: RunObjects = RunObjects()
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -77,6 +79,7 @@ class Wanted(msgspec.Struct, frozen=True):
     plan: ScorePlan
     is_run: bool
     budget: Budget = Budget()
+    objects: RunObjects = RunObjects()
 
     @property
     def evaluations(self) -> int:
@@ -89,7 +92,9 @@ class Wanted(msgspec.Struct, frozen=True):
         return [
             each
             for each in of_candidates(fresh_scores(self.folder), self.names)
-            if each.split == self.plan.split and each.repeat < self.plan.repeats
+            if each.split == self.plan.split
+            and each.repeat < self.plan.repeats
+            and each.case in {case.id if case else "" for case in self.plan.cases}
         ]
 
     @property
@@ -266,11 +271,13 @@ def _wanted(
             fix = "limit evaluations, dollars or seconds"
             raise UserError(f"a measurement has no limit of {name}", where="--budget", fix=fix)
     if task.evaluator.options.get("roles"):
-        check_models(meta.task, msgspec.structs.replace(meta.options, budget=limits), RunObjects())
+        check_models(
+            meta.task, msgspec.structs.replace(meta.options, budget=limits), request.objects
+        )
     times = request.repeats or (1 if task.deterministic else REPEATS)
     whole = score_plan(task, found.values(), (), request.split, times, limits.evaluations)
     plan = score_plan(task, found.values(), fresh_scores(folder), whole.split, whole.repeats)
-    return Wanted(names, meta, folder, plan, is_run, limits)
+    return Wanted(names, meta, folder, plan, is_run, limits, request.objects)
 
 
 def make_evaluations(wanted: Wanted, told: Told | None = None) -> Scored:
@@ -280,7 +287,7 @@ def make_evaluations(wanted: Wanted, told: Told | None = None) -> Scored:
     meta, limits = wanted.meta, wanted.budget
     spent = sum(each.dollars for each in wanted.scores)
     left = None if limits.dollars is None else max(0.0, limits.dollars - spent)
-    backend = assemble.backend_outside_run(meta, RunObjects())
+    backend = assemble.backend_outside_run(meta, wanted.objects)
     wanted.folder.mkdir(parents=True, exist_ok=True)
     work = score_candidates(
         wanted.plan,

@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImports]
 
-from culmen.bench.analyses import Group, Rows
+from culmen.bench.analyses import Group, Rows, Table
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")
@@ -31,6 +31,16 @@ def draw_analyses(groups: Sequence[Group], folders: Sequence[Path]) -> list[Path
                     save_figure(plot(tables[name].rows, group.label), folder / f"{name}.png")
                 )
     return drawn
+
+
+def has_plot(table: Table) -> bool:
+    """True if there is a plot of this analysis, and it has rows."""
+    return table.name in _PLOTS and bool(table.rows)
+
+
+def draw_table(table: Table, title: str) -> Figure:
+    """The plot of an analysis of replies."""
+    return _PLOTS[table.name](table.rows, title)
 
 
 def _top_m_figure(rows: Rows, title: str) -> Figure:

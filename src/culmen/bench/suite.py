@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -334,9 +334,12 @@ def suite_cells(suite: Suite, out: Path) -> list[Cell]:
     ]
 
 
-def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
+def run_cells(
+    suite: Suite, out: Path, parts: Mapping[str, object] | None = None
+) -> Iterator[CellResult]:
     """Run unfinished cells, reuse finished ones; one result per cell, in order.
 
+    `parts` are further keywords of each study, as `embedder`, or `model` in place of the suite's.
     Ends early after a cell that was interrupted. Raises `UserError` if a folder holds a run with
     other settings.
     """
@@ -344,11 +347,10 @@ def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
 
     tasks = tasks_of(suite)
     for cell in suite_cells(suite, out):
-        study = _new_study(suite, cell, tasks[cell.task])
+        study = _new_study(suite, cell, tasks[cell.task], parts or {})
         if views.run_status(cell.path).state != "finished":
-            (Study.resume(cell.path, **_study_parts(suite)) if study is None else study).run(
-                progress=False
-            )
+            own = JsonObject(_study_parts(suite) | dict(parts or {}))
+            (Study.resume(cell.path, **own) if study is None else study).run(progress=False)
         result = cell_result(cell)
         yield result
         if result.state != "finished":
@@ -467,7 +469,7 @@ def _study_parts(suite: Suite) -> JsonObject:
     return {"proposer": OfflineProposer(UNTIMED)}
 
 
-def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
+def _new_study(suite: Suite, cell: Cell, task: Task, parts: Mapping[str, object]) -> Study | None:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.run.plan import plan_run
@@ -483,6 +485,7 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
             "workers": suite.workers or task.defaults.workers or None,
             "models_file": suite.models_file,
             **_study_parts(suite),
+            **parts,
         }
         given = RunOptions(pool=label, own_replies=True)
         chosen, objects = options.read_keywords(keywords, given, CreateKeywords)
@@ -493,14 +496,17 @@ def _new_study(suite: Suite, cell: Cell, task: Task) -> Study | None:
                 pools.seed_allowance(task, suite.budget.evaluations, share),
             )
         return Study.from_plan(plan_run(task, strategy, chosen, objects), cell.path)
-    _check_same_cell(suite, cell, task, strategy, label)
+    _check_same_cell(suite, cell, task, strategy, label, "model" in parts)
     return None
 
 
 def _check_same_cell(
-    suite: Suite, cell: Cell, task: Task, strategy: MinimalStrategy, label: str
+    suite: Suite, cell: Cell, task: Task, strategy: MinimalStrategy, label: str, own_model: bool
 ) -> None:
-    """Raise `UserError` if the run in a cell's folder is not the one that the suite asks for."""
+    """Raise `UserError` if the run in a cell's folder is not the one that the suite asks for.
+
+    A model that is an object (`own_model`) is not compared.
+    """
     from culmen.strategies import catalog
 
     meta = views.run_meta(cell.path)
@@ -515,7 +521,7 @@ def _check_same_cell(
         "budget": suite.budget,
     }
     previous |= {"model": meta.model, "pool": meta.pool}
-    present |= {"model": suite.model, "pool": label}
+    present |= {"model": meta.model if own_model else suite.model, "pool": label}
     for name, value in present.items():
         if previous[name] != value:
             message = f"this cell was run with another {name}"

@@ -53,12 +53,18 @@ class Judge(Known):
 
         Returns an elite for each candidate that was scored, in the order given.
         """
-        cases = None if self._batch is None else lab.minibatch(self._batch)
-        rollouts = await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
+        rollouts = await self.evaluate_candidates(lab, candidates)
         elites = {
             elite.rollout.candidate.id: elite for elite in await self.scored_elites(lab, rollouts)
         }
         return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
+
+    async def evaluate_candidates(
+        self, lab: Lab, candidates: Sequence[Candidate]
+    ) -> Sequence[Rollout]:
+        """All candidates side by side, each on the same cases."""
+        cases = None if self._batch is None else lab.minibatch(self._batch)
+        return await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
 
     async def scored_elites(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[Elite]:
         """An elite with features for each candidate that has a reward."""
@@ -68,6 +74,36 @@ class Judge(Known):
             Elite(rollout, reward, tuple(float(at[name]) for name in self.names))
             for (rollout, reward), at in zip(scored.values(), measured)
         ]
+
+
+class CascadeJudge(Judge):
+    """Evaluator in two stages: on the first cases, and on the others if that was good enough.
+
+    A candidate whose mean score on the `first` training cases does not reach `threshold` keeps that
+    score.
+    """
+
+    def __init__(
+        self, lab: Lab, names: Sequence[str], bins: int, first: int, threshold: float
+    ) -> None:
+        super().__init__(lab, names, bins, None)
+        self._first, self._least = first, lab.task.objective.reward(threshold)
+
+    async def evaluate_candidates(
+        self, lab: Lab, candidates: Sequence[Candidate]
+    ) -> Sequence[Rollout]:
+        return await lab.gather(*(self._evaluate_in_stages(lab, each) for each in candidates))
+
+    async def _evaluate_in_stages(self, lab: Lab, candidate: Candidate) -> Rollout:
+        cases = lab.task.split("train") or (None,)
+        seen = await lab.evaluate(candidate, cases[: self._first])
+        passed = seen.reward is not None and seen.reward >= self._least
+        if not passed or len(cases) <= self._first:
+            return seen
+        more = await lab.evaluate(candidate, cases[self._first :])
+        return Rollout(
+            candidate, seen.observations + more.observations, seen.rewards + more.rewards
+        )
 
 
 BUILT_IN = ("complexity", "diversity")

@@ -15,7 +15,7 @@ from culmen.core.brief import Brief
 from culmen.core.ports import Lab
 from culmen.memory.grid import ArchiveIsland, Elite, Placement, Selection
 from culmen.memory.population import ProgramIsland, ProgramPopulation
-from culmen.strategies.judging import BUILT_IN, Judge
+from culmen.strategies.judging import BUILT_IN, CascadeJudge, Judge
 from culmen.strategies.seed_pool import Everywhere, First
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.turboevolve import (
@@ -30,6 +30,17 @@ from culmen.strategies.turboevolve import (
     TurboEvolve,
 )
 from culmen.strategies.width import Fixed, Requery
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Evaluation in two stages: all training cases only after a good score on the first ones."""
+
+    first: Annotated[int, About("training cases of the first stage", least=1)] = 20
+    threshold: Annotated[float, About("mean score there that opens the second stage")] = 0.5
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -72,13 +83,16 @@ class OpenEvolve:
     lanes: Annotated[
         int | None, About("iterations at once over all islands; none: one per worker", least=1)
     ] = None
+    cascade: Annotated[
+        Cascade | None, About("two stages of an evaluation, instead of `batch`; none: one")
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        own = ("population", "archive")
+        own = ("population", "archive", "cascade")
         shared = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own
         }
@@ -86,6 +100,7 @@ class OpenEvolve:
         allocation = Everywhere() if len(lab.seeds) > 1 else First()
         engine = _Engine(width=Fixed(1), requery=Requery(times=0), allocation=allocation, **shared)
         object.__setattr__(engine, "sizes", (self.archive, self.population))
+        object.__setattr__(engine, "cascade", self.cascade)
         await engine.search(lab)
 
 
@@ -96,6 +111,13 @@ class _Engine(TurboEvolve):
     """
 
     sizes: tuple[int, int]
+    cascade: Cascade | None
+
+    def make_judge(self, lab: Lab) -> Judge:
+        if self.cascade is None:
+            return super().make_judge(lab)
+        stages = self.cascade.first, self.cascade.threshold
+        return CascadeJudge(lab, self.features, self.bins, *stages)
 
     def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[ArchiveIsland]:
         return ProgramPopulation(judge.empty_grid().axes, self.islands, chosen, *self.sizes).islands

@@ -99,7 +99,7 @@ class TurboEvolve:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        judge = Judge(lab, self.features, self.bins, self.batch)
+        judge = self.make_judge(lab)
         islands = self.make_islands(judge, self.selection)
         await self.insert_initial_programs(lab, judge, islands)  # 3.3
         clocks = [IslandClock(self.width.begin_counter()) for _ in islands]
@@ -118,6 +118,10 @@ class TurboEvolve:
     def selection(self) -> Selection:
         """Rule by which islands choose parents and inspirations."""
         return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
+
+    def make_judge(self, lab: Lab) -> Judge:
+        """The evaluator that all islands share."""
+        return Judge(lab, self.features, self.bins, self.batch)
 
     def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[ArchiveIsland]:
         """The islands, empty."""
