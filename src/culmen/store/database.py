@@ -409,7 +409,7 @@ def _file_state(source: Path) -> tuple[object, ...]:
 
 # A run's task, its settings, and the platform it was made on.
 
-FORMAT = 2
+FORMAT = 3
 """Version of the journal's format that this program writes; it also reads all older ones."""
 
 _APART = (
