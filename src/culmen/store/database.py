@@ -440,7 +440,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
-    record it.
+    record it. `versions` are those of what decides (`culmen.run.versions`); a missing one is 1.
     """
 
     id: str
@@ -456,6 +456,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     platform: str = ""
     format: int = FORMAT
     trial: bool = False
+    versions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def options(self) -> RunOptions:
