@@ -364,7 +364,7 @@ def _check_counts(connection: Connection, run_dir: Path, seal: Seal, kinds: Coun
     known = {scope: {n: v for s, n, v in rows if s == scope} for scope in ("kind", "status")}
     o = sql.observation.c
     statuses = connection.execute(sql.select(o.status, sql.func.count()).group_by(o.status)).all()
-    if known != {"kind": dict(kinds), "status": dict(map(tuple, statuses))}:
+    if known != {"kind": dict(kinds), "status": {name: count for name, count in statuses}}:
         what = "the numbers of events and evaluations kept are not those of the events"
         raise JournalAltered(what, run_dir, seal.seq + 1)
     wrong = connection.execute(sql.text(_TALLIES if seal.since == 1 else _SCORES)).first()

@@ -120,7 +120,7 @@ class JournalWriter:
             due = self._is_mark_due(events[-1], evaluations)
             with self._transaction(plain=not stored):
                 if stored:
-                    marked = self._last_mark()
+                    marked, last_hash = self._last_mark(), self._last_hash()
                 else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
                     self._extend_chain(links)
@@ -311,6 +311,10 @@ class JournalWriter:
                 where=str(self._run_dir),
                 fix="stop this process; the other one continues",
             )
+
+    def _last_hash(self) -> bytes:
+        """The hash at the end of the chain."""
+        return self._connection.execute(select(schema.seal.c.hash)).scalar_one()
 
     def _last_mark(self) -> int:
         """Evaluations at the newest point of the progress series."""
