@@ -26,7 +26,7 @@ class Decider(NamedTuple):
 
 
 def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str, Decider]:
-    """What decides in a run, by the keys of `RunMeta.versions`.
+    """The deciding parts of a run, by the keys of `RunMeta.versions`.
 
     `strategy` and `proposer` are objects or classes; without a proposer, requests go to the model
     as they are. `path` is the strategy's, for its name.

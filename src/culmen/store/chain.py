@@ -326,7 +326,7 @@ def _pages(connection: Connection, after: int) -> Iterator[Sequence[_Row]]:
 
 
 def _difference(row: _Row, following: Sequence[_Row], seal: Seal) -> str:
-    """What is wrong with an event whose hash differs: its content, if the hash itself fits."""
+    """A sentence about an event whose hash differs: its content, if the hash itself fits."""
     seq, stored = row[0], row[_HASH]
     if stored is None:
         return f"event {seq} has no hash: another program added it, or removed the hash"
