@@ -104,7 +104,7 @@ def test_a_run_of_format_1_goes_on_and_is_then_closed_to_older_programs(tmp_path
         connection = journal._required_writer._connection
         with connection.begin():
             assert differences(connection) == []
-            assert connection.execute(select(schema.run.c.format)).scalar_one() == FORMAT == 2
+            assert connection.execute(select(schema.run.c.format)).scalar_one() == FORMAT == 3
     assert levels(folder)[9.0] == "verified" and views.run_status(folder).best.id == program(4).id
 
 

@@ -104,6 +104,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
     differences: list[str] = []
     effects = 0
     try:
+        journal.check()
         search, estimate = rebuild_search(journal.meta, RunObjects())
         try:
             replayed = replay_journal(search, _remember_state(journal.retrace(), end), estimate)

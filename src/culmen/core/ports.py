@@ -226,6 +226,9 @@ class Strategy(MinimalStrategy, Protocol):
                    strategies without agents
     asides         description for people of its requests to models for anything but candidates;
                    "" if there are none
+    version        raised whenever it decides otherwise than before under the same settings: a run
+                   of another version is not resumed
+    changes        a sentence for people by version: what is decided otherwise since
     """
 
     paper: ClassVar[str] = ""
@@ -233,6 +236,8 @@ class Strategy(MinimalStrategy, Protocol):
     agent_setting: ClassVar[str] = ""
     retraces: ClassVar[bool] = True
     trains: ClassVar[bool] = False
+    version: ClassVar[int] = 1
+    changes: ClassVar[Mapping[int, str]] = {}
 
     @staticmethod
     def require_agent(kind: str) -> None:
@@ -261,10 +266,13 @@ class Proposer(MinimalProposer, Protocol):
     """Turns a brief into candidates, on the deterministic side.
 
     It may await effects of the lab, evaluations included. `free` is True if it never asks for
-    anything paid, so that limits of calls, tokens or dollars alone would not end a run.
+    anything paid, so that limits of calls, tokens or dollars alone would not end a run. `version`
+    and `changes` are as in `Strategy`.
     """
 
     free: bool = False
+    version: ClassVar[int] = 1
+    changes: ClassVar[Mapping[int, str]] = {}
 
 
 class MinimalWorld(Protocol):

@@ -60,7 +60,7 @@ class Driver:
     that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
     nothing is lost meanwhile. `before_final` is awaited once the search is over, before the final
     choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
-    model calls (None: the same).
+    model calls (None: the same). `session` is journaled with the session's begin.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Driver:
         most: Estimate | None = None,
         patience: float = 300.0,
         before_final: Callable[[], Awaitable[None]] | None = None,
+        session: JsonObject | None = None,
     ) -> None:
         self.search, self._world, self._journal = search, world, journal
         self._clock, self._observers, self._most = (
@@ -85,6 +86,7 @@ class Driver:
             most or estimate,
         )
         self._patience, self._before_final = patience, before_final
+        self._session = session or {}
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
         self._busy = {"evaluate": 0, "other": 0}
@@ -128,7 +130,8 @@ class Driver:
         self._began = self._clock.monotonic()
         replayed = self._replay_without_gc()
         self._base = replayed.elapsed
-        self._outbox += [Entry("state", body={"state": "running"}), *replayed.missing]
+        begin = Entry("state", body={"state": "running", **self._session})
+        self._outbox += [begin, *replayed.missing]
         self._enqueue_effects(replayed.pending)
         try:
             await self._commit_outbox()

@@ -60,6 +60,12 @@ from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
 
+VERSION = 1
+"""Raised when the engine decides otherwise: admission, lab, evidence or final choice."""
+
+CHANGES: dict[int, str] = {}
+"""What is decided otherwise since a version, in a sentence for people."""
+
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
 # proposals in a row that brought nothing to evaluate: only money would end the run
 _FUTILE_PROPOSALS = 60

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from culmen.core import extensions
+from culmen.core import VERSION, extensions
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, Unavailable, UserError
@@ -37,6 +37,7 @@ from culmen.engine.driver import Driver, graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
+from culmen.run.versions import deciders_of, require_same_versions
 from culmen.store import inbox, views
 from culmen.store.inbox import InboxMessage
 
@@ -80,6 +81,7 @@ async def run_session(
     from culmen.store.reader import JournalObservations
     from culmen.store.sidecar import QUESTIONS
 
+    versions = check_versions(meta, objects)
     remembered = reapply_policy(remembered, meta.integrity)
     async with AsyncExitStack() as stack:
         journal = _open_journal(stack, path, meta, objects, remembered)
@@ -111,6 +113,7 @@ async def run_session(
             estimate=world.estimate,
             most=world.most,
             before_final=backend.renew,
+            session={"culmen": VERSION, "versions": versions},
         )
         if answerer is not None:
             answerer.set_budget_callbacks(
@@ -170,12 +173,35 @@ def _send_message(objects: RunObjects, text: str) -> None:
 def rebuild_search(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
     """The run's search in its initial state, and the estimate of its effects' cost.
 
-    For replaying a journal; starts nothing and can perform nothing.
+    For replaying a journal; starts nothing and can perform nothing. Raises `UserError` if what
+    decides in the run is of another version today.
     """
+    check_versions(meta, objects)
     gateway, proposer, _ = _build_model_parts(meta, objects, None)
     nothing: Any = None
     world = objects.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
     return _build_search(meta, objects, proposer, world.estimate), world.estimate
+
+
+def check_versions(meta: RunMeta, objects: RunObjects) -> dict[str, int]:
+    """The versions of what decides in a run; raises `UserError` if it was made by others."""
+    proposer = proposer_of(meta.searches_offline, objects)
+    parts = deciders_of(strategy_of(meta, objects), proposer, str(meta.strategy["path"]))
+    require_same_versions(meta, parts)
+    return {name: part.version for name, part in parts.items()}
+
+
+def proposer_of(offline: bool, objects: RunObjects) -> object:
+    """The proposer of a run, or its class: the object given, else culmen's own."""
+    if objects.proposer is not None:
+        return objects.proposer
+    if offline and (objects.model is None or isinstance(objects.model, Mapping)):
+        from culmen.offline.proposer import OfflineProposer
+
+        return OfflineProposer
+    from culmen.prompts.writer import FallbackProposer
+
+    return FallbackProposer
 
 
 def _grafted_entries(

@@ -125,9 +125,12 @@ def finished_results(run: Path, evaluator: str) -> JsonObject:
     again. So are those of custom effects, which leave traces outside the journal (a repository,
     weights).
     """
+    from culmen.store.chain import open_checked
     from culmen.store.journal import SqlJournal
 
     found: JsonObject = {}
+    with open_checked(run):
+        pass  # results of a journal that was changed are not taken over
     with SqlJournal.open(run, write=False) as journal:
         for event in journal.read(whole=True):
             entry, result = event.entry, event.entry.result

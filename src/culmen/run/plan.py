@@ -31,6 +31,7 @@ from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
 from culmen.run.options import RunObjects, replace_options
+from culmen.run.versions import deciders_of
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
 
@@ -172,6 +173,7 @@ def run_meta(path: Path, plan: RunPlan) -> RunMeta:
         platform=sys.platform,
         trial=not options.allow_failing,
         bank=_listed_programs(plan.task, options),
+        versions=_versions(plan),
         **{
             **msgspec.structs.asdict(options),
             "workers": workers or cluster.usual_workers(options.backend),
@@ -201,6 +203,14 @@ def _listed_programs(task: Task, options: RunOptions) -> tuple[BankProgram, ...]
 
     roles = ModelBook(options.models_file).parse_roles(options.model)
     return list_banks(roles.banks(), task)
+
+
+def _versions(plan: RunPlan) -> dict[str, int]:
+    """The versions of what will decide in a planned run."""
+    from culmen.run.assemble import proposer_of
+
+    proposer = proposer_of(plan.options.searches_offline, plan.objects)
+    return {name: part.version for name, part in deciders_of(plan.strategy, proposer).items()}
 
 
 # Checks of a plan. None writes or starts anything.

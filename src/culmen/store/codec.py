@@ -151,6 +151,13 @@ class Blobs:
         """Bytes by SHA-256; raises `JournalDamaged` if one is missing or altered."""
         wanted = set(shas)
         blobs = self._lookup(wanted)
+        for sha, data in blobs.items():
+            if hashlib.sha256(data).digest() != sha:
+                raise JournalDamaged(
+                    f"the text {sha.hex()[:12]} was changed after it was written",
+                    where=str(self._folder.parent),
+                    fix="restore the run from a copy",
+                )
         for sha in wanted - blobs.keys():
             blobs[sha] = self.read_file(sha)
         return blobs

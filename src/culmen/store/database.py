@@ -409,7 +409,7 @@ def _file_state(source: Path) -> tuple[object, ...]:
 
 # A run's task, its settings, and the platform it was made on.
 
-FORMAT = 2
+FORMAT = 3
 """Version of the journal's format that this program writes; it also reads all older ones."""
 
 _APART = (
@@ -440,7 +440,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
-    record it. `bank` lists the programs of recorded models when the run was made.
+    record it. `bank` lists the programs of recorded models when the run was made. `versions` are those of what decides (`culmen.run.versions`); a missing one is 1.
     """
 
     id: str
@@ -457,6 +457,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     format: int = FORMAT
     trial: bool = False
     bank: tuple[BankProgram, ...] = ()
+    versions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def options(self) -> RunOptions:

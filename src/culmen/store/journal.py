@@ -107,7 +107,9 @@ class SqlJournal:
         try:
             return cls._open_run(folder, write)
         except JournalDamaged as error:
-            if read_pointer(folder) is not None:
+            from culmen.store.chain import JournalAltered
+
+            if read_pointer(folder) is not None or isinstance(error, JournalAltered):
                 raise
             from culmen.store.transfer import recoverable_damage
 
@@ -158,6 +160,13 @@ class SqlJournal:
         from culmen.store.reader import REPLAYED, read_events
 
         return read_events(self.snapshot, self.run_dir, 0, query=REPLAYED)
+
+    def check(self) -> None:
+        """Read the whole journal; raise `JournalDamaged` unless it is as culmen wrote it."""
+        from culmen.store.chain import check_whole
+
+        with open_snapshot(self.run_dir) as connection:
+            check_whole(connection, self.run_dir)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned unchanged."""

@@ -375,6 +375,12 @@ def candidate_of(connection: Connection, run_dir: Path, row: Row[*tuple[object, 
     """The candidate in a row of its table."""
     parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
     parents = tuple(unescape_text(row.parents).split())
-    return Candidate.of(
-        decode_value(parts, dict[str, str]), parents, decode_value(row.origin, Origin)
-    )
+    origin = decode_value(row.origin, Origin)
+    candidate = Candidate.of(decode_value(parts, dict[str, str]), parents, origin)
+    if candidate.id != unescape_text(row.id):
+        raise JournalDamaged(
+            f"the text kept of candidate {row.id} is another one's",
+            where=str(run_dir),
+            fix=f"culmen recover {run_dir} copies what can be read into a new run",
+        )
+    return candidate

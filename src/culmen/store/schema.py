@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest revision in store/migrations: the schema that `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -121,6 +121,24 @@ observation = Table(
     ),  # of a failure (`Observation.failure_kind`)
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
+
+# The hash chain, see `chain.py`: the hash of each event, and where the chain begins and ends.
+link = Table(
+    "link",
+    metadata,
+    Column("seq", _Big, primary_key=True, autoincrement=False),
+    Column("hash", LargeBinary(16), nullable=False),
+)
+seal = Table(
+    "seal",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
+    Column("origin", LargeBinary(16), nullable=False),  # random; the hash before the first event
+    Column("since", _Big, nullable=False),  # first event with a hash
+    Column("seq", _Big, nullable=False),  # last event, and its hash
+    Column("hash", LargeBinary(16), nullable=False),
+    Column("settings", LargeBinary(16), nullable=False),  # hash of `run.meta`
+)
 
 # of each candidate in the search: count, mean and sum of squared deviations of its scores; failures
 tally = Table(

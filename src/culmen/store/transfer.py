@@ -32,6 +32,7 @@ from culmen.store.address import (
     parse_address,
     read_pointer,
 )
+from culmen.store.chain import count_intact_events, read_seal, settings_hash
 from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import (
     RunMeta,
@@ -126,6 +127,7 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
                     table.name: _copy_table(table, connection, lease.connection)
                     for table in _copied_tables()
                 }
+                _copy_seal(connection, lease.connection)
                 copied["blob"] = _add_sums(
                     copied["blob"], _copy_files(blobs, source / "blobs", lease.connection)
                 )
@@ -152,6 +154,18 @@ def table_sums(run_dir: Path) -> dict[str, Sum]:
         return {table.name: _sum_rows(_table_rows(connection, table)) for table in _copied_tables()}
 
 
+def _copy_seal(source: Connection, into: Connection) -> None:
+    """Copy the ends of the hash chain; the settings are those of the copy, which name it."""
+    from culmen.store import schema
+
+    seal = read_seal(source)
+    into.execute(sql.delete(schema.seal))
+    if seal is not None:
+        meta = into.execute(sql.select(schema.run.c.meta)).scalar_one()
+        kept = seal._replace(settings=settings_hash(meta))
+        into.execute(sql.insert(schema.seal).values(id=1, **kept._asdict()))
+
+
 def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
     from culmen.store.lease import FolderLease
     from culmen.store.writer import make_tables
@@ -171,7 +185,7 @@ def _copied_tables() -> list[Table]:
     return [
         table
         for table in schema.metadata.sorted_tables
-        if table not in (schema.run, schema.version)
+        if table not in (schema.run, schema.version, schema.seal)
     ]
 
 
@@ -337,7 +351,7 @@ def _open_salvaged(run_dir: Path) -> Iterator[Connection]:
         with engine_for(Path(folder) / FILE, write=True).connect() as connection:
             with connection.begin():
                 schema.metadata.create_all(connection)
-                for table in (schema.run, schema.blob, schema.event):
+                for table in (schema.run, schema.blob, schema.event, schema.link, schema.seal):
                     _copy_rows(source, connection, table)
             source.close()
             with connection.begin():
@@ -418,9 +432,10 @@ def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out:
 
 
 def _readable_prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
-    """The events up to the first unreadable one, in pages."""
-    after, size = 0, PAGE
-    while True:
+    """The events up to the first that is unreadable or not as written, in pages."""
+    after, size, intact = 0, PAGE, count_intact_events(connection)
+    while intact is None or after < intact:
+        size = size if intact is None else min(size, intact - after)
         try:
             with translate_errors(run_dir):
                 events = read_page(connection, run_dir, after, size)

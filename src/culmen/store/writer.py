@@ -21,7 +21,7 @@ from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
 from culmen.core.event import Edits, Entry, Event
 from culmen.core.usage import Usage, total_usage
-from culmen.store import schema
+from culmen.store import chain, schema
 from culmen.store.codec import (
     INLINE,
     Blobs,
@@ -73,6 +73,8 @@ class JournalWriter:
         )
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
+        self._origin = self._hash = b""
+        self._remembered = self._version = 0
         self.standing: Standing | None = None  # of the search that writes
 
     @classmethod
@@ -81,13 +83,14 @@ class JournalWriter:
 
         Raises `RunLocked` or `JournalDamaged`.
         """
+        state = chain.journal_state(run_dir)
         with translate_errors(run_dir):
             lease = take_lease(
                 run_dir, None if meta is None else lambda connection: make_tables(connection, meta)
             )
             try:
                 writer = cls(run_dir, lease)
-                return writer, writer._take_over()
+                return writer, writer._take_over(state)
             except BaseException:
                 lease.close()
                 raise
@@ -100,9 +103,13 @@ class JournalWriter:
         batch, totals = RowBatch(), Totals()
         rows: list[EventRow] = []
         events: list[Event] = []
+        links: list[tuple[int, bytes]] = []
+        last_hash = self._hash
         for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
             row, event = _event_row(entry, seq, when, batch)
             rows.append(row)
+            last_hash = chain.link_hash(last_hash, row)
+            links.append((seq, last_hash))
             events.append(event)
             totals.count_entry(entry, seq)
         in_flight = _in_flight(self._in_flight, entries)
@@ -113,24 +120,53 @@ class JournalWriter:
             due = self._is_mark_due(events[-1], evaluations)
             with self._transaction(plain=not stored):
                 if stored:
-                    marked = self._last_mark()
+                    marked, last_hash = self._last_mark(), self._last_hash()
                 else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
+                    self._extend_chain(links)
                     marked = self._add_mark(events[-1], evaluations) if due else self._marked
         events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
+        self._hash = last_hash
+        if self._last - self._remembered >= chain.OFTEN:
+            self._remember([])
         return events
 
     def save_meta(self, meta: RunMeta) -> None:
         """Replace the run's settings."""
         with self._write_context(), self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
-            self._connection.execute(update(schema.run).values(meta=pack_meta(meta)))
+            packed = pack_meta(meta)
+            self._connection.execute(update(schema.run).values(meta=packed))
+            self._connection.execute(
+                update(schema.seal).values(settings=chain.settings_hash(packed))
+            )
 
     def close(self) -> None:
-        """Release the run."""
+        """Release the run; remember that it is whole unless another program wrote to it, too."""
+        alone = self._lease.files and self._data_version() == self._version
         self._lease.close()
+        if alone:
+            self._remember(chain.journal_state(self._run_dir))
+
+    def _remember(self, state: list[object]) -> None:
+        chain.remember(self._run_dir, chain.Checked(self._origin, self._last, self._hash, state))
+        self._remembered = self._last
+
+    def _data_version(self) -> int:
+        """A number that changes when another connection writes; 0 for a run in a database."""
+        if not self._lease.files:
+            return 0
+        cursor = self._connection.connection.cursor()
+        cursor.execute("PRAGMA data_version")
+        row = cursor.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _extend_chain(self, links: list[tuple[int, bytes]]) -> None:
+        cursor = self._connection.connection.cursor()
+        run_many(cursor, self._insert.link, links)
+        cursor.execute(self._insert.seal, links[-1])
 
     @contextmanager
     def _write_context(self) -> Iterator[bool]:
@@ -185,13 +221,17 @@ class JournalWriter:
             raise gap_error(self._last + 1, self._run_dir)
         return stored
 
-    def _take_over(self) -> RunMeta:
-        """Raise the epoch, which locks out earlier owners, and load the state for appends."""
+    def _take_over(self, state: list[object]) -> RunMeta:
+        """Raise the epoch, which locks out earlier owners, and load the state for appends.
+
+        The journal is checked first; `state` as in `chain.check_journal`.
+        """
         from culmen.store.database import upgrade_tables
 
         with self._connection.begin():
             check_format(self._connection, self._run_dir)
             upgrade_tables(self._connection)
+            chain.check_before_writing(self._connection, self._run_dir, state)
             self._connection.execute(
                 update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT)
             )
@@ -204,6 +244,7 @@ class JournalWriter:
                 (row[0], row[1]): row[2] for row in self._connection.execute(select(schema.counter))
             }
             self._marked = self._last_mark()
+            self._load_seal()
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
             raise gap_error(self._last, self._run_dir)
         self._evaluations = sum(
@@ -211,6 +252,16 @@ class JournalWriter:
         )
         self._shown_in_flight = counters.get(("session", "in_flight"), 0)
         return meta
+
+    def _load_seal(self) -> None:
+        """Load the end of the chain; a run of an older culmen gets its chain now."""
+        seal = chain.read_seal(self._connection)
+        if seal is None:
+            meta = self._connection.execute(select(schema.run.c.meta)).scalar_one()
+            seal = chain.new_seal(self._last, meta)
+            self._connection.execute(insert(schema.seal).values(id=1, **seal._asdict()))
+        self._origin, self._hash, self._remembered = seal.origin, seal.hash, seal.seq
+        self._version = self._data_version()
 
     def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
         """Write large blobs to files, durably; return the other blobs."""
@@ -261,6 +312,10 @@ class JournalWriter:
                 fix="stop this process; the other one continues",
             )
 
+    def _last_hash(self) -> bytes:
+        """The hash at the end of the chain."""
+        return self._connection.execute(select(schema.seal.c.hash)).scalar_one()
+
     def _last_mark(self) -> int:
         """Evaluations at the newest point of the progress series."""
         return (
@@ -292,6 +347,8 @@ def make_tables(connection: Connection, meta: RunMeta) -> None:
     connection.execute(
         insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack_meta(meta))
     )
+    seal = chain.new_seal(0, pack_meta(meta))
+    connection.execute(insert(schema.seal).values(id=1, **seal._asdict()))
 
 
 def _event_row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[EventRow, Event]:
@@ -580,6 +637,9 @@ class Inserts:
         self._dialect = dialect
         insert_into = _UPSERT[dialect.name]
         self.event = self._compile_insert(insert(schema.event), schema.event)
+        self.link = self._compile_insert(insert(schema.link), schema.link)
+        mark = "?" if dialect.name == "sqlite" else "%s"
+        self.seal = f"UPDATE seal SET seq = {mark}, hash = {mark}"
         self.observation = self._compile_insert(insert(schema.observation), schema.observation)
         self.progress = self._compile_insert(insert(schema.progress), schema.progress)
         self.blob = self._compile_insert(

@@ -27,6 +27,7 @@ from culmen.store.address import (
     parse_address,
     read_pointer,
 )
+from culmen.store.chain import open_checked
 from culmen.store.codec import decode_value, escape_text, unescape_text
 from culmen.store.database import RunMeta, open_snapshot, read_meta, run_folders
 from culmen.store.evidence import RunEvidence, last_state, result_before, result_of
@@ -134,10 +135,13 @@ def step_law(run: Path | str) -> StepLaw | None:
 
 
 def run_status(run: Path | str) -> RunStatus:
-    """State of the run now."""
+    """State of the run now.
+
+    Raises `JournalDamaged` if the journal is not as culmen wrote it.
+    """
     folder = Path(run)
     holder = current_owner(folder)
-    with open_snapshot(folder) as connection:
+    with open_checked(folder) as connection:
         meta = read_meta(connection)
         counts = _read_counters(connection)
         last = last_state(connection)
@@ -183,8 +187,11 @@ def run_status(run: Path | str) -> RunStatus:
 
 
 def best_result(run: Path | str) -> RunResult | None:
-    """The best candidate; None while no candidate has scored."""
-    with open_snapshot(Path(run)) as connection:
+    """The best candidate; None while no candidate has scored.
+
+    Raises `JournalDamaged` if the journal is not as culmen wrote it.
+    """
+    with open_checked(Path(run)) as connection:
         return standing_best(connection, Path(run))
 
 

@@ -1,0 +1,87 @@
+"""Runs that earlier versions recorded replay and go on here; if something decides otherwise, that is said at once.
+
+A run that fails here after a change of an engine, a strategy or a proposer asks for a raised `version` of it, with a
+sentence in `changes` (docs/extending.md).
+"""
+
+from pathlib import Path
+
+import pytest
+
+from culmen.cli.keep import replay_run
+from culmen.core.errors import UserError
+from culmen.core.task import Task
+from culmen.run.options import RunObjects
+from culmen.run.versions import Decider, deciders_of, require_same_versions
+from culmen.store import views
+from culmen.store.archive import restore_archive
+from culmen.store.database import RunMeta
+from culmen.store.journal import SqlJournal
+from culmen.strategies.polca import Polca
+from culmen.study import Study
+from tests.run.recorded import objects, resume
+
+JOURNALS = sorted((Path(__file__).parent / "journals").glob("*/*.culmen.tar.xz"))
+
+
+def restored(archive, folder):
+    """The run in an archive, and the name of its strategy."""
+    restore_archive(archive, folder / "run")
+    return folder / "run", archive.name.partition("-")[0]
+
+
+def announced(run):
+    """What resuming or replaying the run says of versions that differ; "" if they are the same."""
+    from culmen.run.assemble import check_versions
+
+    try:
+        check_versions(views.run_meta(run), RunObjects())
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("archive", JOURNALS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
+def test_a_recorded_run_replays_and_goes_on_or_says_what_differs(archive, tmp_path):
+    run, name = restored(archive, tmp_path)
+    if text := announced(run):
+        assert "since version" in text and "culmen fork" in text
+        return
+    assert replay_run(run, verify=True).data["differences"] == []
+    if "interrupted" in archive.name:
+        before = list(SqlJournal.open(run).read())
+        assert resume(run, name) == "finished"
+        assert list(SqlJournal.open(run).read())[: len(before)] == before
+        assert replay_run(run, verify=True).data["matches"]
+
+
+def test_a_run_of_another_version_is_refused_at_once_with_what_differs(tmp_path, monkeypatch):
+    run, name = restored(JOURNALS[0].parents[1] / "0.1.0" / "polca-interrupted.culmen.tar.xz", tmp_path)
+    before = views.run_status(run).events
+    monkeypatch.setattr(Polca, "version", 3, raising=False)
+    monkeypatch.setattr(Polca, "changes", {2: "it looks twice", 3: "it asks for shorter programs"}, raising=False)
+    for attempt in (lambda: resume(run, name), lambda: replay_run(run, verify=True)):
+        with pytest.raises(UserError, match=r"(?s)polca was version 1, and is version 3 now.*twice.*shorter") as caught:
+            attempt()
+        assert caught.value.exit_code == 2 and "culmen fork" in caught.value.fix and "0.1.0" in caught.value.fix
+    assert views.run_status(run).events == before
+    fork = Study.fork(run, tmp_path / "fork", **objects(name))
+    assert fork.meta.versions["strategy"] == 3 and fork.run(progress=False) == "finished"
+
+
+def test_a_new_run_names_its_versions_in_its_settings_and_in_each_session(tmp_path):
+    archive = next(path for path in JOURNALS if path.name.startswith("gepa-interrupted"))
+    run, name = restored(archive, tmp_path)
+    resume(run, name)
+    states = [e.entry.body for e in SqlJournal.open(run).read() if e.entry.body.get("state") == "running"]
+    assert "versions" not in states[0]
+    assert states[-1]["versions"] == {"engine": 1, "strategy": 1, "proposer": 1} and states[-1]["culmen"]
+
+
+def test_the_proposer_and_the_engine_count_too():
+    parts = deciders_of(Polca(), None, "culmen.strategies.polca:Polca")
+    assert [(key, part.name) for key, part in parts.items()] == [("engine", "the engine"), ("strategy", "polca")]
+    parts["proposer"] = Decider("the proposer", 2, {2: "it draws other numbers"})
+    with pytest.raises(UserError, match=r"(?s)the proposer was version 1.*it draws other numbers"):
+        require_same_versions(RunMeta("run", Task("task"), versions={"strategy": 1}), parts)
+    require_same_versions(RunMeta("run", Task("task"), versions={"proposer": 2}), parts)
