@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
@@ -237,6 +238,10 @@ class OfflineProposer(Proposer):
     """
 
     free = True
+    version: ClassVar[int] = 2
+    changes: ClassVar[Mapping[int, str]] = {
+        2: "names are exchanged, and edits are combined where single ones bring nothing new"
+    }
 
     def __init__(
         self,

@@ -440,7 +440,8 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
-    record it. `bank` lists the programs of recorded models when the run was made. `versions` are those of what decides (`culmen.run.versions`); a missing one is 1.
+    record it. `bank` lists the programs of recorded models when the run was made.
+    `versions` are those of what decides (`culmen.run.versions`); a missing one is 1.
     """
 
     id: str

@@ -5,9 +5,9 @@ Its actions are chosen by gain per share of budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from culmen.core.brief import Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
@@ -59,6 +59,10 @@ class PedigreeSearch:
         "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear "
         "prediction (Henderson, 1975)"
     )
+    version: ClassVar[int] = 2
+    changes: ClassVar[Mapping[int, str]] = {
+        2: "where evaluations ask models, their answers count in what an action costs"
+    }
 
     most: Annotated[
         int,
