@@ -159,7 +159,7 @@ def made_pool(task: Task, constructions: Path | None, runs: Path | None, version
     chosen = varied(composed, BEST, TRIED - len(offline))
     sources = [*old.sources, PIECES]
     if constructions:
-        optimiser = f"bench/pool_programs around a result of bench/baselines/{task.name}.py"
+        optimiser = "bench/pool_programs around the result of a long optimisation"
         sources.append(PoolSource(optimiser, culmen=__version__))
     moved = [msgspec.structs.replace(m, source=len(old.sources) + m.source) for m in chosen]
     sign = -1.0 if task.objective.direction == "max" else 1.0
