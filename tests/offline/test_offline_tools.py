@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.offline.changes import editable_literals
+from culmen.offline.names import exchange_name
 from culmen.offline.source import EditableText, EditContext
 from culmen.offline.tools import OPERATORS, PYTHON, TOOLS, apply_operator, tuned_texts
 
@@ -181,7 +182,8 @@ def rank(item, bins):
 
 
 def test_names_give_way_to_names_of_the_same_function_and_attributes_to_those_of_the_same_variable() -> None:
-    made = {edited("names", HEURISTIC, seed, "rank.py") for seed in range(300)} - {None}
+    source = EditableText("rank.py", HEURISTIC)
+    made = {exchange_name(source, EditContext(Random(seed))) for seed in range(300)} - {None}
     lines = {line.strip() for text in made for line in str(text).splitlines() if line not in HEURISTIC.splitlines()}
     assert "return math.sqrt(item) * item.value + len(bins)" in lines
     assert "room = bins.width - item.value" in lines
