@@ -292,6 +292,7 @@ def test_dollars_that_would_limit_nothing_are_refused_with_the_remedies(place, m
     words = said(model="small", models_file=str(models), budget=culmen.Budget(dollars=0.5))
     for part in ("the price of mine/small is unknown", "calls=100", "price = {", "price_unknown = true"):
         assert part in words
+    assert "the price of" in said(model=lambda prompt: prompt, budget=culmen.Budget(dollars=0.5))
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     assert "openai/gpt-5-mini is unknown" in said(model="gpt-5-mini", budget=culmen.Budget(dollars=0.5))

@@ -135,10 +135,12 @@ class ModelBackend(MinimalModel, Protocol):
 
     `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It
     returns a `Reply` and raises one of the errors below. `name` is the model's name in the journal;
-    "": that of its class.
+    "": that of its class. `reports_price` is False if a `Reply` never has its dollars: a budget of
+    dollars alone is refused then.
     """
 
     name: str = ""
+    reports_price: bool = True
 
     async def close(self) -> None:
         """Close all resources; called once, after the last attempt."""

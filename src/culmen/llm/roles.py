@@ -211,6 +211,8 @@ class ModelBook:
 class FunctionModel:
     """A model that is a Python function, plain or `async`, from the prompt to the reply."""
 
+    reports_price = False
+
     def __init__(self, function: Callable[[str], object]) -> None:
         self._function, self.name = function, getattr(function, "__name__", "function")
 

@@ -16,8 +16,9 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
-from culmen.llm.call import MinimalModel, Tokens
+from culmen.llm.call import MinimalModel, ModelBackend, Tokens
 
 _LOOKS_LIKE_KEY = re.compile(
     r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
@@ -374,7 +375,10 @@ class ModelSpec(msgspec.Struct, frozen=True):
     @property
     def can_be_priced(self) -> bool:
         """True if a price is known before a request, or a backend may report it with the reply."""
-        if self.backend is not None or self.provider.name == "litellm":
+        if self.provider.name == "litellm":
+            return True
+        backend = self.backend
+        if backend is not None and with_protocol_defaults(ModelBackend, backend).reports_price:
             return True
         return self.price_list.dollars_for(Tokens(1000, 1000)) is not None
 
