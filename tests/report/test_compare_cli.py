@@ -43,6 +43,7 @@ def test_runs_are_made_once_and_compared_again_as_they_are(tmp_path: Path):
     assert "| best_of_n | 2 |" in markdown and "culmen compare" not in latex + markdown
     assert place.here("compare", "out", "--latex", "--markdown").code == 2
     course = place.here("analyze", *answer["runs"], "--latex").out
+    assert "Not finished" not in course
     assert course.count(r"\begin{tabular}") == course.count(r"\end{tabular}") > 1
 
 

@@ -37,6 +37,9 @@ def test_analyze_prints_one_document_and_writes_tables(place: Place):
     answer = done.document
     (group,) = answer["groups"]
     assert group["runs"] == ["told-0", "told-1"]
+    assert group["unfinished"] == ["told-0 (interrupted)", "told-1 (interrupted)"]  # no session ended them
+    page = place.here("analyze", "told-0", "told-1")
+    assert "Not finished: told-0 (interrupted), told-1 (interrupted)." in page.out + page.err
     tables = {table["name"]: table for table in group["tables"]}
     assert tables["top_m"]["rows"] and not tables["top_m"]["skipped"]
     assert tables["best_by_dollars"]["skipped"] and not tables["best_by_dollars"]["rows"]

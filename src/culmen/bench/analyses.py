@@ -588,7 +588,8 @@ def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
 class Group(msgspec.Struct, frozen=True):
     """Runs of one task by one strategy with equal settings and model, differing in seeds.
 
-    `trust` is the level of the weakest score in them (`core.evaluation`).
+    `trust` is the level of the weakest score in them (`core.evaluation`), `unfinished` names those
+    that have not finished, each with its state.
     """
 
     label: str
@@ -598,3 +599,4 @@ class Group(msgspec.Struct, frozen=True):
     runs: tuple[str, ...]
     tables: tuple[Table, ...]
     trust: str = ""
+    unfinished: tuple[str, ...] = ()

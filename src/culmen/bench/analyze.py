@@ -71,6 +71,9 @@ def analyze_runs(
                 *_training_tables(records),
             ),
             trust=weakest_trust(record.trust for record in records if record.trust),
+            unfinished=tuple(
+                f"{record.run} ({record.state})" for record in records if record.state != "finished"
+            ),
         )
         for label, records in zip(labels, grouped.values())
     ]

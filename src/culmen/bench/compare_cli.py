@@ -152,6 +152,8 @@ def _show_groups(screen: Screen, groups: Sequence[Group]) -> None:
     for group in groups:
         scores = f", scores {group.trust}" if group.trust else ""
         screen.print_rule(f"{group.label}, {count_text(len(group.runs), 'run')}{scores}")
+        if group.unfinished:
+            screen.print_note(f"Not finished: {', '.join(group.unfinished)}.")
         for table in group.tables:
             if table.skipped and table.name not in _STEPS:
                 screen.print_line(f"{table.title}: skipped, {table.skipped}", style="dim")

@@ -135,6 +135,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     unpriced: int = 0
     trust: str = ""
     pool: str = ""
+    state: str = "finished"
 
     @property
     def evaluations(self) -> int:
@@ -163,6 +164,7 @@ def read_run(run: Path | str) -> RunRecord:
         unpriced=reader.unpriced,
         trust=weakest_trust(reader.trust),
         pool=meta.pool,
+        state=views.run_status(run).state,
     )
 
 
