@@ -21,7 +21,7 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, spoken
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
-from culmen.evaluate.jail.evaluation import JailedEvaluation
+from culmen.evaluate.jail.evaluation import JailedEvaluation, TimedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
@@ -221,7 +221,8 @@ class LocalBackend:
             jail = await self.healthy_jail()
         except JailFailed as error:
             return outcome.lost_outcome("zygote_died", str(error))
-        with JailedEvaluation(self.task, jail, candidate, case, seed) as run:
+        kind = TimedEvaluation if self.task.evaluator.metric else JailedEvaluation
+        with kind(self.task, jail, candidate, case, seed) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
             result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)
