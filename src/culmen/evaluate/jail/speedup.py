@@ -40,8 +40,9 @@ FEWEST, MOST = 6, 24  # timed rounds, each with a fresh input
 ENOUGH = 0.01  # relative standard error of the speed-up at which rounds end
 SHARE_OF_TIME = 0.7  # of the evaluation's time limit that rounds may take
 PINGS = 8
-# what reading an input and writing a result may take, as a multiple of what it takes here
-_ALLOWED, _ALLOWED_SECONDS = 1.1, 1e-4
+# what reading an input and writing a result may take beyond what the reference and this process
+# need for the same, as a share of that and in seconds: equal processes differ by so much
+_SLACK, _SLACK_SECONDS = 0.2, 1e-4
 _LEAST_SECONDS = 1e-6
 _BUSY = 0.1  # share of waiting for the core from which a machine counts as busy
 _NANO = 1e-9
@@ -207,25 +208,33 @@ class TimedProcess:
 
 
 class Round(NamedTuple):
-    """Seconds that reference and program took for one input, and the shares of waiting."""
+    """Seconds of one input: both runs, the waiting in them, and the program's other steps.
+
+    `around` is what these steps took, `due` what they must take.
+    """
 
     reference: float
     program: float
     waited: float
+    around: float
+    due: float
 
 
 class Estimate(NamedTuple):
-    """A speed-up with its relative standard error, and what it rests on."""
+    """A speed-up with its relative standard error, and what it rests on.
+
+    `moved` is work in seconds that the program did outside its runs, and `least` the shortest time
+    that can be believed: half of what it could do there unseen. Hiding work gains a factor of two
+    at most, near `least`.
+    """
 
     speedup: float
     error: float
-    rounds: tuple[Round, ...]
-
-    @property
-    def waited(self) -> float:
-        """Share of the wall time for which others had the core."""
-        waited = sum(each.waited for each in self.rounds)
-        return waited / (waited + sum(each.reference + each.program for each in self.rounds))
+    program: float
+    reference: float
+    waited: float
+    moved: float
+    least: float
 
 
 def estimate_speedup(rounds: list[Round]) -> Estimate:
@@ -234,11 +243,22 @@ def estimate_speedup(rounds: list[Round]) -> Estimate:
     Ratios of one input's two times are free of differences between inputs, and of a load that
     slows both; a median is free of single disturbances.
     """
-    logs = [math.log(each.reference / each.program) for each in rounds]
+    slack = median(_SLACK * each.due + _SLACK_SECONDS for each in rounds)
+    moved = max(0.0, median(each.around - each.due for each in rounds) - slack)
+    times = [max(each.program + moved, slack / 2) for each in rounds]
+    logs = [math.log(each.reference / spent) for each, spent in zip(rounds, times, strict=True)]
     middle = median(logs)
     deviation = 1.4826 * median(abs(each - middle) for each in logs)
-    error = math.sqrt(math.pi / 2) * deviation / math.sqrt(len(logs))
-    return Estimate(math.exp(middle), error, tuple(rounds))
+    waited = sum(each.waited for each in rounds)
+    return Estimate(
+        speedup=math.exp(middle),
+        error=math.sqrt(math.pi / 2) * deviation / math.sqrt(len(logs)),
+        program=median(times),
+        reference=median(each.reference for each in rounds),
+        waited=waited / (waited + sum(each.reference + each.program for each in rounds)),
+        moved=moved,
+        least=slack / 2,
+    )
 
 
 class Comparison:
@@ -250,8 +270,10 @@ class Comparison:
         self._task, self._program, self._reference = task, program, reference
         self._until = until
 
-    def run(self, inputs: Iterator[object]) -> Estimate:
-        """Compare on fresh inputs; the first one warms both up and is only checked.
+    def run(self, inputs: Iterator[object]) -> tuple[Estimate, int]:
+        """Compare on fresh inputs; return the estimate and the number of timed rounds.
+
+        The first input warms both up and is only checked.
 
         Raises Invalid for a result that the task refuses, ReferenceFailed, and what the program's
         turns raise.
@@ -264,7 +286,7 @@ class Comparison:
             if len(rounds) >= (1 if late else FEWEST):
                 estimate = estimate_speedup(rounds)
                 if late or estimate.error <= ENOUGH or len(rounds) >= MOST:
-                    return estimate
+                    return estimate, len(rounds)
             elif late:
                 break
         raise Invalid("the program is too slow: the time limit was reached before a timed round")
@@ -285,14 +307,13 @@ class Comparison:
         self._task.check(value, found)
         way = max(0.0, reference.writing - known_writing)
         way *= max(1.0, len(program.result) / max(1, len(reference.result)))
-        must = reference.reading + own_writing + way
-        moved = program.reading + program.writing - _ALLOWED * must - _ALLOWED_SECONDS
-        spent = program.run + max(0.0, moved)
-        print(  # DEBUG
-            number, f"{1e3*reference.run:.3f} {1e3*program.run:.3f} exp r {1e3*reference.reading:.3f} w {1e3*reference.writing:.3f} kw {1e3*known_writing:.3f}"  # DEBUG
-            f" | r {1e3*program.reading:.3f} w {1e3*program.writing:.3f} ow {1e3*own_writing:.3f} moved {1e3*moved:.3f} waited {1e3*reference.waited:.3f} {1e3*program.waited:.3f} exact {self._program.is_exact}", file=open("/tmp/at/rounds.txt", "a")  # DEBUG
-        )  # DEBUG
-        return Round(reference.run, spent, reference.waited + program.waited)
+        return Round(
+            reference.run,
+            program.run,
+            reference.waited + program.waited,
+            around=program.reading + program.writing,
+            due=reference.reading + own_writing + way,
+        )
 
     def _reference_turn(self, data: bytes) -> Turn:
         try:
@@ -362,8 +383,8 @@ def make_judge(module: ModuleType) -> Callable[..., JsonObject]:
             reference = _started_reference(rival, core)
             program = TimedProcess(call, core)
             comparison = Comparison(task, program, reference, until)
-            found = comparison.run(task.inputs(case, seed))
-        return report_estimate(found, reference.is_exact)
+            found, rounds = comparison.run(task.inputs(case, seed))
+        return report_estimate(found, rounds, program.is_exact)
 
     return judge
 
@@ -393,16 +414,17 @@ def pinned(core: int) -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def report_estimate(found: Estimate, is_exact: bool) -> JsonObject:
+def report_estimate(found: Estimate, rounds: int, is_exact: bool) -> JsonObject:
     """An estimate as a judgement."""
-    slow, fast = (
-        1000 * median(getattr(each, name) for each in found.rounds)
-        for name in ("reference", "program")
-    )
+    fast, slow = 1000 * found.program, 1000 * found.reference
     text = (
         f"{found.speedup:.4g} times the reference's speed (+- {100 * found.error:.1f} %): "
-        f"{fast:.4g} ms against {slow:.4g} ms, medians of {len(found.rounds)} fresh inputs"
+        f"{fast:.4g} ms against {slow:.4g} ms, medians of {rounds} fresh inputs"
     )
+    if found.moved:
+        text += f"; {1000 * found.moved:.3g} ms of it were spent outside the calls"
+    if found.program <= found.least:
+        text += f"; shorter times than {1000 * found.least:.3g} ms cannot be told apart here"
     if not is_exact:
         text += "; wall time alone: the load of the machine is not taken off"
     elif found.waited > _BUSY:
@@ -414,7 +436,7 @@ def report_estimate(found: Estimate, is_exact: bool) -> JsonObject:
         "program_ms": fast,
         "reference_ms": slow,
         "speedup_error": found.error,
-        "rounds": float(len(found.rounds)),
+        "rounds": float(rounds),
         "others_share": found.waited,
     }
     return {"score": found.speedup, "metrics": metrics, "feedback": text}
