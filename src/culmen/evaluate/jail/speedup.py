@@ -36,7 +36,7 @@ from culmen.evaluate.jail.scorer import (
     traceback_text,
 )
 
-FEWEST, MOST = 6, 24  # timed rounds, each with a fresh input
+FEWEST, MOST = 8, 24  # timed rounds, each with a fresh input
 ENOUGH = 0.01  # relative standard error of the speed-up at which rounds end
 SHARE_OF_TIME = 0.7  # of the evaluation's time limit that rounds may take
 PINGS = 8
