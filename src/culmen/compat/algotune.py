@@ -97,7 +97,7 @@ def load_task(file: str | Path) -> Any:
 
 
 def accepts(task: Any, problem: Any, solution: Any) -> str:
-    """"" if `is_solution` accepts, else what it logged or raised."""
+    """What `is_solution` logs or raises as it refuses a solution; "" if it accepts."""
     heard: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
@@ -170,7 +170,8 @@ class _Source:
         return [
             node
             for node in self.tree.body
-            if id(node) in kept or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+            if id(node) in kept
+            or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
         ]
 
 
@@ -515,7 +516,9 @@ def task_files(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
     Raises `UserError` with the smallest change for a folder that is no checkout, or unknown names.
     """
     root = checkout / ROOT if (checkout / ROOT).is_dir() else checkout
-    found = {path.stem: path for path in sorted(root.glob("*/*.py")) if path.stem == path.parent.name}
+    found = {
+        path.stem: path for path in sorted(root.glob("*/*.py")) if path.stem == path.parent.name
+    }
     if not found:
         raise UserError(
             f"no task of AlgoTune is here: there is no {ROOT}/NAME/NAME.py",
@@ -526,9 +529,7 @@ def task_files(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
         if name not in found:
             from culmen.evaluate.taskfiles.reading import one_of
 
-            raise UserError(
-                f"there is no task '{name}'", where=str(root), fix=one_of(name, found)
-            )
+            raise UserError(f"there is no task '{name}'", where=str(root), fix=one_of(name, found))
     return {name: found[name] for name in names or found}
 
 

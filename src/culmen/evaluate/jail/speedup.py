@@ -55,7 +55,11 @@ class ReferenceFailed(BaseException):
 
 
 class Use(NamedTuple):
-    """What a program has used so far, in seconds: wall time, waiting for the core, processor."""
+    """Seconds that were used: wall time, waiting for the core, processor time.
+
+    Waiting is that of the program and of this process. Without an exact clock it is 0, as is
+    processor time.
+    """
 
     wall: float
     waited: float
@@ -88,10 +92,10 @@ class TurnClock:
     def read(self) -> Use:
         """The program's use up to now."""
         if not self._pid:
-            now = time.perf_counter()
-            return Use(now, 0.0, now)
+            return Use(time.perf_counter(), 0.0, 0.0)
         processor = sum(map(_tree_seconds, procfs.tree_pids(self._pid)))
-        return Use(time.perf_counter(), _waited_seconds(self._pid), processor)
+        waited = _waited_seconds(self._pid) + _waited_seconds(os.getpid())
+        return Use(time.perf_counter(), waited, processor)
 
     @property
     def is_exact(self) -> bool:
@@ -129,9 +133,12 @@ class TimedProcess:
         self._crossing = 0.0
         with contextlib.suppress(OSError):
             program.channel.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
-        self._clock = TurnClock(self._find_pid())
-        self._step("B", str(core).encode())
-        self._crossing = min(self._timed_step("P")[0] for _ in range(PINGS))
+        place = str(core).encode()
+        self._clock = TurnClock(self._find_pid(place))
+        # before the program is loaded, which would answer slowly to get more taken off
+        pings = [self._timed_step("P", place)[0] for _ in range(PINGS)]
+        self._crossing = min(max(ping.wall - ping.waited, ping.processor) for ping in pings)
+        self._step("B")
         self._rested = self._clock.read()
 
     @property
@@ -139,12 +146,12 @@ class TimedProcess:
         """See `TurnClock.is_exact`."""
         return self._clock.is_exact
 
-    def _find_pid(self) -> int:
+    def _find_pid(self, place: bytes) -> int:
         """Number of the process that answers, sent by the kernel; 0 if it sends none.
 
         Across a container's border it is that of a relay, whose time says nothing.
         """
-        self._send("P", b"")
+        self._send("P", place)
         try:
             _, extra, _, _ = self._program.channel.recvmsg(
                 1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_PEEK
@@ -161,27 +168,27 @@ class TimedProcess:
 
         Raises CandidateError if the program raises, CandidateGone if it ends.
         """
-        rested = self._rested
-        self._step("I", data)
-        ready = self._clock.read()
-        run, waited, _ = self._timed_step("G")
-        done = self._clock.read()
-        result = self._step("O")
+        unrest = self._clock.read().processor - self._rested.processor
+        reading, _ = self._timed_step("I", data)
+        run, _ = self._timed_step("G")
+        writing, result = self._timed_step("O")
         self._rested = self._clock.read()
-        reading = ready.processor - rested.processor
-        return Turn(run, waited, reading, self._rested.processor - done.processor, result)
+        around = (
+            (unrest + reading.processor, writing.processor)
+            if self.is_exact
+            else (reading.wall, writing.wall)
+        )
+        spent = max(run.wall - run.waited, run.processor) - self._crossing
+        return Turn(max(_LEAST_SECONDS, spent), run.waited, *around, result)
 
-    def _timed_step(self, kind: str) -> tuple[float, float, float]:
-        """Seconds of one step: its time, what was waited for the core, processor time."""
+    def _timed_step(self, kind: str, payload: bytes = b"") -> tuple[Use, wire.Data]:
+        """What one step used, and its answer."""
         before = self._clock.read()
-        begun = time.perf_counter()
-        self._step(kind)
-        wall = time.perf_counter() - begun
+        answer = self._step(kind, payload)
         after = self._clock.read()
+        wall = after.wall - before.wall
         waited = min(wall, after.waited - before.waited)
-        processor = after.processor - before.processor
-        spent = max(wall - waited, processor if self.is_exact else 0.0)
-        return max(_LEAST_SECONDS, spent - self._crossing), waited, processor
+        return Use(wall, waited, after.processor - before.processor), answer
 
     def _step(self, kind: str, payload: bytes = b"") -> wire.Data:
         self._send(kind, payload)
@@ -296,9 +303,8 @@ class Comparison:
         data = packed.encode(value)
         turns: dict[bool, Turn] = {}
         for is_reference in (True, False) if number % 2 == 0 else (False, True):
-            turns[is_reference] = self._reference_turn(data) if is_reference else (
-                self._program.take_turn(data)
-            )
+            take = self._reference_turn if is_reference else self._program.take_turn
+            turns[is_reference] = take(data)
         reference, program = turns[True], turns[False]
         known, known_writing = _read_result(reference.result)
         if not number:

@@ -3,7 +3,7 @@
 Each step is one frame in and one out, so that the clock, which belongs to another process
 (speedup.py), sees the run alone. Nothing here is trusted once the program is loaded.
 
-Frames in: P ping · B begin (core) · I input · G go · O output. Out: L ready · R done · E exception.
+Frames in: P ping (core) · B begin · I input · G go · O output. Out: L ready · R done · E exception.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class TimedProgram:
             answer = packed.encode(self._result)
             self._value = self._result = None
             return answer
-        elif kind == "B":
+        elif kind == "P":
             pin_to_core(int(payload))
+        elif kind == "B":
             module = load_part(self._work, self._request["module"])
             self._entry = find_entry(module, self._request["entry"])
         return b""
