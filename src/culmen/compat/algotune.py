@@ -33,6 +33,7 @@ ROOT, BASE, BASE_CLASS = "AlgoTuneTasks", "AlgoTuneTasks.base", "Task"
 SPLITS = {"train": 2, "val": 2, "test": 4}  # cases of each
 _PROBE_SECONDS = 300.0  # for the size and the checks of one task
 _SEARCH_SECONDS = 60.0  # of these, for the size
+_FIRST_SIZES = 64  # among which a generator must take one
 _LARGEST = 1 << 22  # size of a problem
 _NEAR = 1.15  # factor of the wanted time within which a size is taken
 _STRIDE = 1_000_003  # between the seeds of two cases
@@ -313,43 +314,66 @@ def imported_packages(tree: ast.Module) -> list[str]:
 def find_size(task: Any, seconds: float) -> tuple[int, float]:
     """The size of problem for which the reference takes about `seconds`, and what it takes then.
 
-    Sizes grow until one takes longer, then the interval is halved; the largest size that could be
-    tried stands if none does. Raises what the task raises for every size.
+    Raises what the task raises for every size.
     """
-    until = time.monotonic() + _SEARCH_SECONDS
-    low, high, best = 0, 1, (0, 0.0)
-    while True:
-        try:
-            spent, whole = _solving_seconds(task, high, seconds)
-        except Exception:
-            if low or high >= 64:
-                if not best[0]:
+    search = SizeSearch(task, seconds)
+    low, high = search.grow()
+    search.halve(low, high)
+    return search.best
+
+
+class SizeSearch:
+    """A search for the size that takes a time; `best` is the nearest size, with its seconds."""
+
+    def __init__(self, task: Any, seconds: float) -> None:
+        self._task, self._seconds = task, seconds
+        self._until = time.monotonic() + _SEARCH_SECONDS
+        self.best = (0, 0.0)
+
+    def _try_size(self, size: int) -> float:
+        spent = _solving_seconds(self._task, size, self._seconds)
+        if not self.best[0] or abs(spent - self._seconds) < abs(self.best[1] - self._seconds):
+            self.best = (size, spent)
+        return spent
+
+    def grow(self) -> tuple[int, int]:
+        """Try larger and larger sizes; two between which the wanted one lies.
+
+        They are the same where no larger size can be tried: it fails or takes too long.
+        """
+        low, high = 0, 1
+        while True:
+            begun = time.monotonic()
+            try:
+                spent = self._try_size(high)
+            except Exception:
+                if low:
+                    return low, low
+                if high >= _FIRST_SIZES:
                     raise
-                return best
-            high = max(high + 1, high * 2)  # the generator wants a larger one
-            continue
-        if abs(spent - seconds) < abs(best[1] - seconds) or not best[0]:
-            best = (high, spent)
-        if spent > seconds / _NEAR or high >= _LARGEST:
-            break
-        if time.monotonic() + 4 * whole > until:
-            return best
-        factor = 2.0 if spent < seconds / 4 else max(1.1, (seconds / spent) ** 0.5)
-        low, high = high, max(high + 1, int(high * factor))
-    while high - low > max(1, low // 50) and time.monotonic() < until:
-        if seconds / _NEAR < best[1] < seconds * _NEAR:
-            break
-        middle = (low + high) // 2
-        spent, _ = _solving_seconds(task, middle, seconds)
-        if abs(spent - seconds) < abs(best[1] - seconds):
-            best = (middle, spent)
-        low, high = (middle, high) if spent < seconds else (low, middle)
-    return best
+                high *= 2  # the generator wants a larger one
+                continue
+            if spent > self._seconds / _NEAR:
+                return low, high
+            now = time.monotonic()
+            if high >= _LARGEST or now + 4 * (now - begun) > self._until:
+                return high, high
+            few = spent < self._seconds / 4
+            factor = 2.0 if few else max(1.1, (self._seconds / spent) ** 0.5)
+            low, high = high, max(high + 1, int(high * factor))
+
+    def halve(self, low: int, high: int) -> None:
+        """Halve the interval until its middle takes about the wanted time."""
+        while high - low > max(1, low // 50) and time.monotonic() < self._until:
+            if self._seconds / _NEAR < self.best[1] < self._seconds * _NEAR:
+                return
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._try_size(middle) < self._seconds else (low, middle)
 
 
-def _solving_seconds(task: Any, size: int, wanted: float) -> tuple[float, float]:
-    """Median processor seconds of the reference for a size, and seconds that finding out took."""
-    whole, taken = time.monotonic(), []
+def _solving_seconds(task: Any, size: int, wanted: float) -> float:
+    """Median processor seconds of the reference for a size."""
+    taken = []
     for seed in range(1, 5):
         problem = task.generate_problem(size, random_seed=seed)
         begun = time.process_time()
@@ -358,7 +382,7 @@ def _solving_seconds(task: Any, size: int, wanted: float) -> tuple[float, float]
         if taken[-1] > 2 * wanted and seed > 1:
             break
     warm = sorted(taken[1:])
-    return warm[len(warm) // 2], time.monotonic() - whole
+    return warm[len(warm) // 2]
 
 
 def find_solver(task: Any, text: str, problem: Any) -> str:

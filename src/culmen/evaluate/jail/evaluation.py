@@ -272,10 +272,11 @@ class TimedEvaluation(JailedEvaluation):
 def reference_parts(evaluator: Evaluator) -> dict[str, str]:
     """The program of the reference: the evaluator's file and the Python files beside it."""
     folder = os.path.dirname(evaluator.path)
-    names = [name for name in evaluator.files if name.endswith(".py")]
-    names = names or [os.path.basename(evaluator.path)]
+    # an audit's copy of a task lists no files
+    listed = evaluator.files or os.listdir(folder)
+    names = {os.path.basename(evaluator.path), *(n for n in listed if n.endswith(".py"))}
     parts = {}
-    for name in names:
+    for name in sorted(names):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             parts[name] = file.read()
     return parts

@@ -223,7 +223,7 @@ def _record_type(name: str, fields: tuple[str, ...]) -> Any:
     """The named tuple of a record; `namedtuple` raises ValueError for other than identifiers."""
     if len(fields) > _MOST_FIELDS:
         raise WireError("a record of too many fields")
-    return namedtuple(name, fields)  # noqa: PYI024 - the fields are known only now
+    return namedtuple(name, fields)
 
 
 _READERS: dict[int, Callable[[Any], Any]] = {
