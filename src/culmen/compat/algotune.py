@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Protocol
 
 import msgspec
 
@@ -44,10 +44,28 @@ _MISSING, _BAD_TASK = "missing", "bad"
 _registered: dict[str, type] = {}
 
 
+class AlgoTask(Protocol):
+    """A task of AlgoTune, as its file defines it."""
+
+    task_name: str
+
+    def generate_problem(self, n: int, random_seed: int = 1) -> object:
+        """A problem of size `n`."""
+        ...
+
+    def solve(self, problem: object) -> object:
+        """The reference's solution."""
+        ...
+
+    def is_solution(self, problem: object, solution: object) -> bool:
+        """True if a solution is right."""
+        ...
+
+
 class Task:
     """The base class of AlgoTune's task files; they define the three functions themselves."""
 
-    def __init__(self, n: int | None = None, **options: Any) -> None:
+    def __init__(self, n: int | None = None, **options: str) -> None:
         self.n = n
         self.task_name = options.get("task_name", "")
 
@@ -73,7 +91,7 @@ def install_stand_ins(folder: Path) -> None:
     sys.modules.setdefault(BASE, base)
 
 
-def load_task(file: str | Path) -> Any:
+def load_task(file: str | Path) -> AlgoTask:
     """The task of a file of AlgoTune, ready to use.
 
     Raises what the file raises, ImportError for a missing package, and LookupError if no class is
@@ -97,8 +115,8 @@ def load_task(file: str | Path) -> Any:
     return task
 
 
-def accepts(task: Any, problem: Any, solution: Any) -> str:
-    """What `is_solution` logs or raises as it refuses a solution; "" if it accepts."""
+def accepts(task: AlgoTask, problem: object, solution: object) -> str:
+    """The log or exception with which `is_solution` refuses a solution; "" if it accepts."""
     heard: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
@@ -311,7 +329,7 @@ def imported_packages(tree: ast.Module) -> list[str]:
     return [name for name in names if name.partition(".")[0] not in own]
 
 
-def find_size(task: Any, seconds: float) -> tuple[int, float]:
+def find_size(task: AlgoTask, seconds: float) -> tuple[int, float]:
     """The size of problem for which the reference takes about `seconds`, and what it takes then.
 
     Raises what the task raises for every size.
@@ -325,7 +343,7 @@ def find_size(task: Any, seconds: float) -> tuple[int, float]:
 class SizeSearch:
     """A search for the size that takes a time; `best` is the nearest size, with its seconds."""
 
-    def __init__(self, task: Any, seconds: float) -> None:
+    def __init__(self, task: AlgoTask, seconds: float) -> None:
         self._task, self._seconds = task, seconds
         self._until = time.monotonic() + _SEARCH_SECONDS
         self.best = (0, 0.0)
@@ -371,7 +389,7 @@ class SizeSearch:
             low, high = (middle, high) if self._try_size(middle) < self._seconds else (low, middle)
 
 
-def _solving_seconds(task: Any, size: int, wanted: float) -> float:
+def _solving_seconds(task: AlgoTask, size: int, wanted: float) -> float:
     """Median processor seconds of the reference for a size."""
     taken = []
     for seed in range(1, 5):
@@ -385,7 +403,7 @@ def _solving_seconds(task: Any, size: int, wanted: float) -> float:
     return warm[len(warm) // 2]
 
 
-def find_solver(task: Any, text: str, problem: Any) -> str:
+def find_solver(task: AlgoTask, text: str, problem: object) -> str:
     """A solver that holds the reference; the shortest that `is_solution` accepts.
 
     Raises what the longer one raises.
@@ -401,13 +419,13 @@ def find_solver(task: Any, text: str, problem: Any) -> str:
     return solver
 
 
-def _run_solver(text: str, problem: Any) -> Any:
+def _run_solver(text: str, problem: object) -> object:
     names: JsonObject = {"__name__": "solver"}
     exec(compile(text, "solver.py", "exec"), names)
     return names["Solver"]().solve(problem)
 
 
-def weaknesses(task: Any, problem: Any, result: Any) -> list[str]:
+def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
     """Results without work that `is_solution` accepts."""
     from culmen.evaluate.jail import packed
 
@@ -423,7 +441,7 @@ def weaknesses(task: Any, problem: Any, result: Any) -> list[str]:
     return [name for name, value in changed.items() if not accepts(task, problem, value)]
 
 
-def _replaced(value: Any, number: float) -> Any:
+def _replaced(value: object, number: float) -> object:
     """A result with `number` in place of every float."""
     if isinstance(value, dict):
         return {key: _replaced(item, number) for key, item in value.items()}
@@ -431,8 +449,10 @@ def _replaced(value: Any, number: float) -> Any:
         return type(value)([_replaced(item, number) for item in value])
     if isinstance(value, float | complex):
         return number
-    if getattr(getattr(value, "dtype", None), "kind", "") in ("f", "c"):
-        return value * 0 + number
+    import numpy
+
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "fc":
+        return numpy.full_like(value, number)
     return value
 
 

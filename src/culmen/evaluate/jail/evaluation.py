@@ -219,7 +219,7 @@ class JailedEvaluation:
         return (self.channel,)
 
     def _judge_facts(self) -> JsonObject:
-        """What the judge is told beside the usual."""
+        """Further facts for the judge."""
         return {}
 
     def _encoded_request(self) -> bytes:

@@ -14,16 +14,18 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from culmen.evaluate.jail.wire import DTYPES, MAX_DEPTH, Data, WireError, checked_keys
 
+Plain: TypeAlias = Any  # a value of the kinds above, also of packages that may not be loaded
 _TUPLE, _SET, _FROZENSET, _PAIRS, _COMPLEX, _INTEGER, _ARRAY, _SPARSE, _RECORD = range(1, 10)
 _CONTAINERS: dict[type, int] = {tuple: _TUPLE, set: _SET, frozenset: _FROZENSET}
 _FLAT = frozenset({float, bool, type(None), str, bytes})  # values that need no look
 _KEYS = frozenset({str, int, float, bool, type(None), bytes})
+_BASES: tuple[Plain, ...] = (int, float, str, bytes, list, tuple, dict, set, frozenset)
 _WIDE_BITS = 63  # larger integers travel as texts
 _LONGEST_INTEGER = 4096  # characters of one
 _MOST_FIELDS = 100  # of a record
@@ -38,7 +40,7 @@ def encode(value: object) -> bytes:
         raise WireError(f"not plain data: {type(error).__name__}") from None
 
 
-def decode(data: Data) -> Any:
+def decode(data: Data) -> Plain:
     """The value of `encode`d bytes; raise WireError if they are malformed or hostile."""
     try:
         return _decoder.decode(data)
@@ -59,7 +61,7 @@ def decode(data: Data) -> Any:
         raise WireError(f"malformed: {type(error).__name__}: {error}"[:300]) from None
 
 
-def _packed(value: Any, depth: int) -> Any:
+def _packed(value: Plain, depth: int) -> Plain:
     """The value as MessagePack has it; objects that need no change are returned unchanged."""
     if depth > MAX_DEPTH:
         raise WireError(f"nested deeper than {MAX_DEPTH}")
@@ -80,7 +82,7 @@ def _packed(value: Any, depth: int) -> Any:
     return _packed_object(value, depth)
 
 
-def _fits(value: list[Any]) -> bool:
+def _fits(value: list[Plain]) -> bool:
     """True if all integers of a list of plain scalars fit into 64 bits."""
     whole = [item for item in value if type(item) is int]
     return not whole or max(map(int.bit_length, (max(whole), min(whole)))) <= _WIDE_BITS
@@ -93,7 +95,7 @@ def _wide_integer(value: int) -> msgspec.msgpack.Ext:
     return _extension(_INTEGER, text)
 
 
-def _packed_dict(value: dict[Any, Any], depth: int) -> Any:
+def _packed_dict(value: dict[Plain, Plain], depth: int) -> Plain:
     items = {key: _packed(item, depth + 1) for key, item in value.items()}
     if set(map(type, items)) <= _KEYS and _fits(list(items)):
         return items
@@ -101,7 +103,7 @@ def _packed_dict(value: dict[Any, Any], depth: int) -> Any:
     return _extension(_PAIRS, [keys, list(items.values())])
 
 
-def _packed_object(value: Any, depth: int) -> Any:
+def _packed_object(value: Plain, depth: int) -> Plain:
     """Values of NumPy and SciPy, records, and subclasses of plain types."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
@@ -114,18 +116,18 @@ def _packed_object(value: Any, depth: int) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return _record(type(value).__name__, names, [getattr(value, n) for n in names], depth)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _record(type(value).__name__, list(value._fields), list(value), depth)
+    if isinstance(value, tuple) and (fields := getattr(value, "_fields", None)) is not None:
+        return _record(type(value).__name__, list(fields), list(value), depth)
     sparse = sys.modules.get("scipy.sparse")
     if sparse is not None and sparse.issparse(value):
         return _packed_sparse(value, depth)
-    for base in (bool, int, float, str, bytes, list, tuple, dict, set, frozenset):
+    for base in _BASES:
         if isinstance(value, base):
             return _packed(base(value), depth)
     raise WireError(f"{type(value).__name__} is not plain data")
 
 
-def _packed_array(numpy: Any, value: Any, depth: int) -> Any:
+def _packed_array(numpy: Plain, value: Plain, depth: int) -> Plain:
     array = numpy.asarray(value)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype("<f8")
@@ -138,7 +140,7 @@ def _packed_array(numpy: Any, value: Any, depth: int) -> Any:
     return msgspec.msgpack.Ext(_ARRAY, start + array.tobytes(order=order))
 
 
-def _packed_sparse(value: Any, depth: int) -> Any:
+def _packed_sparse(value: Plain, depth: int) -> Plain:
     kind = value.format
     stored = value if kind in _COMPRESSED else value.tocoo()
     pieces = (
@@ -151,7 +153,7 @@ def _packed_sparse(value: Any, depth: int) -> Any:
     return _extension(_SPARSE, whole)
 
 
-def _record(name: str, fields: list[str], values: list[Any], depth: int) -> msgspec.msgpack.Ext:
+def _record(name: str, fields: list[str], values: list[Plain], depth: int) -> msgspec.msgpack.Ext:
     return _extension(_RECORD, [name, fields, [_packed(each, depth + 1) for each in values]])
 
 
@@ -159,7 +161,7 @@ def _extension(code: int, value: object) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
 
 
-def _read_extension(code: int, data: memoryview) -> Any:
+def _read_extension(code: int, data: memoryview) -> Plain:
     """The value of one extension; raises what the decoder turns into WireError."""
     if code == _ARRAY:
         return _read_array(data)
@@ -172,7 +174,7 @@ def _read_extension(code: int, data: memoryview) -> Any:
     return read(inner)
 
 
-def _read_array(data: memoryview) -> Any:
+def _read_array(data: memoryview) -> Plain:
     import numpy
 
     (size,) = struct.unpack_from("<I", data)
@@ -192,12 +194,12 @@ def _read_integer(text: str) -> int:
     return int(text, 16)
 
 
-def _read_pairs(pairs: list[list[Any]]) -> dict[Any, Any]:
+def _read_pairs(pairs: list[list[Plain]]) -> dict[Plain, Plain]:
     keys, values = pairs
     return dict(zip(checked_keys(keys), values, strict=True))
 
 
-def _read_sparse(whole: list[Any]) -> Any:
+def _read_sparse(whole: list[Plain]) -> Plain:
     import scipy.sparse
 
     kind, is_array, shape, pieces = whole
@@ -213,20 +215,20 @@ def _read_sparse(whole: list[Any]) -> Any:
     return matrix if base == kind else matrix.asformat(kind)
 
 
-def _read_record(whole: list[Any]) -> Any:
+def _read_record(whole: list[Plain]) -> Plain:
     name, fields, values = whole
     return _record_type(name, tuple(fields))(*values)
 
 
 @lru_cache(256)
-def _record_type(name: str, fields: tuple[str, ...]) -> Any:
+def _record_type(name: str, fields: tuple[str, ...]) -> Plain:
     """The named tuple of a record; `namedtuple` raises ValueError for other than identifiers."""
     if len(fields) > _MOST_FIELDS:
         raise WireError("a record of too many fields")
     return namedtuple(name, fields)
 
 
-_READERS: dict[int, Callable[[Any], Any]] = {
+_READERS: dict[int, Callable[[Plain], Plain]] = {
     _TUPLE: tuple,
     _SET: set,
     _FROZENSET: frozenset,
@@ -235,4 +237,4 @@ _READERS: dict[int, Callable[[Any], Any]] = {
     _SPARSE: _read_sparse,
     _RECORD: _read_record,
 }
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=_read_extension)
+_decoder: msgspec.msgpack.Decoder[Plain] = msgspec.msgpack.Decoder(ext_hook=_read_extension)

@@ -1,4 +1,4 @@
-"""The metric `speedup`: seconds of a reference divided by those of a program on fresh inputs.
+"""The metric `speedup`: a reference's seconds divided by those of a program, on fresh inputs.
 
 Reference and program run in two jailed processes on one core and take turns; this process makes
 the inputs, holds the clock and judges the results, and neither can reach it. A turn has four steps
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from statistics import median
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
@@ -99,7 +99,7 @@ class TurnClock:
 
     @property
     def is_exact(self) -> bool:
-        """True if the time of others on the core can be told from that of the program."""
+        """True if the kernel accounts for the program's time apart from that of others."""
         return bool(self._pid)
 
 
@@ -147,7 +147,7 @@ class TimedProcess:
         return self._clock.is_exact
 
     def _find_pid(self, place: bytes) -> int:
-        """Number of the process that answers, sent by the kernel; 0 if it sends none.
+        """Number of the process that answers, from the kernel; 0 if it gives none.
 
         Across a container's border it is that of a relay, whose time says nothing.
         """
@@ -182,7 +182,7 @@ class TimedProcess:
         return Turn(max(_LEAST_SECONDS, spent), run.waited, *around, result)
 
     def _timed_step(self, kind: str, payload: bytes = b"") -> tuple[Use, wire.Data]:
-        """What one step used, and its answer."""
+        """The use of one step, and its answer."""
         before = self._clock.read()
         answer = self._step(kind, payload)
         after = self._clock.read()
@@ -228,7 +228,7 @@ class Round(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A speed-up with its relative standard error, and what it rests on.
+    """A speed-up with its relative standard error and its parts.
 
     `moved` is work in seconds that the program did outside its runs, and `least` the shortest time
     that can be believed: half of what it could do there unseen. Hiding work gains a factor of two
@@ -330,7 +330,7 @@ class Comparison:
             raise ReferenceFailed("the reference ended: perhaps [limits] are too low") from None
 
 
-def _read_result(data: wire.Data) -> tuple[Any, float]:
+def _read_result(data: wire.Data) -> tuple[object, float]:
     """A result, and the processor seconds that writing it takes; raises Invalid."""
     try:
         value = packed.decode(data)

@@ -14,7 +14,6 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import packed, wire
@@ -43,9 +42,9 @@ class TimedProgram:
 
     def __init__(self, request: JsonObject, work: Path) -> None:
         self._request, self._work = request, work
-        self._entry: Callable[[Any], Any] = _no_entry
-        self._value: Any = None
-        self._result: Any = None
+        self._entry: Callable[..., object] = _no_entry
+        self._value: object = None
+        self._result: object = None
 
     def perform(self, kind: str, payload: wire.Data) -> bytes:
         """Perform one step; return the payload of its answer."""
@@ -67,7 +66,7 @@ class TimedProgram:
         return b""
 
 
-def find_entry(module: object, name: str) -> Callable[..., Any]:
+def find_entry(module: object, name: str) -> Callable[..., object]:
     """The function `name` of a module; of `Class.method`, the method of a new object."""
     owner, _, method = name.rpartition(".")
     return getattr(getattr(module, owner)() if owner else module, method)
@@ -80,5 +79,5 @@ def pin_to_core(core: int) -> None:
             os.sched_setaffinity(0, {core})
 
 
-def _no_entry(_value: Any) -> Any:
+def _no_entry(_value: object) -> object:
     raise RuntimeError("the program is not loaded")
