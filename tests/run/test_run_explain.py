@@ -185,8 +185,8 @@ def test_other_strategies_are_explained_by_their_notes(tmp_path: Path) -> None:
 
 
 def test_a_front_is_explained_by_what_it_gains(tmp_path: Path) -> None:
-    run = search(tmp_path / "front", several, 24, objectives={"accuracy": "max", "latency": "min"})
-    decided = [facts for n in range(8, 18) if (facts := explain_evaluation(run, str(n)).decision)]
+    run = search(tmp_path / "front", several, 48, objectives={"accuracy": "max", "latency": "min"})
+    decided = [facts for n in range(8, 38) if (facts := explain_evaluation(run, str(n)).decision)]
     facts = next(each for each in decided if each.reason == "gain" and each.front > 1)
     assert facts.leader == "" and facts.chosen.expected is None
     last = explain_evaluation(run)

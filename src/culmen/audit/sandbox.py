@@ -264,6 +264,8 @@ def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list
 
     These are the entry and functions that the evaluator names, else all public ones.
     """
+    if "." in task.evaluator.entry:  # Class.method, for a metric
+        return [task.evaluator.entry]
     tree = syntax_tree(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     if task.evaluator.form == "call":

@@ -10,5 +10,6 @@ EXTENSION = Extension(
         "shinka": "culmen.compat.shinka",
     },
     evaluator_forms={"legacy": "culmen.compat.openevolve.form:LEGACY"},
+    verbs={"import": "culmen.compat.cli:VERBS"},
     judges={"harbor": "culmen.compat.harbor:HarborJudge"},
 )

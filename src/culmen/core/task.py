@@ -316,6 +316,8 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     tolerances  True if its text has a number that may be a tolerance, so that a winner may depend
                 on it
     proxy       legacy: run the candidate in a process of its own; auto: if its score stays the same
+    metric      "speedup": culmen measures the candidate against the evaluator's reference (form
+                serve); "": the evaluator's `score` judges
     """
 
     form: Form = "call"
@@ -333,6 +335,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     verifier: str = ""
     files: dict[str, str] = {}
     proxy: Literal["auto", "always", "never"] = "auto"
+    metric: str = ""
     shown: str = ""
     program: tuple[str, ...] = ()
     url: str = ""

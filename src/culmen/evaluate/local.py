@@ -22,7 +22,7 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, spoken
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
-from culmen.evaluate.jail.evaluation import JailedEvaluation
+from culmen.evaluate.jail.evaluation import JailedEvaluation, TimedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
@@ -227,7 +227,8 @@ class LocalBackend:
         built = await self._builds.files_of(jail, candidate, seed, slot)
         if isinstance(built, EvaluationOutcome):
             return built
-        with JailedEvaluation(self.task, jail, candidate, case, seed, built=built) as run:
+        kind = TimedEvaluation if self.task.evaluator.metric else JailedEvaluation
+        with kind(self.task, jail, candidate, case, seed, built=built) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
             result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)

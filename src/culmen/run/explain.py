@@ -254,6 +254,11 @@ class WatchedSearch:
         """Step law of an earlier run, which the evidence begins with."""
         return self.settings.prior
 
+    @property
+    def version(self) -> int:
+        """Version of the strategy that is watched."""
+        return self.settings.version
+
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         await self.settings.search_watched(lab, self.watch)

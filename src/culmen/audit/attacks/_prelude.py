@@ -87,6 +87,17 @@ def audit_doubled(value):
     return audit_change(value, lambda array: array * 2.0)
 
 
+def audit_wrap(around):
+    """Replace every function that the evaluator may call, also `Class.method`, by around(function)."""
+    for name in AUDIT["targets"]:
+        owner, _, last = name.rpartition(".")
+        place = globals().get(owner)
+        if owner and callable(getattr(place, last, None)):
+            setattr(place, last, around(getattr(place, last)))
+        elif callable(globals().get(name)):
+            globals()[name] = around(globals()[name])
+
+
 def audit_install(attack):
     """Let every function that the evaluator may call return attack(what the honest one returned)."""
     depth = [0]
@@ -103,6 +114,4 @@ def audit_install(attack):
 
         return wrapped
 
-    for name in AUDIT["targets"]:
-        if callable(globals().get(name)):
-            globals()[name] = around(globals()[name])
+    audit_wrap(around)

@@ -21,6 +21,4 @@ def audit_remember(honest):
     return wrapped
 
 
-for audit_name in AUDIT["targets"]:
-    if callable(globals().get(audit_name)):
-        globals()[audit_name] = audit_remember(globals()[audit_name])
+audit_wrap(audit_remember)

@@ -137,6 +137,7 @@ def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = F
         _add_landlock_layer(job)
         rules.install()
     elif policy.level == "restricted":
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # orphans count as its processes
         readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
         rules.install(asks=asks)

@@ -18,7 +18,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
-from culmen.core.task import Task
+from culmen.core.task import Evaluator, Task
 from culmen.evaluate import outcome
 from culmen.evaluate.forms import find_form
 from culmen.evaluate.jail import wire
@@ -105,10 +105,8 @@ class JailedEvaluation:
         """The candidate's output on stdout and stderr."""
         return self.log.close()
 
-    async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
-        """Fork, exchange, wait for the end; bytes are an output still to be judged."""
-        if (unfit := outcome.of_texts(self.candidate)) is not None:
-            return unfit
+    def _fork_child(self, slot: int) -> asyncio.Future[ChildExit]:
+        """Have the child forked; return the future of its end."""
         self.number, end = self.jail.submit(
             self._theirs,
             self.log.write,
@@ -121,6 +119,34 @@ class JailedEvaluation:
         )
         self._theirs.close()
         self.log.close_write_end()
+        return end
+
+    async def start(self, slot: int) -> bool:
+        """Fork the child and send its request; True if it has taken it. For form serve."""
+        end = self._fork_child(slot)
+        handshake = asyncio.create_task(self._await_load())
+        await asyncio.wait({handshake, end}, timeout=GRACE_SECONDS, return_when="FIRST_COMPLETED")
+        if not handshake.done():
+            handshake.cancel()
+            return False
+        return handshake.result()
+
+    async def _await_load(self) -> bool:
+        try:
+            kind, _ = await read_frame(self.channel, 1 << 16)
+            if kind != "K":
+                return False
+            await write_frame(self.channel, "Q", self._encoded_request())
+            kind, _ = await read_frame(self.channel, self.output_limit)
+        except (EOFError, wire.TooLarge):
+            return False
+        return kind == "L"
+
+    async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
+        """Fork, exchange, wait for the end; bytes are an output still to be judged."""
+        if (unfit := outcome.of_texts(self.candidate)) is not None:
+            return unfit
+        end = self._fork_child(slot)
         talk = asyncio.create_task(self._exchange_frames(judges))
         try:
             await asyncio.wait(
@@ -185,8 +211,9 @@ class JailedEvaluation:
                 parts=self.candidate.parts,
                 seed=self.seed,
                 seconds=0.0,
-                program=self.channel,
+                programs=self._driven_channels(),
                 patience=self.allowed,
+                more=self._judge_facts(),
             )
         except ScorerFailed as error:
             return outcome.of_failed_scorer(error)
@@ -195,6 +222,14 @@ class JailedEvaluation:
         self.finished = time.monotonic()
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
+    def _driven_channels(self) -> tuple[socket.socket, ...]:
+        """The connections that the scorer drives."""
+        return (self.channel,)
+
+    def _judge_facts(self) -> JsonObject:
+        """Further facts for the judge."""
+        return {}
+
     def _encoded_request(self) -> bytes:
         content = build_request(
             *(self.task, self.form, self.candidate, self.case),
@@ -202,6 +237,73 @@ class JailedEvaluation:
             built=self.built,
         )
         return encode_request(content, self.task, self.case)
+
+
+class TimedEvaluation(JailedEvaluation):
+    """One evaluation with the metric `speedup`: the reference runs in a jailed process beside.
+
+    Both run on the same core, one of those that this process may use.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        jail: Jail,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        built: Mapping[str, bytes] | None = None,
+    ) -> None:
+        super().__init__(task, jail, candidate, case, seed, built=built)
+        self._slot = 0
+        reference = Candidate.of(reference_parts(task.evaluator))
+        name = os.path.basename(task.evaluator.path)
+        own = msgspec.structs.replace(task.evaluator, module=name, entry="reference")
+        rival_task = msgspec.structs.replace(task, evaluator=own)
+        self._rival = JailedEvaluation(rival_task, jail, reference, case, seed)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._rival.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
+
+    async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
+        """As without a reference, which is started first."""
+        self._slot = slot
+        if not await self._rival.start(slot):
+            return outcome.lost_outcome("jail_error", "the reference's process was not started")
+        return await super().perform(slot, judges)
+
+    def _driven_channels(self) -> tuple[socket.socket, ...]:
+        return (self.channel, self._rival.channel)
+
+    def _judge_facts(self) -> JsonObject:
+        return {"core": core_of_slot(self._slot), "allowed": self.allowed}
+
+
+def reference_parts(evaluator: Evaluator) -> dict[str, str]:
+    """The program of the reference: the evaluator's file and the Python files beside it."""
+    folder = os.path.dirname(evaluator.path)
+    # an audit's copy of a task lists no files
+    listed = evaluator.files or os.listdir(folder)
+    names = {os.path.basename(evaluator.path), *(n for n in listed if n.endswith(".py"))}
+    parts = {}
+    for name in sorted(names):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            parts[name] = file.read()
+    return parts
+
+
+def core_of_slot(slot: int) -> int:
+    """The core for the evaluation of this number, -1 if the system cannot hold it there."""
+    if not hasattr(os, "sched_getaffinity"):
+        return -1
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[slot % len(cores)]
 
 
 def candidate_seed(seed: int) -> int:
@@ -252,6 +354,7 @@ def build_request(
         "module": evaluator.module or next(iter(candidate.parts), ""),
         "program": f"candidate_{candidate.id}{evaluator.suffix}",
         "entry": evaluator.entry,
+        "metric": evaluator.metric,
         "has_input": case is not None and case.input is not None,
         "input": case.input if case is not None else None,
         "command": evaluator.command,

@@ -236,6 +236,16 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def reaped_seconds(pid: int) -> float:
+    """Seconds of processor time of the children that a process has waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _process_table() -> dict[int, tuple[int, int]]:
     """pid -> (parent, resident kilobytes)."""
     if not _has_procfs():

@@ -61,6 +61,10 @@ def _serving_function(request: JsonObject) -> Callable[[socket.socket, JsonObjec
     if request["function"]:
         module, _, name = request["function"].partition(":")
         return getattr(importlib.import_module(module), name)
+    if request.get("metric"):
+        from culmen.evaluate.jail import timed
+
+        return timed.run_timed
     forms = {"call": run_call, "serve": run_serve, "command": run_command, "build": run_build}
     return forms[request["form"]]
 

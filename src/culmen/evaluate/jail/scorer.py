@@ -61,12 +61,12 @@ def main() -> None:
     kernel.die_with_pipe(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
-        command, url, address, memory_mb = json.loads(sys.argv[6])
+        command, url, address, memory_mb, metric = json.loads(sys.argv[6])
         is_elsewhere = bool(command or url) and role == "score"
         judge = (
             spoken_judge(path, command, url, address)
             if is_elsewhere
-            else load_judge(path, form, role)
+            else load_judge(path, form, role, metric)
         )
         if not is_elsewhere:
             limit_memory(memory_mb)
@@ -77,23 +77,23 @@ def main() -> None:
     while True:
         try:
             _, payload = wire.receive(channel, LIMIT)
-            _, fds, _, _ = socket.recv_fds(channel, 1, 1) if form == "serve" else (b"", [], 0, None)
+            _, fds, _, _ = socket.recv_fds(channel, 1, 2) if form == "serve" else (b"", [], 0, None)
             output = None if form == "serve" else wire.receive(channel, LIMIT)[1]
         except EOFError:
             return
-        program = CandidateProgram(socket.socket(fileno=fds[0])) if fds else None
+        programs = [CandidateProgram(socket.socket(fileno=fd)) for fd in fds]
         printed = Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             ask = ModelAsk(channel)
             try:
                 answer = _judge_request(
-                    judge, form, json.loads(payload), output, program, _READERS[role], ask
+                    judge, form, json.loads(payload), output, programs, _READERS[role], ask
                 )
             except MemoryError:
                 answer = {"kind": "memory"}
             ask.refuse_questions()
         answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
-        if program is not None:
+        for program in programs:
             program.channel.close()
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
 
@@ -106,8 +106,10 @@ def limit_memory(megabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
-def load_judge(path: str, form: str, role: str = "score") -> Callable[..., object]:
-    """The function of an evaluator or verifier file.
+def load_judge(
+    path: str, form: str, role: str = "score", metric: str = ""
+) -> Callable[..., object]:
+    """The function of an evaluator or verifier file, or that of a metric of culmen's.
 
     Exceptions of the file pass through; raises NameError if it has no such function.
     """
@@ -115,6 +117,10 @@ def load_judge(path: str, form: str, role: str = "score") -> Callable[..., objec
     os.chdir(folder)
     sys.path.insert(0, folder)
     module = load_file(path, "evaluator")
+    if metric:
+        from culmen.evaluate.jail import speedup
+
+        return speedup.make_judge(module)
     wanted = ("drive", "score") if form == "serve" else (role,)
     for candidate in wanted:
         function = getattr(module, candidate, None)
@@ -139,7 +145,7 @@ def _judge_request(
     form: str,
     request: JsonObject,
     output: wire.Data | None,
-    program: CandidateProgram | None,
+    programs: Sequence[CandidateProgram],
     reader: Callable[[object], JsonObject],
     ask: ModelAsk,
 ) -> JsonObject:
@@ -150,7 +156,7 @@ def _judge_request(
     exits or returns no valid result is broken. Raises MemoryError.
     """
     try:
-        offered = _offered_arguments(form, request, output, program)
+        offered = _offered_arguments(form, request, output, programs)
     except wire.TooLarge as error:
         return {"kind": "too_large", "feedback": str(error)}
     except wire.WireError as error:
@@ -183,7 +189,7 @@ def _judge_request(
         shown = offered.get("output")
         texts = answer.setdefault("artifacts", {})
         texts.update({} if OUTPUT in texts or shown is None else {OUTPUT: _shortened_output(shown)})
-    return {"kind": "gone"} if program is not None and program.gone else answer
+    return {"kind": "gone"} if programs and programs[0].gone else answer
 
 
 def _shortened_output(output: object) -> str:
@@ -207,7 +213,7 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
 
 
 def _offered_arguments(
-    form: str, request: JsonObject, output: wire.Data | None, program: CandidateProgram | None
+    form: str, request: JsonObject, output: wire.Data | None, programs: Sequence[CandidateProgram]
 ) -> JsonObject:
     case = request["case"]
     offered = {
@@ -216,8 +222,11 @@ def _offered_arguments(
         "parts": request["parts"],
         "seconds": request["seconds"],
     }
-    if program is not None:
-        return {"call": program, "candidate": program, **offered}
+    if len(programs) > 1:
+        timed = {name: request[name] for name in ("core", "allowed")}
+        return {"call": programs[0], "rival": programs[1], **timed, **offered}
+    if programs:
+        return {"call": programs[0], "candidate": programs[0], **offered}
     value: Any = None if not output else wire.decode(output, request["limit"])
     if form != "command":
         return {"output": value, **offered}
@@ -396,10 +405,10 @@ class CandidateProgram:
                 return wire.decode(payload, self.limit)
             except wire.WireError as error:
                 raise CandidateError(f"bad output: {error}") from None
-        raise CandidateError(_traceback_text(payload))
+        raise CandidateError(traceback_text(payload))
 
 
-def _traceback_text(payload: wire.Data) -> str:
+def traceback_text(payload: wire.Data) -> str:
     """The traceback in an exception frame, which a hostile program may have forged."""
     try:
         report = json.loads(payload)

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import msgspec
 
@@ -73,7 +74,9 @@ class ScorerProcess:
         folders = [str(bubblewrap.PACKAGE.parent), *filter(None, [spoken.judge_folder(judge)])]
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(folders=folders)]
         role = "certify" if path else "score"
-        elsewhere = json.dumps([evaluator.program, evaluator.url, judge, memory_mb])
+        elsewhere = json.dumps(
+            [evaluator.program, evaluator.url, judge, memory_mb, evaluator.metric]
+        )
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
         self._contained = spoken.starts_containers(evaluator.program)
@@ -119,7 +122,7 @@ class ScorerProcess:
         self,
         request: JsonObject,
         output: bytes | None,
-        program: socket.socket | None,
+        programs: Sequence[socket.socket],
         seconds: float,
     ) -> JsonObject:
         """One answer within `seconds`, not counting the time of models.
@@ -132,8 +135,9 @@ class ScorerProcess:
         try:
             async with asyncio.timeout(seconds) as alarm:
                 await write_frame(self._channel, "S", json.dumps(request).encode())
-                if program is not None:
-                    socket.send_fds(self._channel, [b"P"], [program.fileno()])
+                if programs:
+                    fds = [program.fileno() for program in programs]
+                    socket.send_fds(self._channel, [b"P"], fds)
                 else:
                     await write_frame(self._channel, "D", output or b"")
                 _, payload = await read_final_frame(self._channel, 1 << 26, alarm)
@@ -237,10 +241,11 @@ class ScorerPool:
         seed: int,
         seconds: float,
         output: bytes | None = None,
-        program: socket.socket | None = None,
+        programs: Sequence[socket.socket] = (),
         patience: float = 0.0,
+        more: JsonObject | None = None,
     ) -> JsonObject:
-        """Judge one output (or drive one `program`).
+        """Judge one output (or drive `programs`); `more` goes into the request.
 
         Raises ScorerFailed if the scorer dies or is too slow. One that needs too much memory may
         have lost it over earlier outputs, so a fresh one judges this output again.
@@ -253,29 +258,30 @@ class ScorerPool:
             "limit": self.limits.output_kb << 10,
         }
         request |= {"several": True} if self.several else {}
+        request |= more or {}
         scorer = self._idle.pop() if self._idle else await self._replacement_scorer()
         try:
-            return await self._ask_scorer(scorer, request, output, program, patience)
+            return await self._ask_scorer(scorer, request, output, programs, patience)
         except ScorerOverfull as error:
             if not scorer.judged:
                 raise
             await self.retire_scorers()
-            if program is not None:  # it has begun to answer
+            if programs:  # it has begun to answer
                 raise ScorerFailed(str(error)) from None
         fresh = await self._replacement_scorer()
-        return await self._ask_scorer(fresh, request, output, None, patience)
+        return await self._ask_scorer(fresh, request, output, (), patience)
 
     async def _ask_scorer(
         self,
         scorer: ScorerProcess,
         request: JsonObject,
         output: bytes | None,
-        program: socket.socket | None,
+        programs: Sequence[socket.socket],
         patience: float,
     ) -> JsonObject:
         self._busy.add(scorer)
         try:
-            answer = await scorer.ask(request, output, program, self.seconds + patience)
+            answer = await scorer.ask(request, output, programs, self.seconds + patience)
         except BaseException:
             self._busy.discard(scorer)
             self._retired.discard(scorer)

@@ -158,7 +158,7 @@ _TIOCSTI, _TIOCLINUX, _FICLONE, _FICLONERANGE = 0x5412, 0x541C, 0x40049409, 0x40
 _TERMINAL = 0x5400  # family of requests to terminals, pipes and descriptors, not to files
 _AF_UNIX, _STREAM, _PACKETS, _KIND = 1, 1, 5, 0xF
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_SETPIPE_SZ = 8, 10, 15, 1024, 1031
-_O_TRUNC, _PR_SET_SECCOMP = 0x200, 22
+_O_TRUNC, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 0x200, 22, 36
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ASK, _EPERM, _ENOSYS = 0x7FFF0000, 0x7FC00000, 0x00050000 | 1, 0x00050000 | 38
 _DONE, _NOT_SUPPORTED = 0x00050000, 0x00050000 | 95  # without effect; EOPNOTSUPP
@@ -262,6 +262,9 @@ class SyscallFilter:
                 _IOCTL[column], 1, [_bpf_op(_EQUAL, request, 0, 1), _bpf_op(_RETURN, _EPERM)]
             )
         if self.apart:
+            # orphans stay below their candidate (see confine.py), with the time that they take
+            reaper = [_bpf_op(_EQUAL, _PR_SET_CHILD_SUBREAPER, 0, 1), _bpf_op(_RETURN, _EPERM)]
+            code += _with_argument(_PRCTL[column], 0, reaper)
             code += _user_rules(column)
             refused = [
                 *([] if asks else CHANGES.values()),

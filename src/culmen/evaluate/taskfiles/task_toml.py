@@ -60,6 +60,12 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "data": ("command",),
     "files": ("command",),
 }
+# functions of an evaluator with a metric, and their arguments; only generate's go by name
+MEASURED_FUNCTIONS = {
+    "generate": ("case", "seed"),
+    "reference": ("input",),
+    "check": ("input", "output"),
+}
 
 
 def read_task_toml(path: Path) -> Task:
@@ -107,6 +113,11 @@ def read_task_toml(path: Path) -> Task:
 
 def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     table = source.table.evaluator
+    if table.metric and (table.program or table.url):
+        fix = "remove metric, or give a Python evaluator"
+        raise source.error_at_key(
+            "a metric needs an evaluator in Python", "evaluator", "metric", fix
+        )
     if table.program or table.url:
         path, form, contract = _spoken_evaluator_file(source), table.form or "call", ""
     else:
@@ -142,6 +153,7 @@ def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         program=tuple(table.program),
         url=table.url,
         image=table.image,
+        metric=table.metric,
     )
 
 
@@ -152,10 +164,33 @@ def _python_evaluator(source: TaskToml) -> tuple[Path, Form, str]:
     if not path.is_file():
         raise missing_file_error(path, f"{source.path} (evaluator.file)")
     module = reading.read_module(path)
+    if table.metric:
+        return path, _measured_form(source, module, path), ""
     form = table.form or guess_form(module, path)
     check_scorer(form, module, path)
     added = find_form(form)
     return path, form, (added.contract_of(module) or "") if added is not None else ""
+
+
+def _measured_form(source: TaskToml, module: reading.Module, path: Path) -> Form:
+    """The form of an evaluator with a metric; raise `TaskError` if it lacks a function."""
+    table = source.table.evaluator
+    if table.form not in ("", "serve"):
+        fix = "remove form: the program is run and timed by culmen"
+        raise source.error_at_key(
+            f'metric = "{table.metric}" has a form of its own', "evaluator", "form", fix
+        )
+    for name, arguments in MEASURED_FUNCTIONS.items():
+        why = f'metric = "{table.metric}" needs it: define {name}({", ".join(arguments)})'
+        definition = reading.require_function(module, name, path, why)
+        unknown = [each for each in definition.params or () if each not in arguments]
+        if name == "generate" and unknown:
+            raise TaskError(
+                f"generate has an unknown argument '{unknown[0]}'",
+                where=f"{path}:{definition.line}",
+                fix=one_of(unknown[0], arguments),
+            )
+    return "serve"
 
 
 def _spoken_evaluator_file(source: TaskToml) -> Path:
@@ -300,7 +335,8 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
         return ""
     if not entry and form == "call":
         return ""
-    if not entry.isidentifier():
+    pieces = entry.split(".") if table.metric else [entry]  # Class.method
+    if not all(map(str.isidentifier, pieces)) or len(pieces) > 2:
         raise source.error_at_key(
             f"'{entry}' is not a function name",
             "evaluator",
@@ -319,7 +355,7 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
         where = Path(f"{source.path.parent}/{label}")
         module = reading.parse_module(seed[name], str(where))
         reading.require_function(
-            module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}"
+            module, pieces[0], where, f"define it, or set [evaluator] entry in {source.path.name}"
         )
     return name
 
@@ -329,6 +365,8 @@ def build_objective(source: TaskToml) -> Objective:
     if source.table.objectives or source.table.constraints:
         return _build_multi_objective(source)
     low, high = table.bounds
+    if source.table.evaluator.metric:
+        low = max(low, 0.0)
     for key in ("start", "target", "known"):
         value = getattr(table, key)
         if value is None:
