@@ -118,6 +118,10 @@ def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         raise source.error_at_key(
             "a metric needs an evaluator in Python", "evaluator", "metric", fix
         )
+    if table.metric and table.build:
+        raise source.error_at_key(
+            "a metric times programs in Python only", "evaluator", "build", "remove build"
+        )
     if table.program or table.url:
         path, form, contract = _spoken_evaluator_file(source), table.form or "call", ""
     else:
