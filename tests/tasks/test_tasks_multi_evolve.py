@@ -25,7 +25,7 @@ from culmen.evaluate.taskfiles import example_path, load
 from tests.tasks.folder import modules
 
 variants, evaluator, baseline, predictor = modules("multi_evolve", "variants", "evaluator", "baseline", "predictor")
-numbers = st.floats(-1e6, 1e6, allow_nan=False)
+numbers = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 
 
 def judge(program: str, task: Task | None = None) -> Observation:

@@ -592,6 +592,7 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         not evidence.task.deterministic
         and not evidence.repeatable
         and evidence.task.evaluator.form != "legacy"
+        and not evidence.task.evaluator.metric  # times vary
     ):
         yield TaskFinding(
             "note",

@@ -1,4 +1,4 @@
-"""The metric `speedup`: a reference's seconds divided by those of a program, on fresh inputs.
+"""Metric `speedup`: seconds of a reference by those of a program, on fresh inputs.
 
 Reference and program run in two jailed processes on one core and take turns; this process makes
 the inputs, holds the clock and judges the results, and neither can reach it. A turn has four steps
