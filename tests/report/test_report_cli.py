@@ -91,6 +91,7 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
         assert 0 < cell["evaluations"] <= 6 and cell["calls"] == 0 and cell["proposals"] > 0
         assert row["best"] == row["median"] == cell["score"] == views.best_result(place.root / cell["run"]).score  # pyright: ignore
     assert json.loads((place.root / "out/bench.json").read_text())["summary"] == answer["summary"]
+    assert ("out/plots/peak.png" in answer["files"]) == (place.root / "out/plots/peak.png").exists() == DRAWN
     before = [views.run_status(place.root / cell["run"]).events for cell in answer["cells"]]
     assert place.here(*command).document["summary"] == answer["summary"]
     assert [

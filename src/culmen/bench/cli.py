@@ -82,7 +82,9 @@ def bench(
     """
     from culmen.bench.suite import (
         SUITES,
+        draw_results,
         small_budget_notes,
+        suite_cells,
         summary_rows,
         with_common_scores,
         write_results,
@@ -104,6 +106,7 @@ def bench(
     scored, why_not = _score_by_itself(screen, chosen, outcomes)
     outcomes = with_common_scores(outcomes) if scored else outcomes
     files = write_results(chosen, outcomes, folder)
+    plots, no_plots = draw_results(suite_cells(chosen, folder), folder)
     rows = summary_rows(outcomes)
     data: JsonObject = {
         "suite": chosen,
@@ -111,13 +114,13 @@ def bench(
         "summary": rows,
         "scored": scored,
         "cells": outcomes,
-        "files": [str(file) for file in files],
+        "files": [str(file) for file in (*files, *plots)],
     }
 
     def show(screen: Screen) -> None:
         _show_summary(screen, rows)
-        if why_not:
-            screen.print_note(why_not)
+        for note in filter(None, (why_not, no_plots)):
+            screen.print_note(note)
         screen.print_line()
         outcome = "Complete" if done else "Interrupted: run the same command again to continue"
         screen.print_line(f"{outcome}. Tables and runs are in {folder}.")

@@ -635,6 +635,22 @@ def write_results(suite: Suite, outcomes: Sequence[CellResult], out: Path) -> li
     return files
 
 
+def draw_results(cells: Sequence[Cell], out: Path) -> tuple[list[Path], str]:
+    """Draw the courses of the runs of a bench into `plots`, a file for each task.
+
+    Returns the files, and the reason if there are none ("" otherwise).
+    """
+    from culmen.bench.analyze import NO_PLOTS, analyze_runs
+    from culmen.strategies.catalog import names_by_path
+
+    if find_spec("matplotlib") is None:
+        return [], NO_PLOTS
+    from culmen.bench.plots import draw_courses
+
+    made = [cell.path for cell in cells if cell.path.exists()]
+    return draw_courses(analyze_runs(made, names_by_path()), out / "plots"), ""
+
+
 def suite_markdown(rows: Rows) -> str:
     """The table for a page of documentation, with columns for claimed and certified values."""
     heads = [
