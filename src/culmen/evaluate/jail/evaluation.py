@@ -108,6 +108,7 @@ class JailedEvaluation:
             memory_mb=self.limits.memory_mb,
             processes=self.limits.processes,
             files_mb=self.limits.files_mb,
+            keeps_orphans=bool(self.task.evaluator.metric),
         )
         self._theirs.close()
         self.log.close_write_end()
