@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.compat import algotune
+from culmen.compat import algotune, cli
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
@@ -44,6 +44,10 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
     ran = culmen(*("import", "algotune", str(CHECKOUT)), *("--out", str(out), "--milliseconds", "2", "--json"))
     assert ran.returncode == 1, ran.stderr  # one of the two tasks lacks a package
     return out, json.loads(ran.stdout)
+
+
+def test_algotune_is_a_verb_of_the_group_import() -> None:
+    assert cli.VERBS.groups["import"][1] == {"algotune": cli.algotune}
 
 
 def test_algotune_names_what_is_missing(imported: tuple[Path, object]) -> None:

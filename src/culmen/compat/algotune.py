@@ -62,7 +62,7 @@ class AlgoTask(Protocol):
         ...
 
 
-class Task:
+class BaseTask:
     """The base class of AlgoTune's task files; they define the three functions themselves."""
 
     def __init__(self, n: int | None = None, **options: str) -> None:
@@ -83,7 +83,7 @@ def register_task(name: str) -> Callable[[type], type]:
 def install_stand_ins(folder: Path) -> None:
     """Let files in `folder` import `AlgoTuneTasks.base`, and modules beside them."""
     base = ModuleType(BASE)
-    base.__dict__.update(Task=Task, register_task=register_task, TASK_REGISTRY=_registered)
+    base.__dict__.update(Task=BaseTask, register_task=register_task, TASK_REGISTRY=_registered)
     for name in (ROOT, f"{ROOT}.{folder.name}"):
         package = ModuleType(name)
         package.__path__ = [str(folder)]
@@ -217,7 +217,7 @@ def whole_solver_text(text: str) -> str:
         if _imports_base(node):
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[number] = ""
-            lines[node.lineno - 1] = f"from {__name__} import Task, register_task"
+            lines[node.lineno - 1] = f"from {__name__} import BaseTask as Task, register_task"
     return "\n".join(lines) + f"\n\n\nclass Solver({source.task.name}):\n    pass\n"
 
 

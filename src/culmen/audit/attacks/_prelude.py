@@ -87,7 +87,7 @@ def audit_doubled(value):
     return audit_change(value, lambda array: array * 2.0)
 
 
-def audit_wrap(around):
+def audit_replace_targets(around):
     """Replace every function that the evaluator may call, also `Class.method`, by around(function)."""
     for name in AUDIT["targets"]:
         owner, _, last = name.rpartition(".")
@@ -114,4 +114,4 @@ def audit_install(attack):
 
         return wrapped
 
-    audit_wrap(around)
+    audit_replace_targets(around)

@@ -21,4 +21,4 @@ def audit_remember(honest):
     return wrapped
 
 
-audit_wrap(audit_remember)
+audit_replace_targets(audit_remember)

@@ -93,6 +93,7 @@ class ChildLimits(TypedDict):
     files_mb: int
     blind: NotRequired[bool]
     connects: NotRequired[bool]
+    keeps_orphans: NotRequired[bool]
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class ForkRequest:
 
     blind     see no more than candidates beside a proxy may see
     connects  may connect Unix sockets below the work folder, also if candidates may make none
+    keeps_orphans  orphans stay below the child, so that their time is seen as its own
     """
 
     id: int
@@ -113,6 +115,7 @@ class ForkRequest:
     work: str = WORK
     blind: bool = False
     connects: bool = False
+    keeps_orphans: bool = False
 
 
 def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = False) -> None:
@@ -137,7 +140,7 @@ def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = F
         _add_landlock_layer(job)
         rules.install()
     elif policy.level == "restricted":
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # orphans count as its processes
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, int(job.keeps_orphans))
         readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
         rules.install(asks=asks)

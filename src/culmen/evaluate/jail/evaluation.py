@@ -116,6 +116,7 @@ class JailedEvaluation:
             memory_mb=self.limits.memory_mb,
             processes=self.limits.processes,
             files_mb=self.limits.files_mb,
+            keeps_orphans=bool(self.task.evaluator.metric),
         )
         self._theirs.close()
         self.log.close_write_end()
@@ -337,7 +338,9 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 
 
 def _jail_function(task: Task, form: str) -> str:
-    """The address of the function that serves an extension's request; "" for culmen's own forms."""
+    """The address of the function that serves a timed or an extension's request; "" for others."""
+    if task.evaluator.metric:
+        return "culmen.evaluate.jail.timed:run_timed"
     added = find_form(task.evaluator.form)
     return "" if added is None or form == BUILD else added.jail_functions[form]
 
@@ -354,7 +357,6 @@ def build_request(
         "module": evaluator.module or next(iter(candidate.parts), ""),
         "program": f"candidate_{candidate.id}{evaluator.suffix}",
         "entry": evaluator.entry,
-        "metric": evaluator.metric,
         "has_input": case is not None and case.input is not None,
         "input": case.input if case is not None else None,
         "command": evaluator.command,

@@ -57,14 +57,10 @@ def exit_at_once() -> NoReturn:
 
 
 def _serving_function(request: JsonObject) -> Callable[[socket.socket, JsonObject, Path], None]:
-    """The function for the request's form: one of these, or one that an extension names."""
+    """The function for the request's form: one of these, or one that the request names."""
     if request["function"]:
         module, _, name = request["function"].partition(":")
         return getattr(importlib.import_module(module), name)
-    if request.get("metric"):
-        from culmen.evaluate.jail import timed
-
-        return timed.run_timed
     forms = {"call": run_call, "serve": run_serve, "command": run_command, "build": run_build}
     return forms[request["form"]]
 

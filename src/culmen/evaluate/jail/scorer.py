@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import io
 import json
@@ -118,9 +119,8 @@ def load_judge(
     sys.path.insert(0, folder)
     module = load_file(path, "evaluator")
     if metric:
-        from culmen.evaluate.jail import speedup
-
-        return speedup.make_judge(module)
+        measure = importlib.import_module(f"culmen.evaluate.jail.{metric}")  # it needs this module
+        return measure.make_judge(module)
     wanted = ("drive", "score") if form == "serve" else (role,)
     for candidate in wanted:
         function = getattr(module, candidate, None)

@@ -227,7 +227,7 @@ class Round(NamedTuple):
     due: float
 
 
-class Estimate(NamedTuple):
+class SpeedupEstimate(NamedTuple):
     """A speed-up with its relative standard error and its parts.
 
     `moved` is work in seconds that the program did outside its runs, and `least` the shortest time
@@ -244,7 +244,7 @@ class Estimate(NamedTuple):
     least: float
 
 
-def estimate_speedup(rounds: list[Round]) -> Estimate:
+def estimate_speedup(rounds: list[Round]) -> SpeedupEstimate:
     """The median of the ratios over rounds; its error from their median absolute deviation.
 
     Ratios of one input's two times are free of differences between inputs, and of a load that
@@ -257,7 +257,7 @@ def estimate_speedup(rounds: list[Round]) -> Estimate:
     middle = median(logs)
     deviation = 1.4826 * median(abs(each - middle) for each in logs)
     waited = sum(each.waited for each in rounds)
-    return Estimate(
+    return SpeedupEstimate(
         speedup=math.exp(middle),
         error=math.sqrt(math.pi / 2) * deviation / math.sqrt(len(logs)),
         program=median(times),
@@ -268,7 +268,7 @@ def estimate_speedup(rounds: list[Round]) -> Estimate:
     )
 
 
-class Comparison:
+class TimedComparison:
     """One evaluation: rounds of both programs until the speed-up is known well enough."""
 
     def __init__(
@@ -277,7 +277,7 @@ class Comparison:
         self._task, self._program, self._reference = task, program, reference
         self._until = until
 
-    def run(self, inputs: Iterator[object]) -> tuple[Estimate, int]:
+    def run(self, inputs: Iterator[object]) -> tuple[SpeedupEstimate, int]:
         """Compare on fresh inputs; return the estimate and the number of timed rounds.
 
         The first input warms both up and is only checked.
@@ -388,7 +388,7 @@ def make_judge(module: ModuleType) -> Callable[..., JsonObject]:
         with pinned(core):
             reference = _started_reference(rival, core)
             program = TimedProcess(call, core)
-            comparison = Comparison(task, program, reference, until)
+            comparison = TimedComparison(task, program, reference, until)
             found, rounds = comparison.run(task.inputs(case, seed))
         return report_estimate(found, rounds, program.is_exact)
 
@@ -420,7 +420,7 @@ def pinned(core: int) -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def report_estimate(found: Estimate, rounds: int, is_exact: bool) -> JsonObject:
+def report_estimate(found: SpeedupEstimate, rounds: int, is_exact: bool) -> JsonObject:
     """An estimate as a judgement."""
     fast, slow = 1000 * found.program, 1000 * found.reference
     text = (
