@@ -16,11 +16,11 @@ from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core.errors import UserError
 
 PANELS = {
-    "Start": "demo new check power audit",
+    "Start": "demo new check power audit import",
     "Search": "run prompt resume fork",
     "Look at a run": "status best score story show diff lineage explain log report",
     "Attend to a run": "watch ui stop tell mcp",
-    "Compare runs": "analyze bench compare",
+    "Compare runs": "analyze bench compare reproduce",
     "Keep a run": "export track replay recover archive vacuum db pool advisor",
     "About": "strategies templates doctor docs",
 }

@@ -42,7 +42,7 @@ TWINS = 4
 EVERYWHERE = ("main", "upgrade")
 """Functions of programs and migrations, one a file."""
 
-UNTYPED = 350
+UNTYPED = 354
 """Annotations with `Any`, at most: values of libraries without types."""
 
 PROGRAMS = ("culmen.evaluate.integrity.inserted",)

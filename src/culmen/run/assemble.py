@@ -37,7 +37,7 @@ from culmen.engine.driver import Driver, graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
-from culmen.run.versions import deciders_of, require_same_versions
+from culmen.run.versions import deciders_of, proposer_of, require_same_versions
 from culmen.store import inbox, views
 from culmen.store.inbox import InboxMessage
 
@@ -189,19 +189,6 @@ def check_versions(meta: RunMeta, objects: RunObjects) -> dict[str, int]:
     parts = deciders_of(strategy_of(meta, objects), proposer, str(meta.strategy["path"]))
     require_same_versions(meta, parts)
     return {name: part.version for name, part in parts.items()}
-
-
-def proposer_of(offline: bool, objects: RunObjects) -> object:
-    """The proposer of a run, or its class: the object given, else culmen's own."""
-    if objects.proposer is not None:
-        return objects.proposer
-    if offline and (objects.model is None or isinstance(objects.model, Mapping)):
-        from culmen.offline.proposer import OfflineProposer
-
-        return OfflineProposer
-    from culmen.prompts.writer import FallbackProposer
-
-    return FallbackProposer
 
 
 def _grafted_entries(

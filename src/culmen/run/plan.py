@@ -31,7 +31,7 @@ from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
 from culmen.run.options import RunObjects, replace_options
-from culmen.run.versions import deciders_of
+from culmen.run.versions import deciders_of, proposer_of
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
 
@@ -207,8 +207,6 @@ def _listed_programs(task: Task, options: RunOptions) -> tuple[BankProgram, ...]
 
 def _versions(plan: RunPlan) -> dict[str, int]:
     """The versions of what will decide in a planned run."""
-    from culmen.run.assemble import proposer_of
-
     proposer = proposer_of(plan.options.searches_offline, plan.objects)
     return {name: part.version for name, part in deciders_of(plan.strategy, proposer).items()}
 

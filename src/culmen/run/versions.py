@@ -13,6 +13,7 @@ from typing import NamedTuple
 from culmen.core.errors import UserError
 from culmen.core.ports import Proposer, Strategy, with_protocol_defaults
 from culmen.engine import search
+from culmen.run.options import RunObjects
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
 
@@ -41,6 +42,19 @@ def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str,
         asking = with_protocol_defaults(Proposer, proposer)
         parts["proposer"] = Decider("the proposer", asking.version, asking.changes)
     return parts
+
+
+def proposer_of(offline: bool, objects: RunObjects) -> object:
+    """The proposer of a run, or its class: the object given, else culmen's own."""
+    if objects.proposer is not None:
+        return objects.proposer
+    if offline and (objects.model is None or isinstance(objects.model, Mapping)):
+        from culmen.offline.proposer import OfflineProposer
+
+        return OfflineProposer
+    from culmen.prompts.writer import FallbackProposer
+
+    return FallbackProposer
 
 
 def require_same_versions(
