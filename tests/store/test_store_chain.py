@@ -168,6 +168,15 @@ def test_recover_saves_what_comes_before_the_break_and_names_the_rest(tmp_path):
     SqlJournal.open(saved.path, write=True).close()
 
 
+def test_without_the_record_of_the_end_recover_saves_all_that_the_error_promises(tmp_path):
+    run = small_run(tmp_path)
+    with tampering(run) as connection:
+        connection.exec_driver_sql("DELETE FROM seal")
+    with pytest.raises(JournalDamaged) as caught:
+        views.run_status(run)
+    assert f"saves the first {ROWS} events" in caught.value.fix and recover_run(run).events == ROWS
+
+
 def test_sums_that_were_changed_are_made_anew_by_recover(tmp_path):
     run = small_run(tmp_path)
     with tampering(run) as connection:

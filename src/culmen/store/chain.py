@@ -234,8 +234,10 @@ def check_whole(connection: Connection, run_dir: Path) -> None:
 
 def _check_unsealed(connection: Connection, run_dir: Path) -> None:
     """A run of an older culmen has no seal, and no hash of any event either."""
-    if connection.execute(sql.select(sql.link.c.seq).limit(1)).first() is not None:
-        raise JournalAltered("the record of the journal's last event is missing", run_dir, 1)
+    last = connection.execute(sql.select(sql.func.max(sql.link.c.seq))).scalar()
+    if last is not None:
+        what = "the record of the journal's last event is missing"
+        raise JournalAltered(what, run_dir, last + 1)
 
 
 def _check_settings(connection: Connection, run_dir: Path, seal: Seal) -> None:
