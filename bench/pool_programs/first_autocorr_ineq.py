@@ -1,6 +1,7 @@
 """Pieces of programs for `first_autocorr_ineq`: first heights, and ways to better them."""
 
 import numpy as np
+from step_functions import improve_not, start_known, start_resampled  # noqa: F401 - named by recipes
 
 N = 120
 SEED, SIZE, ROUNDS = 0, 60, 10
@@ -26,27 +27,10 @@ def start_comb():
     return h
 
 
-def start_known():
-    """The heights that a longer search found."""
-    return np.array(NUMBERS)
-
-
 def start_finer():
     """The heights that a longer search found, on twice as many steps, with a little noise."""
     h = np.repeat(np.array(NUMBERS), 2)
     return h * np.exp(0.01 * np.random.default_rng(SEED).normal(size=len(h)))
-
-
-def start_resampled():
-    """The heights that a longer search found, between other borders."""
-    h = np.array(NUMBERS)
-    edges = np.append(0, np.cumsum(h))
-    return np.diff(np.interp(np.linspace(0, len(h), SIZE + 1), np.arange(len(h) + 1), edges))
-
-
-def improve_not(h):
-    """The heights as they are."""
-    return h
 
 
 def improve_by_programmes(h):
