@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case
 from culmen.core.event import Entry
 from culmen.core.usage import Budget
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
-from culmen.strategies.openevolve import OpenEvolve
+from culmen.strategies.openevolve import Cascade, OpenEvolve
 from culmen.strategies.puct import PuctSearch
 from culmen.strategies.special_cases import Sequential
-from culmen.testing.landscape import Faults, Landscape, landscape_program, task
+from culmen.testing.landscape import Faults, Landscape, landscape_program, task, written_reward
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -83,6 +85,21 @@ def test_openevolve_keeps_no_more_programs_than_it_may():
         return {brief.parent.id for brief in witness.briefs[30:]}
 
     assert len(known(population=2, archive=1)) < len(known())
+
+
+def test_a_cascade_evaluates_the_other_cases_of_good_candidates_only():
+    cases = tuple(Case(str(number), number) for number in range(5))
+    about = msgspec.structs.replace(task(deterministic=True), cases=cases)
+    witness = Witness(Landscape(blur=1.0))
+    strategy = OpenEvolve(islands=1, cascade=Cascade(first=2, threshold=0.3))
+    simulate(strategy, about, witness, Budget(evaluations=80, final=0.0), trial=False)
+    seen: dict[str, list[str]] = {}
+    for request in witness.evaluations:
+        seen.setdefault(request.candidate.id, []).append(request.case.id if request.case else "")
+    good = {r.candidate.id for r in witness.evaluations if written_reward(r.candidate) >= 0.3}
+    assert len(good) > 3 and len(seen) - len(good) > 3
+    assert all(set(each) <= {"0", "1"} for id, each in seen.items() if id not in good)
+    assert sum(len(set(each)) == 5 for id, each in seen.items() if id in good) >= len(good) - 1  # the budget ends one
 
 
 class Asking:
