@@ -102,4 +102,4 @@ def test_without_a_model_the_command_says_what_to_add(tmp_path: Path):
     done = place.here("reproduce", "polca/table1", "--json")
     assert done.code == 2 and "no model" in done.document["error"]["what"]
     listed = place.here("reproduce", "--json").document
-    assert sum(len(paper["places"]) for paper in listed.values()) == len(PLACES)
+    assert sum(len(paper["places"]) for paper in listed.values()) == len(places.find_places("all"))
