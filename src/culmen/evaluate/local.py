@@ -22,7 +22,7 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, spoken
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
-from culmen.evaluate.jail.evaluation import JailedEvaluation, TimedEvaluation
+from culmen.evaluate.jail.evaluation import TIMED_MODULE, JailedEvaluation, TimedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
@@ -162,7 +162,9 @@ class LocalBackend:
                 () if self._form is None else self._form.jail_sources,
             )
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
-        return levels.plain_jail(level, (*evaluator.packages, *there, *modules), visible, shut)
+        timed = (TIMED_MODULE,) if evaluator.metric else ()
+        packages = (*evaluator.packages, *there, *modules, *timed)
+        return levels.plain_jail(level, packages, visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False

@@ -240,6 +240,10 @@ class JailedEvaluation:
         return encode_request(content, self.task, self.case)
 
 
+TIMED_MODULE = "culmen.evaluate.jail.timed"
+"""The program's side of a timed evaluation, imported once before children are forked."""
+
+
 class TimedEvaluation(JailedEvaluation):
     """One evaluation with the metric `speedup`: the reference runs in a jailed process beside.
 
@@ -340,7 +344,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 def _jail_function(task: Task, form: str) -> str:
     """The address of the function that serves a timed or an extension's request; "" for others."""
     if task.evaluator.metric:
-        return "culmen.evaluate.jail.timed:run_timed"
+        return f"{TIMED_MODULE}:run_timed"
     added = find_form(task.evaluator.form)
     return "" if added is None or form == BUILD else added.jail_functions[form]
 

@@ -254,22 +254,21 @@ def write_new(
     """
     target = Path(directory).expanduser()
     files = None if language is None else _language_files(language, example)
-    source = example_path(example or DEFAULT)
+    source = example_path(example or DEFAULT) if files is None else None
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         what = "the folder is not empty" if target.is_dir() else "there is a file of that name"
         raise UserError(what, where=str(target), fix="name a new folder; nothing was written")
     try:
-        if files is None:
+        if source is not None:
             shutil.copytree(
                 source,
                 target,
                 dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
             )
-        else:
+        for name, text in (files or {}).items():
             target.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                (target / name).write_text(text, encoding="utf-8")
+            (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
         fix = "name a folder you may write to"
         raise UserError(
