@@ -1,6 +1,6 @@
 """Comparison of evaluations that two workers made of the same item: who differs, and how often.
 
-Pure: the carrier feeds it answers and acts on its verdicts. Where two answers differ, a third
+Also what is believed of an answer at all: `vet_answer`. Pure: the carrier feeds it answers and acts on its verdicts. Where two answers differ, a third
 decides, or the answer of a trusted worker. A worker is marked if it lost `STRIKES` such decisions,
 on different candidates, and loses them much more often than the others; or, where scores are noisy,
 if its scores are shifted against those of the others beyond chance.
@@ -9,12 +9,26 @@ if its scores are shifted against those of the others beyond chance.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
 
-from culmen.core.evaluation import Observation
+import msgspec
+
+from culmen.cluster import messages
+from culmen.cluster.messages import EvaluationJob, NodeReply
+from culmen.core.evaluation import (
+    EVALUATOR_LOG,
+    LEVELS,
+    Observation,
+    Scoring,
+    Status,
+    trust_rank,
+)
 from culmen.core.task import Task
+from culmen.core.usage import Usage
+
+T = TypeVar("T")
 
 STRIKES = 3
 """Lost decisions after which a worker can be marked: one may be a fault of its machine."""
@@ -26,8 +40,38 @@ FAR = 12.0
 """Differences of noisy scores, in medians of all, beyond which a third decides."""
 FEW_PAIRS = 20
 """Pairs before noise is judged; until then every difference is decided by a third."""
+KEPT_RESULTS = 2000
+"""Unchecked results of a worker that are made again if it is marked, the latest."""
+MOST_PAIRS = 500
+"""Latest pairs that count for noise."""
 CHANCE = 1e-6
 """Probability of a worker's shift by chance below which it is marked."""
+
+
+def vet_answer(
+    reply: bytes, job: EvaluationJob, digest: str, scoring: Scoring
+) -> Observation | None:
+    """The observation of a worker's answer; None if it does not answer this job.
+
+    Costs and signs that a worker claims are dropped, and its trust is no stronger than the run's.
+    """
+    try:
+        seen = messages.load_struct(reply, NodeReply).observation
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
+    if seen is None or seen.status is Status.LOST:
+        return None
+    asked = (job.id, job.case or "", job.seed, digest)
+    finite = all(map(math.isfinite, (seen.score or 0.0, seen.certified or 0.0, seen.seconds)))
+    if (seen.candidate, seen.case, seen.seed, seen.evaluator) != asked or not finite:
+        return None
+    if seen.ok != (seen.score is not None) or seen.trust not in ("", *LEVELS):
+        return None
+    vouched = seen.certified is not None and job.certify
+    if trust_rank(seen.trust) < trust_rank(scoring.trust) and not vouched:
+        return None
+    seconds = max(0.0, seen.seconds)
+    return msgspec.structs.replace(seen, seconds=seconds, usage=Usage(), asked=(), signs=())
 
 
 class Vote(NamedTuple):
@@ -45,7 +89,7 @@ class Auditor:
         self._task = task
         self._strikes: defaultdict[str, set[str]] = defaultdict(set)
         self._checked: defaultdict[str, int] = defaultdict(int)
-        self._differences: list[tuple[str, str, float]] = []
+        self._differences: deque[tuple[str, str, float]] = deque(maxlen=MOST_PAIRS)
         self.marked: set[str] = set()
 
     def decide(self, votes: list[Vote]) -> Vote | None:
@@ -90,9 +134,8 @@ class Auditor:
         if shifted and shifted not in found:
             found[shifted] = "its scores are shifted against those of the other workers"
         self.marked.update(found)
-        self._differences = [
-            each for each in self._differences if not self.marked & {each[0], each[1]}
-        ]
+        kept = (each for each in self._differences if not self.marked & {each[0], each[1]})
+        self._differences = deque(kept, MOST_PAIRS)
         return found
 
     def is_alike(self, one: Observation, other: Observation) -> bool:
@@ -162,12 +205,67 @@ def sign_chance(signs: Iterable[bool]) -> float:
     return min(1.0, 2 * tail / 2**count)
 
 
-def describe_recheck(worker: str, differing: Mapping[str, bool]) -> str:
-    """A sentence on a marked worker's results, by candidate: True if another worker differs."""
-    wrong = sorted(candidate for candidate, differs in differing.items() if differs)
-    text = f"of {len(differing)} results of {worker} that the search had used, evaluated again by"
-    named = ", ".join(id[:12] for id in wrong[:20]) + (", ..." if len(wrong) > 20 else "")
-    return f"{text} others, {len(wrong)} differ" + (f": candidates {named}" if wrong else "")
+def name_voters(votes: list[Vote], stands: Vote, auditor: Auditor) -> Observation:
+    """The vote's observation; if others differ, the evaluator's log names them."""
+    seen = stands.observation
+    against = [v.worker for v in votes if not auditor.is_alike(v.observation, seen)]
+    if not against:
+        return seen
+    line = f"culmen: evaluated by {stands.worker}; {', '.join(against)} came to other results"
+    log = "\n".join(filter(None, (seen.artifacts.get(EVALUATOR_LOG, ""), line)))
+    return msgspec.structs.replace(seen, artifacts={**seen.artifacts, EVALUATOR_LOG: log})
+
+
+class Rechecks(Generic[T]):
+    """Unchecked results by worker, which are made again once the worker is marked.
+
+    Each has its item `T` with it; of one worker the latest `KEPT_RESULTS` are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._unchecked: defaultdict[str, dict[bytes, tuple[T, Observation]]] = defaultdict(dict)
+        self._pending: dict[bytes, tuple[str, T, Observation]] = {}
+        self._seen: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
+
+    def keep(self, worker: str, key: bytes, item: T, seen: Observation) -> None:
+        """Remember a result that only this worker made."""
+        kept = self._unchecked[worker]
+        kept[key] = (item, seen)
+        if len(kept) > KEPT_RESULTS:
+            del kept[next(iter(kept))]
+
+    def begin(self, worker: str) -> list[T]:
+        """The items of a worker that is marked."""
+        unchecked = self._unchecked.pop(worker, {})
+        self._pending |= {key: (worker, *each) for key, each in unchecked.items()}
+        return [item for item, _ in unchecked.values()]
+
+    def pending(self, key: bytes) -> T | None:
+        """The item that waits for another worker's result; None if there is none."""
+        return self._pending[key][1] if key in self._pending else None
+
+    def compare(self, key: bytes, again: Observation | None, auditor: Auditor) -> tuple[str, str]:
+        """Take another worker's result (None: lost); after the last one, its worker and a sentence.
+
+        Before that the sentence is "".
+        """
+        worker, _, seen = self._pending.pop(key)
+        if again is not None:
+            self._seen[worker].append((seen.candidate, not auditor.is_alike(seen, again)))
+        if any(name == worker for name, _, _ in self._pending.values()):
+            return worker, ""
+        return worker, _describe_recheck(worker, self._seen.pop(worker, []))
+
+
+def _describe_recheck(worker: str, results: list[tuple[str, bool]]) -> str:
+    """A sentence on the results that were made again: candidate, and True if it differs."""
+    wrong = [candidate for candidate, differs in results if differs]
+    names = sorted({candidate[:12] for candidate in wrong})
+    text = (
+        f"{len(results)} results of worker {worker} that the search has used were evaluated again "
+        f"by others: {len(wrong)} differ"
+    )
+    return text + (f", of candidates {', '.join(names[:20])}" if names else "")
 
 
 def _score(observation: Observation) -> float:

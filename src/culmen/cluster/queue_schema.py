@@ -24,17 +24,22 @@ MOST_BYTES = 16 * 2**20
 
 _TABLES: LiteralString = """
 CREATE TABLE format (version integer PRIMARY KEY);
-CREATE TABLE artifact (hash bytea PRIMARY KEY, body bytea NOT NULL);
 CREATE TABLE run (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL UNIQUE,
     session text NOT NULL,
-    parcel bytea NOT NULL REFERENCES artifact,
+    parcel bytea NOT NULL,
     terms bytea NOT NULL,
     quota integer NOT NULL,
     retries integer NOT NULL,
     lease_seconds double precision NOT NULL,
     seen timestamptz NOT NULL
+);
+CREATE TABLE artifact (
+    run integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    hash bytea NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (run, hash)
 );
 CREATE TABLE worker (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -91,7 +96,8 @@ CREATE TABLE finding (
 """
 
 _OWN_FUNCTIONS: LiteralString = """
-CREATE FUNCTION worker_of(secret text) RETURNS worker LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION worker_of(secret text) RETURNS worker LANGUAGE plpgsql STABLE
+SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker;
 BEGIN
     SELECT * INTO me FROM worker
@@ -100,12 +106,14 @@ BEGIN
     RETURN me;
 END $$;
 
-CREATE FUNCTION may_serve(me worker, asked run) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE FUNCTION may_serve(me worker, asked run) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = culmen_queue, pg_temp AS $$
     SELECT (me.runs IS NULL OR asked.name = ANY (me.runs))
         AND NOT EXISTS (SELECT 1 FROM mark WHERE run = asked.id AND worker = me.id)
 $$;
 
-CREATE FUNCTION end_try(ended bigint[], why text) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION end_try(ended bigint[], why text) RETURNS void LANGUAGE sql
+SET search_path = culmen_queue, pg_temp AS $$
     WITH again AS (
         UPDATE item SET lease = NULL, expires = NULL, process = NULL, reason = why,
             state = CASE WHEN item.tries > run.retries THEN 3 ELSE 0 END,
@@ -116,13 +124,15 @@ CREATE FUNCTION end_try(ended bigint[], why text) RETURNS void LANGUAGE sql AS $
         '') FROM again GROUP BY run, state
 $$;
 
-CREATE FUNCTION end_expired() RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION end_expired() RETURNS void LANGUAGE sql
+SET search_path = culmen_queue, pg_temp AS $$
     SELECT end_try(array_agg(id), 'worker_died') FROM (
         SELECT id FROM item WHERE state = 1 AND expires < clock_timestamp()
         ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED) AS late HAVING count(*) > 0
 $$;
 
-CREATE FUNCTION give_back(ended bigint[]) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION give_back(ended bigint[]) RETURNS void LANGUAGE sql
+SET search_path = culmen_queue, pg_temp AS $$
     UPDATE item SET tries = tries - 1 WHERE state = 1 AND id = ANY (ended);
     SELECT end_try(ended, 'given_back')
 $$;
@@ -237,14 +247,12 @@ BEGIN
         WHERE run.id = asked AND may_serve(me, run);
 END $$;
 
-CREATE FUNCTION fetch(secret text, wanted bytea) RETURNS bytea
+CREATE FUNCTION fetch(secret text, asked integer, wanted bytea) RETURNS bytea
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker := worker_of(secret);
 BEGIN
-    RETURN (SELECT body FROM artifact WHERE hash = wanted AND EXISTS (
-        SELECT 1 FROM run WHERE run.parcel = wanted AND may_serve(me, run)
-        UNION ALL SELECT 1 FROM item
-            WHERE item.candidate = wanted AND item.state = 1 AND item.worker = me.id));
+    RETURN (SELECT artifact.body FROM artifact, run WHERE artifact.run = asked
+        AND artifact.hash = wanted AND run.id = asked AND may_serve(me, run));
 END $$;
 """
 
@@ -254,7 +262,7 @@ _WORKER_CALLS = (
     "finish(text, bigint, uuid, bytea)",
     "fail(text, bigint, uuid, text, text)",
     "describe(text, integer)",
-    "fetch(text, bytea)",
+    "fetch(text, integer, bytea)",
 )
 
 MIGRATIONS: tuple[LiteralString, ...] = (
