@@ -80,10 +80,10 @@ SELECT pg_notify('culmen_queue_ended', '') FROM ended HAVING bool_or(state = 1)"
 _LOOK: LiteralString = """
 WITH seen AS (UPDATE culmen_queue.run SET seen = clock_timestamp() WHERE id = %s),
 serving AS (SELECT process.worker, process.slots
-    FROM culmen_queue.process JOIN culmen_queue.worker ON worker.id = process.worker,
-        culmen_queue.run
-    WHERE run.id = %s AND NOT worker.revoked AND culmen_queue.may_serve(worker, run)
-        AND process.seen > clock_timestamp() - 2 * run.lease_seconds * interval '1 second')
+    FROM culmen_queue.process JOIN culmen_queue.worker owner ON owner.id = process.worker,
+        culmen_queue.run served
+    WHERE served.id = %s AND NOT owner.revoked AND culmen_queue.may_serve(owner, served)
+        AND process.seen > clock_timestamp() - 2 * served.lease_seconds * interval '1 second')
 SELECT (SELECT count(DISTINCT worker) FROM serving),
     (SELECT coalesce(sum(slots), 0) FROM serving), culmen_queue.end_expired()"""
 _NEWS: LiteralString = """
@@ -183,7 +183,7 @@ class QueueCarrier:
         size = int.from_bytes(parcel[:8], "big")
         self._task = messages.load_struct(parcel[8 : 8 + size], TaskBundle).task
         self._parcel, self._auditor = bytes.fromhex(name), Auditor(self._task)
-        if self._task.evaluator.roles:
+        if self._task.evaluator.options.get("roles"):
             raise UserError(
                 "an evaluator that asks models cannot ask them from a queue's workers",
                 where=f"task {self._task.name}",
@@ -212,8 +212,11 @@ class QueueCarrier:
             self._marked |= {worker} - {None}
         hello = (self._run, HELLO)
         await link.call("DELETE FROM culmen_queue.item WHERE run = %s AND key = %s", hello)
-        stored = (self._run, [self._parcel], [parcel])
-        await link.call(_PUT, (*stored, self._run, [HELLO], [0], [b""], [b""], [self._wait]))
+        await self._put_hello([self._parcel], [parcel])
+
+    async def _put_hello(self, hashes: list[bytes], parcels: list[bytes]) -> None:
+        columns = ([HELLO], [0], [b""], [b""], [self._wait])
+        await self._link.call(_PUT, (self._run, hashes, parcels, self._run, *columns))
 
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`; `number` has no meaning here."""
@@ -293,9 +296,8 @@ class QueueCarrier:
         for number, key, copy, reply, reason, worker, trusted in rows:
             item = self._rechecks.pending(key) if copy == _RECHECK else self._items.get(key)
             vote = None
-            if key == HELLO and reply is not None and self._greeting is not None:
-                if not self._greeting.done():
-                    self._greeting.set_result(reply)
+            if key == HELLO:
+                await self._take_greeting(reply)
             elif item is not None and reply is not None:
                 vote = await self._believed_vote(reply, item.job, worker, trusted)
                 if vote is None:
@@ -312,6 +314,14 @@ class QueueCarrier:
             for worker, why in self._auditor.suspects().items():
                 await self._mark(worker, why)
             await self._delete_old()
+
+    async def _take_greeting(self, reply: bytes | None) -> None:
+        """The first worker's greeting; a worker that died over it is replaced by another."""
+        if reply is None:
+            await self._put_hello([], [])
+        elif self._greeting is not None and not self._greeting.done():
+            await self._look_after_workers()
+            self._greeting.set_result(reply)
 
     async def _believed_vote(
         self, reply: bytes, job: EvaluationJob, worker: str, trusted: bool

@@ -1,9 +1,10 @@
 """Comparison of evaluations that two workers made of the same item: who differs, and how often.
 
-Also what is believed of an answer at all: `vet_answer`. Pure: the carrier feeds it answers and acts on its verdicts. Where two answers differ, a third
+Pure: the carrier feeds it answers and acts on its verdicts. Where two answers differ, a third
 decides, or the answer of a trusted worker. A worker is marked if it lost `STRIKES` such decisions,
 on different candidates, and loses them much more often than the others; or, where scores are noisy,
-if its scores are shifted against those of the others beyond chance.
+if its scores are shifted against those of the others beyond chance. `vet_answer` refuses answers
+that no honest worker gives.
 """
 
 from __future__ import annotations

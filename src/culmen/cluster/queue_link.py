@@ -8,12 +8,13 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from culmen.cluster.postgres import LIVENESS, culmen_error_for
-from culmen.cluster.queue_schema import MIGRATIONS, SCHEMA
+from culmen.cluster.queue_schema import MIGRATIONS
 from culmen.core.errors import CulmenError, Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.store.address import Address
 
 if TYPE_CHECKING:
@@ -82,14 +83,15 @@ class QueueLink:
 
     async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
         import psycopg
+        from psycopg import sql
 
         async with asyncio.timeout(_CONNECT_SECONDS):
             connection = await psycopg.AsyncConnection.connect(
-                connection_url(self._address), autocommit=True, **LIVENESS, **self._login
+                connection_text(self._address, self._login), autocommit=True
             )
             connection.add_notify_handler(self._on_notify)
             for channel in self._channels:
-                await connection.execute(psycopg.sql.SQL("LISTEN {}").format(_name(channel)))
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
         self.wake.set()  # notifications may have been missed
         self._connection = connection
         return connection
@@ -138,9 +140,13 @@ class QueueLink:
             await connection.close()
 
 
-def connection_url(address: Address) -> str:
-    """The URL for libpq, password included; never show it."""
-    return "postgresql://" + address.secret_url.partition("://")[2]
+def connection_text(address: Address, login: Mapping[str, str] | None = None) -> str:
+    """The settings of a connection for libpq, password included; never show them."""
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    given = conninfo_to_dict("postgresql://" + address.secret_url.partition("://")[2])
+    usual = {**LIVENESS, "application_name": "culmen", **(login or {})}
+    return make_conninfo("", **(usual | given))
 
 
 def queue_error(error: object, address: Address) -> CulmenError | None:
@@ -163,7 +169,7 @@ def prepare_queue(address: Address) -> int:
     import psycopg
 
     try:
-        with psycopg.connect(connection_url(address), **LIVENESS) as connection:
+        with psycopg.connect(connection_text(address)) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
             version = _schema_version(connection)
             if version > len(MIGRATIONS):
@@ -172,7 +178,7 @@ def prepare_queue(address: Address) -> int:
                     where=str(address),
                     fix="pip install --upgrade culmen",
                 )
-            connection.execute(f"SET LOCAL search_path TO {SCHEMA}, pg_temp")
+            connection.execute("SET LOCAL search_path TO culmen_queue, pg_temp")
             for script in MIGRATIONS[version:]:
                 connection.execute(script)
             if version < len(MIGRATIONS):
@@ -195,9 +201,7 @@ def _schema_version(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
     return int(row[0]) if row and row[0] is not None else 0
 
 
-def new_token(
-    address: Address, name: str, runs: Sequence[str] | None, trusted: bool
-) -> str:
+def new_token(address: Address, name: str, runs: Sequence[str] | None, trusted: bool) -> str:
     """A token for the worker `name`, which replaces an older one; only its hash is stored."""
     token = secrets.token_urlsafe(32)
     change_queue(
@@ -210,23 +214,51 @@ def new_token(
     return token
 
 
-def change_queue(
-    address: Address, statement: LiteralString, values: Sequence[object] = ()
-) -> Rows:
+def change_queue(address: Address, statement: LiteralString, values: Sequence[object] = ()) -> Rows:
     """Rows of one statement of the queue's owner, over a connection of its own."""
     import psycopg
 
     prepare_queue(address)
-    with psycopg.connect(connection_url(address), **LIVENESS) as connection:
+    with psycopg.connect(connection_text(address)) as connection:
         cursor = connection.execute(statement, values)
         return cursor.fetchall() if cursor.description else []
 
 
+_STATES: LiteralString = """
+SELECT run.name, count(item.id) FILTER (WHERE state = 0) AS ready,
+    count(item.id) FILTER (WHERE state = 1) AS leased,
+    count(item.id) FILTER (WHERE state = 2) AS answered,
+    count(item.id) FILTER (WHERE state = 3) AS lost
+FROM culmen_queue.run LEFT JOIN culmen_queue.item ON item.run = run.id
+GROUP BY run.id ORDER BY run.id"""
+_WORKERS: LiteralString = """
+SELECT name, trusted, revoked, count(process.id) AS processes,
+    coalesce(sum(slots), 0) AS slots
+FROM culmen_queue.worker LEFT JOIN culmen_queue.process ON process.worker = worker.id
+    AND process.seen > clock_timestamp() - interval '1 minute'
+GROUP BY worker.id ORDER BY name"""
+_FINDINGS: LiteralString = """
+SELECT to_char(at, 'YYYY-MM-DD HH24:MI:SS') AS at, run.name AS run, text
+FROM culmen_queue.finding JOIN culmen_queue.run ON run.id = finding.run ORDER BY finding.id"""
+
+
+def read_queue(address: Address) -> dict[str, list[JsonObject]]:
+    """Runs, workers and findings of a queue, each as tables of plain data."""
+    return {
+        "runs": _read_table(address, _STATES),
+        "workers": _read_table(address, _WORKERS),
+        "findings": _read_table(address, _FINDINGS),
+    }
+
+
+def _read_table(address: Address, statement: LiteralString) -> list[JsonObject]:
+    import psycopg
+    from psycopg.rows import dict_row
+
+    with psycopg.connect(connection_text(address)) as connection:
+        cursor = connection.cursor(row_factory=dict_row)
+        return [JsonObject(row) for row in cursor.execute(statement).fetchall()]
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _name(channel: str) -> Any:
-    from psycopg import sql
-
-    return sql.Identifier(channel)

@@ -167,7 +167,8 @@ END $$;
 CREATE FUNCTION pull(
     secret text, asking text, free integer, wanted text[], refused text[]
 ) RETURNS TABLE (item_id bigint, item_lease uuid, run_id integer, run_session text,
-    item_candidate bytea, item_job bytea, item_seconds double precision)
+    item_job bytea, item_parts bytea, item_seconds double precision,
+    lease_seconds double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker := worker_of(secret); chosen run; found_item item;
 BEGIN
@@ -195,7 +196,9 @@ BEGIN
                 expires = clock_timestamp() + chosen.lease_seconds * interval '1 second'
                 WHERE item.id = found_item.id RETURNING * INTO found_item;
             RETURN QUERY SELECT found_item.id, found_item.lease, chosen.id, chosen.session,
-                found_item.candidate, found_item.job, found_item.seconds;
+                found_item.job, (SELECT artifact.body FROM artifact WHERE artifact.run = chosen.id
+                    AND artifact.hash = found_item.candidate), found_item.seconds,
+                chosen.lease_seconds;
             CONTINUE filling;
         END LOOP;
         EXIT;
@@ -247,12 +250,12 @@ BEGIN
         WHERE run.id = asked AND may_serve(me, run);
 END $$;
 
-CREATE FUNCTION fetch(secret text, asked integer, wanted bytea) RETURNS bytea
+CREATE FUNCTION read_artifact(secret text, asked integer, wanted bytea) RETURNS bytea
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker := worker_of(secret);
 BEGIN
-    RETURN (SELECT artifact.body FROM artifact, run WHERE artifact.run = asked
-        AND artifact.hash = wanted AND run.id = asked AND may_serve(me, run));
+    RETURN (SELECT body FROM artifact, run whole WHERE artifact.run = asked
+        AND hash = wanted AND whole.id = asked AND may_serve(me, whole));
 END $$;
 """
 
@@ -262,7 +265,7 @@ _WORKER_CALLS = (
     "finish(text, bigint, uuid, bytea)",
     "fail(text, bigint, uuid, text, text)",
     "describe(text, integer)",
-    "fetch(text, integer, bytea)",
+    "read_artifact(text, integer, bytea)",
 )
 
 MIGRATIONS: tuple[LiteralString, ...] = (
