@@ -66,6 +66,7 @@ class QueueWorker:
 
     `runs` are the names of the only runs that it serves (None: all that its token allows).
     `require` is the weakest isolation level that it works at, whatever a run requires.
+    `new_evaluator` makes the evaluator of a run.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class QueueWorker:
         runs: Sequence[str] | None,
         require: str | None,
         say: Say,
+        new_evaluator: Callable[[], NodeEvaluator] = NodeEvaluator,
     ) -> None:
         self._link = QueueLink(address, (WORK, ENDED), math.inf, say)
         self._loading = QueueLink(address, (), math.inf, say)
         self._load_lock = asyncio.Lock()
         self._token, self._slots, self._say = token, slots, say
         self._runs = None if runs is None else list(runs)
-        self._require = require
+        self._require, self._new_evaluator = require, new_evaluator
         self._host = socket.gethostname()
         self._process = f"{self._host}.{os.getpid()}.{secrets.token_hex(4)}"
         self._leases: dict[UUID, _Lease] = {}
@@ -164,7 +166,7 @@ class QueueWorker:
             self._leases[lease] = _Lease(node, work)
 
     def _open_node(self, run: int, session: str) -> _Node:
-        evaluator = NodeEvaluator()
+        evaluator = self._new_evaluator()
         ready = asyncio.create_task(self._begin_node(run, session, evaluator))
         node = self._nodes[session] = _Node("", session, evaluator, ready)
         return node
