@@ -4,8 +4,9 @@
     python bench/bench_pull.py throughput [--workers 16]
     python bench/bench_pull.py trial [--evaluations 10000] [--workers 50] [--hosts 10]
 
-Needs PostgreSQL's server; the trial also root and iproute2, iptables. The server is the tests' own, on this machine, and
-writes to its disk as it does by default. Workers are those of `culmen worker`, several in one process, without a jail:
+Needs PostgreSQL's server; the trial also root, iproute2 and iptables. The server is the tests' own, on this machine,
+and writes to its disk as it does by default.
+Workers are those of `culmen worker`, several in one process, without a jail:
 their evaluator reads the score off the program. In the trial they run in network namespaces of their own, where a
 fifth of all packets is dropped in each direction, their processes are killed at random, the server is ended without
 warning and starts again, and one worker lies about half of its scores.
@@ -36,7 +37,7 @@ from tests import postgres
 
 from culmen.cluster import messages
 from culmen.cluster.messages import EvaluationJob, NodeReply, TaskBundle
-from culmen.cluster.queue_link import connection_text, new_token, prepare_queue, read_queue
+from culmen.cluster.queue_link import new_token, prepare_queue, read_queue
 from culmen.cluster.queue_worker import QueueWorker
 from culmen.core.evaluation import Observation, Scoring, Status
 from culmen.core.options import BackendChoice
@@ -84,6 +85,7 @@ def serve(url: str, lies: float, tokens: list[str]) -> None:
             QueueWorker(address, token, 1, None, None, lambda _: None, lambda: Reading(lies))  # type: ignore
             for token in tokens
         ]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [worker.stop() for worker in made])
         await asyncio.gather(*(worker.serve() for worker in made))
 
     asyncio.run(all_of_them())
@@ -98,7 +100,18 @@ class Crew:
     def start(self, number: int, workers: int, inside: tuple[str, ...] = (), lies: float = 0.0, url: str = "") -> None:
         names = [f"{'liar' if lies else 'w'}{number}-{n}" for n in range(workers)]
         tokens = [new_token(parse_address(self.url), name, None, False) for name in names]
-        words = [*inside, sys.executable, __file__, "serve", url or self.url, str(lies), *tokens]
+        words = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            *inside,
+            sys.executable,
+            __file__,
+            "serve",
+            url or self.url,
+            str(lies),
+            *tokens,
+        ]
         self.running[number] = subprocess.Popen(words)
 
     def end(self) -> None:
@@ -185,24 +198,19 @@ def throughput(options: argparse.Namespace) -> None:
             return seconds
 
         name = url.partition("?")[0].rpartition("/")[2]
+        commits_of = "SELECT xact_commit FROM pg_stat_database WHERE datname = %s"
         with server.connect(name) as connection:
-            before = connection.execute(
-                "SELECT xact_commit FROM pg_stat_database WHERE datname = %s", (name,)
-            ).fetchone()
+            before = connection.execute(commits_of, (name,)).fetchone()
             seconds = asyncio.run(work())
-            after = connection.execute(
-                "SELECT xact_commit FROM pg_stat_database WHERE datname = %s", (name,)
-            ).fetchone()
+            after = connection.execute(commits_of, (name,)).fetchone()
             size = connection.execute(
-                "SELECT sum(octet_length(job)), sum(octet_length(reply)), count(*) FROM culmen_queue.item WHERE state = 2"
-                " AND octet_length(job) > 0"
+                "SELECT sum(octet_length(job)), sum(octet_length(reply)), count(*) FROM culmen_queue.item"
+                " WHERE state = 2 AND octet_length(job) > 0"
             ).fetchone()
             bodies = connection.execute("SELECT avg(octet_length(body)) FROM culmen_queue.artifact").fetchone()
         rate = options.evaluations / seconds
         commits = (after[0] - before[0]) / (options.evaluations + 200)
-        print(
-            f"  {rate:.0f} evaluations a second, {rate * commits:.0f} transactions a second, {commits:.1f} an evaluation"
-        )
+        print(f"  {rate:.0f} evaluations a second, {rate * commits:.0f} transactions a second, {commits:.1f} each")
         print(f"  bytes an evaluation: job {size[0] / size[2]:.0f}, answer {size[1] / size[2]:.0f}, "
               f"candidate {bodies[0]:.0f} (once a candidate, and with each pull)")  # fmt: skip
 
@@ -210,9 +218,9 @@ def throughput(options: argparse.Namespace) -> None:
 def trial(options: argparse.Namespace) -> None:
     """All that can go wrong at once; every score must be right, and every evaluation be answered once."""
     hosts = [f"cupull{os.getpid() % 10_000}-{n}" for n in range(options.hosts)]
-    lay_network(hosts)
     each = options.workers // options.hosts
     try:
+        lay_network(hosts)
         with queue(listen_addresses="10.78.0.1") as (server, url, crew):
             name = url.partition("?")[0].rpartition("/")[2]
             login = parse_address(url).secret_url.partition("//")[2].rpartition("@")[0]
@@ -259,10 +267,9 @@ async def run_trial(options: Any, server: Any, url: str, there: str, crew: Crew,
     await backend.close()
     lost = sum(score is None for score in found)
     wrong = sum(score is not None and score != -number for number, score in enumerate(found))
-    print(f"  {options.evaluations} evaluations in {seconds:.0f} s ({options.workers} workers in {options.hosts} network "
-          f"namespaces, {LOSS:.0%} of packets dropped each way, share {options.share}): {lost} lost, {wrong} wrong; "
-          f"{kills} processes of {options.workers // options.hosts} workers killed or ended, {crashes} restarts of the "
-          "server")  # fmt: skip
+    print(f"  {options.evaluations} evaluations in {seconds:.0f} s: {lost} lost, {wrong} wrong")
+    print(f"  {options.workers} workers in {options.hosts} network namespaces, {LOSS:.0%} of packets dropped each way")
+    print(f"  share {options.share}; {kills} processes killed or ended, {crashes} restarts of the server")
 
 
 def lay_network(hosts: list[str]) -> None:
@@ -278,9 +285,8 @@ def lay_network(hosts: list[str]) -> None:
         for device in ("eth0", "lo"):
             run(f"ip -n {host} link set {device} up")
         for chain in ("INPUT", "OUTPUT"):
-            run(
-                f"ip netns exec {host} iptables -A {chain} -p tcp -m statistic --mode random --probability {LOSS} -j DROP"
-            )
+            drop = f"iptables -A {chain} -p tcp -m statistic --mode random --probability {LOSS} -j DROP"
+            run(f"ip netns exec {host} {drop}")
 
 
 def remove_network(hosts: list[str]) -> None:
@@ -299,6 +305,7 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         serve(sys.argv[2], float(sys.argv[3]), sys.argv[4:])
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--evaluations", type=int, default=500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from typing import Annotated
@@ -74,6 +75,8 @@ def worker(
         served = QueueWorker(
             parse_address(url), secret, slots, runs.split(",") if runs else None, require, say
         )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, served.stop)
         await served.serve()
         return served.done
 

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -62,7 +61,7 @@ class _Lease:
 
 
 class QueueWorker:
-    """Evaluates what it pulls, up to `slots` items at once, until SIGTERM or `stop`.
+    """Evaluates what it pulls, up to `slots` items at once, until `stop`.
 
     `runs` are the names of the only runs that it serves (None: all that its token allows).
     `require` is the weakest isolation level that it works at, whatever a run requires.
@@ -106,9 +105,6 @@ class QueueWorker:
     async def serve(self) -> None:
         """Work until `stop`; raises `UserError` if the queue refuses token or login."""
         forget_secrets()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
         try:
             while not self._stopping:
                 await self._send_outcomes()
