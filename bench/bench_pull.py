@@ -182,37 +182,55 @@ def overhead(options: argparse.Namespace) -> None:
 
 
 def throughput(options: argparse.Namespace) -> None:
-    """As many evaluations as the server bears, their size in it and on the wire."""
+    """As many evaluations as the server bears, their size in it, and the processor time of each side."""
     with queue() as (server, url, crew):
         for number in range(4):
             crew.start(number, options.workers // 4)
+        name = url.partition("?")[0].rpartition("/")[2]
+        counts = "SELECT xact_commit, pg_current_wal_lsn() - '0/0' FROM pg_stat_database WHERE datname = %s"
 
-        async def work() -> float:
+        async def work() -> tuple[float, list[float]]:
             backend, task = backend_of(url, 4 * options.workers)
             await backend.start()
             await evaluate(backend, task, list(range(200)), 4 * options.workers)
-            began = time.perf_counter()
-            await evaluate(backend, task, list(range(1000, 1000 + options.evaluations)), 4 * options.workers)
-            seconds = time.perf_counter() - began
-            await backend.close()
-            return seconds
+            with server.connect(name) as connection:
 
-        name = url.partition("?")[0].rpartition("/")[2]
-        commits_of = "SELECT xact_commit FROM pg_stat_database WHERE datname = %s"
+                def measure() -> list[float]:
+                    row = connection.execute(counts, (name,)).fetchone()
+                    return [*map(float, row), cpu_of(server.process.pid), time.process_time()]
+
+                await asyncio.sleep(1)  # statistics arrive late
+                before, began = measure(), time.perf_counter()
+                await evaluate(backend, task, list(range(1000, 1000 + options.evaluations)), 4 * options.workers)
+                seconds = time.perf_counter() - began
+                await asyncio.sleep(1)
+                after = measure()
+            await backend.close()
+            return seconds, [(b - a) / options.evaluations for a, b in zip(before, after, strict=True)]
+
+        seconds, (commits, log, served, drove) = asyncio.run(work())
         with server.connect(name) as connection:
-            before = connection.execute(commits_of, (name,)).fetchone()
-            seconds = asyncio.run(work())
-            after = connection.execute(commits_of, (name,)).fetchone()
-            size = connection.execute(
-                "SELECT sum(octet_length(job)), sum(octet_length(reply)), count(*) FROM culmen_queue.item"
-                " WHERE state = 2 AND octet_length(job) > 0"
+            sizes = "sum(octet_length(job)), sum(octet_length(reply)), count(*)"
+            job, reply, items = connection.execute(
+                f"SELECT {sizes} FROM culmen_queue.item WHERE state = 2 AND octet_length(job) > 0"
             ).fetchone()
-            bodies = connection.execute("SELECT avg(octet_length(body)) FROM culmen_queue.artifact").fetchone()
+            body = connection.execute("SELECT avg(octet_length(body)) FROM culmen_queue.artifact").fetchone()[0]
         rate = options.evaluations / seconds
-        commits = (after[0] - before[0]) / (options.evaluations + 200)
         print(f"  {rate:.0f} evaluations a second, {rate * commits:.0f} transactions a second, {commits:.1f} each")
-        print(f"  bytes an evaluation: job {size[0] / size[2]:.0f}, answer {size[1] / size[2]:.0f}, "
-              f"candidate {bodies[0]:.0f} (once a candidate, and with each pull)")  # fmt: skip
+        print(f"  processor time of an evaluation: server {1000 * served:.2f} ms, driver {1000 * drove:.2f} ms")
+        print(f"  bytes of an evaluation: job {job / items:.0f}, answer {reply / items:.0f}, candidate {body:.0f} (once "
+              f"stored, sent with each pull), write-ahead log {log:.0f}")  # fmt: skip
+
+
+def cpu_of(parent: int) -> float:
+    """Seconds of processor time of a server: the process and its children."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = file.read_text().rpartition(")")[2].split()
+            if int(words[1]) == parent or int(file.parent.name) == parent:
+                ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def trial(options: argparse.Namespace) -> None:
@@ -264,6 +282,8 @@ async def run_trial(options: Any, server: Any, url: str, there: str, crew: Crew,
     seconds = time.perf_counter() - began
     disturbing.cancel()
     await asyncio.gather(disturbing, return_exceptions=True)
+    if server.process.poll() is not None:
+        server.start()
     await backend.close()
     lost = sum(score is None for score in found)
     wrong = sum(score is not None and score != -number for number, score in enumerate(found))

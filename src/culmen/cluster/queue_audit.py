@@ -166,7 +166,7 @@ class Auditor:
         ):
             return False
         usual = self._usual_difference()
-        return abs(_score(one) - _score(other)) > FAR * usual
+        return usual == 0.0 or abs(_score(one) - _score(other)) > FAR * usual
 
     def _values(self, observation: Observation) -> list[float]:
         """The numbers that decide: score, certified value, metrics of the objective."""
