@@ -1,6 +1,7 @@
 """Evaluations through the queue: overhead, operations a second, bytes, and a trial with all that goes wrong.
 
     python bench/bench_pull.py overhead [--evaluations 500]
+    python bench/bench_pull.py operations
     python bench/bench_pull.py throughput [--workers 16]
     python bench/bench_pull.py trial [--evaluations 10000] [--workers 50] [--hosts 10]
 
@@ -218,8 +219,29 @@ def throughput(options: argparse.Namespace) -> None:
         rate = options.evaluations / seconds
         print(f"  {rate:.0f} evaluations a second, {rate * commits:.0f} transactions a second, {commits:.1f} each")
         print(f"  processor time of an evaluation: server {1000 * served:.2f} ms, driver {1000 * drove:.2f} ms")
-        print(f"  bytes of an evaluation: job {job / items:.0f}, answer {reply / items:.0f}, candidate {body:.0f} (once "
-              f"stored, sent with each pull), write-ahead log {log:.0f}")  # fmt: skip
+        print(f"  bytes: job {job / items:.0f}, answer {reply / items:.0f}, candidate {body:.0f}, log {log:.0f}")
+
+
+def operations(options: argparse.Namespace) -> None:
+    """What single calls cost the server: a sign of life, and a pull that finds nothing; and a connection's memory."""
+    with queue() as (server, url, _):
+        address = parse_address(url)
+        token = new_token(address, "one", None, False)
+        calls = {
+            "a sign of life": ("SELECT * FROM culmen_queue.beat(%s, 'p', 'h', 1, '{}', false)", (token,)),
+            "an empty pull": ("SELECT * FROM culmen_queue.pull(%s, 'p', 1, NULL, '{}')", (token,)),
+        }
+        with server.connect(url.partition("?")[0].rpartition("/")[2]) as connection:
+            for name, (statement, values) in calls.items():
+                cpu, began = cpu_of(server.process.pid), time.perf_counter()
+                for _ in range(options.evaluations):
+                    connection.execute(statement, values).fetchall()
+                seconds, cpu = time.perf_counter() - began, cpu_of(server.process.pid) - cpu
+                each, server_each = 1000 * seconds / options.evaluations, 1000 * cpu / options.evaluations
+                print(f"  {name}: {each:.2f} ms, {server_each:.2f} ms of the server's processor time")
+            lines = Path(f"/proc/{connection.info.backend_pid}/smaps_rollup").read_text().splitlines()
+            private = sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
+            print(f"  memory of a connection: {private / 1024:.1f} MB")
 
 
 def cpu_of(parent: int) -> float:
@@ -250,8 +272,6 @@ def trial(options: argparse.Namespace) -> None:
                 crew.start(*start, url=there)
             crew.start(len(hosts), 1, ("ip", "netns", "exec", hosts[0]), lies=0.5, url=there)
             asyncio.run(run_trial(options, server, url, there, crew, starts))
-            for finding in read_queue(parse_address(url))["findings"]:
-                print(f"    finding: {finding['text']}")
     finally:
         remove_network(hosts)
 
@@ -285,6 +305,8 @@ async def run_trial(options: Any, server: Any, url: str, there: str, crew: Crew,
     if server.process.poll() is not None:
         server.start()
     await backend.close()
+    for finding in read_queue(parse_address(url))["findings"]:
+        print(f"    finding: {finding['text']}")
     lost = sum(score is None for score in found)
     wrong = sum(score is not None and score != -number for number, score in enumerate(found))
     print(f"  {options.evaluations} evaluations in {seconds:.0f} s: {lost} lost, {wrong} wrong")
@@ -318,7 +340,7 @@ def run(words: str) -> None:
     subprocess.run(words.split(), check=True, capture_output=True)
 
 
-CASES = {"overhead": overhead, "throughput": throughput, "trial": trial}
+CASES = {"overhead": overhead, "operations": operations, "throughput": throughput, "trial": trial}
 
 
 def main() -> None:
