@@ -180,6 +180,13 @@ def overhead(options: argparse.Namespace) -> None:
                 connection.execute("SELECT 1").fetchone()
                 trips.append(1000 * (time.perf_counter() - began))
             print(f"  a round trip to the server: median {statistics.median(trips):.2f} ms")
+            connection.execute("CREATE TABLE written (x integer)")
+            commits = []
+            for _ in range(200):
+                began = time.perf_counter()
+                connection.execute("INSERT INTO written VALUES (1)")
+                commits.append(1000 * (time.perf_counter() - began))
+            print(f"  a commit on this disk: median {statistics.median(commits):.2f} ms")
 
 
 def throughput(options: argparse.Namespace) -> None:

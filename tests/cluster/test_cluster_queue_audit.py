@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.cluster import messages
-from culmen.cluster.messages import EvaluationJob, NodeReply
-from culmen.cluster.queue_audit import FEW_PAIRS, STRIKES, Auditor, Rechecks, Vote, vet_answer
+from culmen.cluster.messages import EvaluationJob, NodeReply, NodeTerms
+from culmen.cluster.queue_audit import (
+    FEW_PAIRS,
+    STRIKES,
+    Auditor,
+    Rechecks,
+    Vote,
+    name_voters,
+    vet_answer,
+    vet_greeting,
+)
 from culmen.core.evaluation import EVALUATOR_LOG, Observation, RoleUsage, Scoring, Status
 from culmen.core.task import Task
 from culmen.core.usage import Usage
@@ -146,9 +155,18 @@ def test_any_bytes_are_an_answer_or_none(raw: bytes):
     assert vet_answer(raw, JOB, "e", Scoring("verified")) is None
 
 
-def test_the_log_names_who_came_to_another_result():
-    from culmen.cluster.queue_audit import name_voters
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"[", b"{}", b'{"level": "holy"}', b'{"level": "limits"}', b'{"level": "namespaces", "lost": "x"}',
+     b'{"level": "namespaces", "scoring": {"trust": "holy"}}', b'{"level": "namespaces", "error": {}}'],
+)  # fmt: skip
+def test_a_greeting_is_known_words_and_the_level_required(reply: bytes):
+    terms = NodeTerms(require="restricted")
+    assert vet_greeting(messages.dump_struct(NodeReply(level="namespaces")), terms) == NodeReply(level="namespaces")
+    assert vet_greeting(reply, terms) is None
 
+
+def test_the_log_names_who_came_to_another_result():
     votes = [vote("a", 1.0), vote("liar", 9.0), vote("b", 1.0)]
     named = name_voters(votes, votes[0], Auditor(EXACT))
     assert "liar came to other results" in named.artifacts[EVALUATOR_LOG]

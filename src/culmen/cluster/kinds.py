@@ -1,4 +1,4 @@
-"""The backends `ray`, `slurm` and `queue`; none imports its package before a run asks for it."""
+"""The backends `ray`, `slurm` and `queue`; each imports its package when a run asks for it."""
 
 from __future__ import annotations
 

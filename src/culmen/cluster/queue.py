@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.options import BackendChoice
 from culmen.core.task import Task
+from culmen.observe.figures import escape_controls
 from culmen.store.address import parse_address
 
 WAIT_SECONDS, LEASE_SECONDS = 300.0, 30.0
@@ -38,6 +40,7 @@ _LOOK_SECONDS = 2.0  # between looks after workers and expired leases
 _POLL_SECONDS = 1.0  # without a notification
 _KEPT = 1000  # answers that are kept after they were taken, at least
 _CLOSE_SECONDS = 15.0
+_WORD = re.compile("[a-z_]{1,40}")  # of the reasons of losses, which workers name
 
 _ENTER: LiteralString = """
 WITH old AS (DELETE FROM culmen_queue.run WHERE seen < clock_timestamp() - interval '7 days'
@@ -296,9 +299,9 @@ class QueueCarrier:
         for number, key, copy, reply, reason, worker, trusted in rows:
             item = self._rechecks.pending(key) if copy == _RECHECK else self._items.get(key)
             vote = None
-            if key == HELLO:
-                await self._take_greeting(reply)
-            elif item is not None and reply is not None:
+            if key == HELLO and not await self._take_greeting(number, reply, worker):
+                continue
+            if item is not None and reply is not None:
                 vote = await self._believed_vote(reply, item.job, worker, trusted)
                 if vote is None:
                     await self._link.call(_AGAIN, ([number],))
@@ -315,13 +318,22 @@ class QueueCarrier:
                 await self._mark(worker, why)
             await self._delete_old()
 
-    async def _take_greeting(self, reply: bytes | None) -> None:
-        """The first worker's greeting; a worker that died over it is replaced by another."""
+    async def _take_greeting(self, number: int, reply: bytes | None, worker: str) -> bool:
+        """Take the first worker's greeting; False if another worker is to greet."""
+        if self._greeting is None or self._greeting.done():
+            return True
+        terms = messages.load_struct(self.terms, NodeTerms)
+        greeting = None if reply is None else queue_audit.vet_greeting(reply, terms)
+        if greeting is not None:
+            await self._look_after_workers()
+            self._greeting.set_result(messages.dump_struct(greeting))
+            return True
         if reply is None:
             await self._put_hello([], [])
-        elif self._greeting is not None and not self._greeting.done():
-            await self._look_after_workers()
-            self._greeting.set_result(reply)
+        else:
+            await self._mark(worker, "its greeting is not that of a worker")
+            await self._link.call(_AGAIN, ([number],))
+        return False
 
     async def _believed_vote(
         self, reply: bytes, job: EvaluationJob, worker: str, trusted: bool
@@ -336,7 +348,7 @@ class QueueCarrier:
     def _take_answer(self, item: _Item, vote: Vote | None, reason: str) -> None:
         """Count one copy's answer (None: lost); the item ends when the votes decide."""
         if vote is None:
-            item.future.set_exception(Lost(reason))
+            item.future.set_exception(Lost(reason if _WORD.fullmatch(reason) else "lost"))
             return
         item.votes.append(vote)
         if item.copies == 1:
@@ -380,7 +392,7 @@ class QueueCarrier:
         self._room = int(slots)
         for number, text in await self._link.call(_NEWS, (self._run, self._last_finding)):
             self._last_finding = int(number)
-            self._tell(f"Queue: {text}.")
+            self._tell(f"Queue: {escape_controls(text)}.")
         greeted = self._greeting is not None and self._greeting.done()
         idle = greeted and not self._items
         return idle or (greeted and workers >= (2 if self._settings.share else 1))

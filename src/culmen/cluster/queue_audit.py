@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from culmen.cluster import messages
-from culmen.cluster.messages import EvaluationJob, NodeReply
+from culmen.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.core.evaluation import (
     EVALUATOR_LOG,
     LEVELS,
@@ -28,6 +28,7 @@ from culmen.core.evaluation import (
 )
 from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.evaluate.jail import probes
 
 T = TypeVar("T")
 
@@ -73,6 +74,19 @@ def vet_answer(
         return None
     seconds = max(0.0, seen.seconds)
     return msgspec.structs.replace(seen, seconds=seconds, usage=Usage(), asked=(), signs=())
+
+
+def vet_greeting(reply: bytes, terms: NodeTerms) -> NodeReply | None:
+    """A worker's greeting; None if no honest worker gives it, or it lacks the level required."""
+    try:
+        greeting = messages.load_struct(reply, NodeReply)
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
+    known = greeting.level in probes.LEVELS and greeting.scoring.trust in ("", *LEVELS)
+    if not known or greeting.error is not None or greeting.lost:
+        return None
+    weaker = terms.require and probes.level_rank(greeting.level) > probes.level_rank(terms.require)
+    return None if weaker else greeting
 
 
 class Vote(NamedTuple):

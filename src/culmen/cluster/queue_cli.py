@@ -1,4 +1,4 @@
-"""`culmen worker` and `culmen queue ...`: workers from anywhere, and the queue of their work."""
+"""`culmen worker` and `culmen queue ...`: workers from anywhere, and the queue they use."""
 
 from __future__ import annotations
 

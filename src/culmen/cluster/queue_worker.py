@@ -1,4 +1,4 @@
-"""The program `culmen worker`: pulls evaluations from a queue and makes them in a jail here.
+"""Worker of a queue: pulls evaluations and makes them in a jail of this machine.
 
 One task owns the connection: it sends answers, keeps leases alive, and pulls as many items as
 there are free slots. Every run has a `NodeEvaluator` of its own, which ends after a rest. A worker
