@@ -1,4 +1,4 @@
-"""Comparison of evaluations that two workers made of the same item: who differs, and how often.
+"""Comparison of two workers' evaluations of the same item: who differs, and how often.
 
 Pure: the carrier feeds it answers and acts on its verdicts. Where two answers differ, a third
 decides, or the answer of a trusted worker. A worker is marked if it lost `STRIKES` such decisions,

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, LiteralString
 
 from culmen.cluster.postgres import LIVENESS, culmen_error_for
 from culmen.cluster.queue_schema import MIGRATIONS
@@ -19,14 +19,13 @@ from culmen.store.address import Address
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.rows import TupleRow
 
 _LOCK = 0x63756C71  # advisory lock while the schema is made
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to connect
 _CONNECT_SECONDS = 30.0  # for one attempt, packets lost on the way included
 _FORGOTTEN = {"PGPASSWORD": "password", "PGSSLKEY": "sslkey"}
 """Variables of libpq that a worker removes from its environment before it evaluates."""
-
-Rows = list[tuple[Any, ...]]
 
 
 class QueueLink:
@@ -51,9 +50,9 @@ class QueueLink:
             for variable, name in _FORGOTTEN.items()
             if variable in os.environ
         }
-        self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
+        self._connection: psycopg.AsyncConnection | None = None
 
-    async def call(self, statement: LiteralString, values: Sequence[object] = ()) -> Rows:
+    async def call(self, statement: LiteralString, values: Sequence[object] = ()) -> list[TupleRow]:
         """Rows of one statement, repeated over a new connection if the old one was lost.
 
         So a statement must bear being made twice. Raises `UserError` if the server refuses the
@@ -81,7 +80,7 @@ class QueueLink:
                 self._on_message("The queue answers again.")
             return rows
 
-    async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+    async def _connect(self) -> psycopg.AsyncConnection:
         import psycopg
         from psycopg import sql
 
@@ -192,7 +191,7 @@ def prepare_queue(address: Address) -> int:
         raise known from None
 
 
-def _schema_version(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+def _schema_version(connection: psycopg.Connection) -> int:
     row = connection.execute("SELECT to_regclass('culmen_queue.format') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         connection.execute("CREATE SCHEMA IF NOT EXISTS culmen_queue")
@@ -214,7 +213,9 @@ def new_token(address: Address, name: str, runs: Sequence[str] | None, trusted: 
     return token
 
 
-def change_queue(address: Address, statement: LiteralString, values: Sequence[object] = ()) -> Rows:
+def change_queue(
+    address: Address, statement: LiteralString, values: Sequence[object] = ()
+) -> list[TupleRow]:
     """Rows of one statement of the queue's owner, over a connection of its own."""
     import psycopg
 

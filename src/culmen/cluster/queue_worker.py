@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -26,11 +26,14 @@ import msgspec
 from culmen.cluster import messages
 from culmen.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.cluster.node import NodeEvaluator, forget_secrets
-from culmen.cluster.queue_link import QueueLink, Rows
+from culmen.cluster.queue_link import QueueLink
 from culmen.cluster.queue_schema import ENDED, MOST_BYTES, WORK
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.store.address import Address
+
+if TYPE_CHECKING:
+    from psycopg.rows import TupleRow
 
 MOST_SLOTS = 64
 _POLL_SECONDS = 2.0  # without a notification
@@ -140,7 +143,7 @@ class QueueWorker:
         for lease in [held for held in self._leases if held not in set(kept)]:
             self._leases.pop(lease).work.cancel()
 
-    async def _beat(self, held: list[UUID], *, leaving: bool) -> Rows:
+    async def _beat(self, held: list[UUID], *, leaving: bool) -> list[TupleRow]:
         values = (self._token, self._process, self._host, self._slots, held, leaving)
         return await self._link.call(
             "SELECT * FROM culmen_queue.beat(%s, %s, %s, %s, %s::uuid[], %s)", values
@@ -269,15 +272,16 @@ class QueueWorker:
 
     async def _leave(self) -> None:
         """Give the leases back, and end every process of this worker."""
-        works: list[asyncio.Task[Any]] = [lease.work for lease in self._leases.values()]
-        works += [node.ready for node in self._nodes.values()]
-        for work in works:
-            work.cancel()
+        works = [lease.work for lease in self._leases.values()]
+        starts = [node.ready for node in self._nodes.values()]
+        for task in (*works, *starts):
+            task.cancel()
         with contextlib.suppress(TimeoutError, UserError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._beat([], leaving=True)
                 self._say(f"Gave {len(self._leases)} items back.")
         await asyncio.gather(*works, *self._closing, return_exceptions=True)
+        await asyncio.gather(*starts, return_exceptions=True)
         for node in self._nodes.values():
             await node.evaluator.close()
         await self._link.close()
