@@ -38,6 +38,7 @@ HELLO = b"hello"
 _RECHECK = 3  # number of the copy
 _LOOK_SECONDS = 2.0  # between looks after workers and expired leases
 _POLL_SECONDS = 1.0  # without a notification
+_TAKEN_AT_ONCE = 100  # answers that are marked as taken by one statement
 _KEPT = 1000  # answers that are kept after they were taken, at least
 _CLOSE_SECONDS = 15.0
 _WORD = re.compile("[a-z_]{1,40}")  # of the reasons of losses, which workers name
@@ -171,12 +172,13 @@ class QueueCarrier:
         self._new: list[tuple[_Item, int]] = []
         self._ended: list[bytes] = []
         self._known: list[int] = []
+        self._strays: list[int] = []
         self._old: list[int] = []
         self._marked: set[str] = set()
         self._greeting: asyncio.Future[bytes] | None = None
         self._serving: asyncio.Task[None] | None = None
         self._trouble: UserError | None = None
-        self._closing = False
+        self._closing, self._connections = False, 0
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Enter the run into the queue; the greeting of its first worker.
@@ -207,8 +209,9 @@ class QueueCarrier:
         )
         self._run, self._entered_terms = int(rows[0][0]), self.terms
         await link.close()
+        channels = (f"culmen_queue_run_{self._run}",)
         self._link = link = QueueLink(
-            self._address, (f"culmen_queue_run_{self._run}",), self._wait, self._tell
+            self._address, channels, self._wait, self._tell, durable=False
         )
         for worker, finding in await link.call(_MARKED, (self._run,)):
             self._last_finding = int(finding)
@@ -259,6 +262,7 @@ class QueueCarrier:
         looked, alive = -math.inf, time.monotonic()
         try:
             while not self._closing:
+                await self._restore_lost()
                 await self._put_items()
                 await self._take_answers()
                 if time.monotonic() - looked > _LOOK_SECONDS:
@@ -272,6 +276,23 @@ class QueueCarrier:
             for future in (*waiting, *([self._greeting] if self._greeting else [])):
                 if not future.done():
                     future.set_exception(error)
+
+    async def _restore_lost(self) -> None:
+        """After a new connection, send again what a crash of the server may have lost."""
+        if self._link.connections == self._connections:
+            return
+        self._connections = self._link.connections
+        self._entered_terms = b""
+        self._new = [
+            (item, copy)
+            for item in self._items.values()
+            for copy in range(item.copies)
+            if copy not in item.seen
+        ] + [(item, _RECHECK) for item in self._rechecks.waiting()]
+        for worker in self._marked:
+            await self._link.call(_MARK, (worker, self._run, self._run))
+        if self._greeting is not None and not self._greeting.done():
+            await self._put_hello([], [])
 
     async def _put_items(self) -> None:
         """Send the agreed terms, new items, and the end of cancelled ones."""
@@ -294,8 +315,12 @@ class QueueCarrier:
             await self._link.call(_PUT, (*stored, self._run, *columns, seconds))
 
     async def _take_answers(self) -> None:
-        known, self._known = self._known, []
-        rows = await self._link.call(_TAKE, (known, self._run, known))
+        taken = self._known if len(self._known) >= _TAKEN_AT_ONCE or self._closing else []
+        strays, self._strays = self._strays, []
+        rows = await self._link.call(_TAKE, (taken + strays, self._run, self._known))
+        if taken:
+            self._known = []
+            await self._delete_old(taken)
         for number, key, copy, reply, reason, worker, trusted in rows:
             item = self._rechecks.pending(key) if copy == _RECHECK else self._items.get(key)
             vote = None
@@ -306,17 +331,15 @@ class QueueCarrier:
                 if vote is None:
                     await self._link.call(_AGAIN, ([number],))
                     continue
-            self._known.append(number)
+            # answers from before a resume are taken when their evaluation is asked for again
+            (self._strays if item is None and key != HELLO else self._known).append(number)
             if item is not None and copy == _RECHECK:
                 await self._take_recheck(item, vote)
             elif item is not None and copy not in item.seen and not item.future.done():
                 item.seen.add(copy)
                 self._take_answer(item, vote, reason)
-        if rows:
-            self._link.wake.set()  # to tell the queue that they were taken
-            for worker, why in self._auditor.suspects().items():
-                await self._mark(worker, why)
-            await self._delete_old()
+        for worker, why in self._auditor.suspects().items() if rows else ():
+            await self._mark(worker, why)
 
     async def _take_greeting(self, number: int, reply: bytes | None, worker: str) -> bool:
         """Take the first worker's greeting; False if another worker is to greet."""
@@ -379,9 +402,9 @@ class QueueCarrier:
         if text:
             await self._link.call(_FIND, (self._run, text, worker))
 
-    async def _delete_old(self) -> None:
+    async def _delete_old(self, taken: list[int]) -> None:
         """Delete answers that were taken long ago: they are in the journal."""
-        self._old += self._known
+        self._old += taken
         if len(self._old) > 2 * _KEPT:
             old, self._old = self._old[:_KEPT], self._old[_KEPT:]
             await self._link.call("DELETE FROM culmen_queue.item WHERE id = ANY (%s)", (old,))

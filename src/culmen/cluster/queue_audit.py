@@ -255,6 +255,10 @@ class Rechecks(Generic[T]):
         self._pending |= {key: (worker, *each) for key, each in unchecked.items()}
         return [item for item, _ in unchecked.values()]
 
+    def waiting(self) -> list[T]:
+        """All items that wait for another worker's result."""
+        return [item for _, item, _ in self._pending.values()]
+
     def pending(self, key: bytes) -> T | None:
         """The item that waits for another worker's result; None if there is none."""
         return self._pending[key][1] if key in self._pending else None

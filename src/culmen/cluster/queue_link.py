@@ -33,6 +33,8 @@ class QueueLink:
 
     `patience` bounds, in seconds, the time without a connection; infinity for a worker. `wake` is
     set by notifications, with their channels in `heard`, and by whoever has work for the task.
+    `connections` counts those made. `durable` commits are waited for; the others of the last second
+    are lost if the server crashes, which the next connection shows.
     """
 
     def __init__(
@@ -41,8 +43,11 @@ class QueueLink:
         channels: Sequence[str],
         patience: float,
         on_message: Callable[[str], None],
+        *,
+        durable: bool = True,
     ) -> None:
-        self.wake, self.heard = asyncio.Event(), set[str]()
+        self.wake, self.heard, self.connections = asyncio.Event(), set[str](), 0
+        self._durable = durable
         self._address, self._channels = address, channels
         self._patience, self._on_message = patience, on_message
         self._login = {
@@ -89,10 +94,13 @@ class QueueLink:
                 connection_text(self._address, self._login), autocommit=True
             )
             connection.add_notify_handler(self._on_notify)
+            if not self._durable:
+                await connection.execute("SET synchronous_commit = off")
             for channel in self._channels:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
         self.wake.set()  # notifications may have been missed
         self._connection = connection
+        self.connections += 1
         return connection
 
     def _on_notify(self, notification: psycopg.Notify) -> None:

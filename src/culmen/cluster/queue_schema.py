@@ -145,7 +145,6 @@ CREATE FUNCTION beat(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker := worker_of(secret);
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);  -- a lease may be lost in a crash
     PERFORM end_expired();
     IF leaving THEN
         PERFORM give_back(array(SELECT id FROM item WHERE state = 1 AND worker = me.id
@@ -173,7 +172,6 @@ CREATE FUNCTION pull(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = culmen_queue, pg_temp AS $$
 DECLARE me worker := worker_of(secret); chosen run; found_item item;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM pg_advisory_xact_lock(1668639857, me.id);  -- one process of a worker after the other
     <<filling>> FOR _ IN 1 .. least(free, 64) LOOP
         FOR chosen IN SELECT run.* FROM run

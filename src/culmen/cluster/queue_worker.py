@@ -81,7 +81,7 @@ class QueueWorker:
         say: Say,
         new_evaluator: Callable[[], NodeEvaluator] = NodeEvaluator,
     ) -> None:
-        self._link = QueueLink(address, (WORK, ENDED), math.inf, say)
+        self._link = QueueLink(address, (WORK, ENDED), math.inf, say, durable=False)
         self._loading = QueueLink(address, (), math.inf, say)
         self._load_lock = asyncio.Lock()
         self._token, self._slots, self._say = token, slots, say
