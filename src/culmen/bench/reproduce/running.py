@@ -19,7 +19,7 @@ from culmen.bench.measure import (
     measurement_of_run,
 )
 from culmen.bench.reproduce.places import ExperimentPlan, Paper
-from culmen.bench.reproduce.toy import toy_models
+from culmen.bench.reproduce.toy import ToyProposer, toy_models
 from culmen.bench.score import plan_runs_by_task, score_runs
 from culmen.bench.suite import CellResult, Contender, Suite, run_cells, suite_cells, tasks_of
 from culmen.core.errors import UserError
@@ -127,7 +127,7 @@ class Experimenter:
         parts: dict[str, object] = {"embedder": self.conditions.embedder}
         if self.conditions.toy:
             roles = {role for task in tasks_of(suite).values() for role in _roles_of(task)}
-            parts["model"] = toy_models(tuple(sorted(roles)))
+            parts |= {"model": toy_models(tuple(sorted(roles))), "proposer": ToyProposer()}
         return parts
 
     def make_runs(self, report: Report) -> Iterator[Made]:
