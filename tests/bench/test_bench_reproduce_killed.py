@@ -1,4 +1,4 @@
-"""`culmen reproduce` cut off in the middle, as a real process, and run again: the same table, and nothing made twice."""
+"""`culmen reproduce` cut off in the middle as a real process, and run again: the same table, nothing made twice."""
 
 from __future__ import annotations
 

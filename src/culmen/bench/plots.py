@@ -55,7 +55,8 @@ def draw_courses(groups: Sequence[Group], folder: Path) -> list[Path]:
                 plot_band(panel, rows, axis, "score", label)
             panel.set(xlabel=axis, ylabel="score")
             panel.legend(fontsize=7)
-        drawn.append(save_figure(figure, folder / f"{re.sub(r'[^\w.-]+', '-', task).strip('-')}.png"))
+        name = re.sub(r"[^\w.-]+", "-", task).strip("-")
+        drawn.append(save_figure(figure, folder / f"{name}.png"))
     return drawn
 
 

@@ -136,8 +136,9 @@ class CellResult(msgspec.Struct, frozen=True):
     journal); `proposals` counts all new candidates of the run, also those that the offline proposer
     tried on its way, and `calls` the model calls for them. `together` is the score on the whole
     split, if the results of all runs of the task were scored on it afterwards (None: they were
-    not). `data` names made-up data of the task. `best_so_far` is the best mean score that any candidate had during the search, as papers
-    plot it: of noisy scores a lucky one. `metrics` are the means of the reported program's.
+    not). `data` names made-up data of the task. `best_so_far` is the best mean score that any
+    candidate had during the search, as papers plot it: of noisy scores a lucky one. `metrics` are
+    the means of the reported program's.
     """
 
     task: str

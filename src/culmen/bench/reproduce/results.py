@@ -472,7 +472,15 @@ def cost_table(given: PlaceEvidence) -> PlaceResult:
                 printed = given.place.printed.get(f"{task} {label}", ())
                 blank = ("-",) * (len(given.place.printed_heads) - len(printed))
                 sure = "-" if run.cell.certified is None else f"{run.cell.certified:.5f}"
-                cells = (run.cell.label, label, score, sure, cost, str(run.cell.evaluations), before)
+                cells = (
+                    run.cell.label,
+                    label,
+                    score,
+                    sure,
+                    cost,
+                    str(run.cell.evaluations),
+                    before,
+                )
                 rows.append((*cells, *printed, *blank))
                 bars.setdefault(label, []).append((task, run.cell.dollars))
     series = tuple(
