@@ -3,7 +3,7 @@
     python bench/bench_baselines.py --seconds 600 --out CONSTRUCTIONS     # long searches
     culmen bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
     python bench/make_pools.py --constructions CONSTRUCTIONS --runs RUNS  # writes the pools
-    python bench/make_pools.py --add --constructions CONSTRUCTIONS        # only programs around these, and the best
+    python bench/make_pools.py --add --piece NAME --constructions CONSTRUCTIONS  # adds what has the piece, or these
     python bench/make_pools.py --check                                    # certifies what is there
 
 A pool has programs of three origins, each named in its record: put together from the pieces in
@@ -176,15 +176,18 @@ def made_pool(task: Task, constructions: Path | None, runs: Path | None, version
     return msgspec.structs.replace(pool, version=version)
 
 
-def longer_pool(task: Task, constructions: Path) -> Pool:
-    """The present pool with programs around constructions, certified as all are."""
+def longer_pool(task: Task, constructions: Path | None, piece: str) -> Pool:
+    """The present pool with programs around constructions or with a piece, certified as all are."""
     old = pools.load_pool(task.name)
     known = {member.candidate.id for member in old.members}
-    made = [m for m in composed_members(task, constructions) if m.source and m.candidate.id not in known]
-    fresh = certified_again(task, with_certified_scores(task, made, 1))
-    origin = PoolSource("bench/pool_programs around the result of a long optimisation", culmen=__version__)
-    sources = old.sources if origin in old.sources else (*old.sources, origin)
-    placed = [msgspec.structs.replace(m, source=sources.index(origin)) for m in fresh]
+    composed = composed_members(task, constructions)
+    made = [m for m in composed if m.source or (piece and piece in m.operator)]
+    fresh = [m for m in made if m.candidate.id not in known]
+    fresh = certified_again(task, with_certified_scores(task, fresh, 1))
+    around = PoolSource("bench/pool_programs around the result of a long optimisation", culmen=__version__)
+    sources = tuple(dict.fromkeys((*old.sources, PIECES, around)))
+    at = sources.index(PIECES), sources.index(around)
+    placed = [msgspec.structs.replace(m, source=at[m.source]) for m in fresh]
     sign = -1.0 if task.objective.direction == "max" else 1.0
     members = sorted([*old.members, *placed], key=lambda member: sign * member.score)
     return msgspec.structs.replace(old, members=tuple(members), sources=sources, version=old.version + 1)
@@ -213,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only certify the pools again")
     parser.add_argument("--add", action="store_true", help="keep the present pool, add to it")
+    parser.add_argument("--piece", default="", help="with --add: programs with this piece, too")
     parser.add_argument("--constructions", type=Path, help="folder with TASK*.json, an output each")
     parser.add_argument("--runs", type=Path, help="folder with finished runs")
     parser.add_argument("--tasks", default="", help="only these, with commas")
@@ -226,7 +230,7 @@ def main() -> None:
             continue
         version = pools.load_pool(name).version + 1
         if given.add:
-            pool = longer_pool(task, given.constructions)
+            pool = longer_pool(task, given.constructions, given.piece)
         else:
             pool = made_pool(task, given.constructions, given.runs, version)
         file = OUT / f"{name}.json"
