@@ -185,7 +185,7 @@ def longer_pool(task: Task, constructions: Path | None, piece: str) -> Pool:
     fresh = [m for m in made if m.candidate.id not in known]
     fresh = certified_again(task, with_certified_scores(task, fresh, 1))
     around = PoolSource("bench/pool_programs around the result of a long optimisation", culmen=__version__)
-    sources = tuple(dict.fromkeys((*old.sources, PIECES, around)))
+    sources = (*old.sources, *(each for each in (PIECES, around) if each not in old.sources))
     at = sources.index(PIECES), sources.index(around)
     placed = [msgspec.structs.replace(m, source=at[m.source]) for m in fresh]
     sign = -1.0 if task.objective.direction == "max" else 1.0
