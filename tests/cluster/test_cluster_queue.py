@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import culmen
+from culmen.cli.main import main
 from culmen.cluster.queue_link import connection_text, new_token, prepare_queue, read_queue
 from culmen.core.candidate import Candidate
 from culmen.core.options import BackendChoice
@@ -31,6 +32,7 @@ from tests.postgres import PASSWORD
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 TOKEN = "CULMEN_WORKER_TOKEN"
+CULMEN = str(Path(sys.executable).with_name("culmen"))
 
 
 class Workers:
@@ -44,7 +46,7 @@ class Workers:
 
     def start(self, name: str, *options: str, slots: int = 2) -> subprocess.Popen[bytes]:
         token = new_token(self.address, name, None, False)
-        words = [str(Path(sys.executable).with_name("culmen")), "worker", self.url, "--slots", str(slots), *options]
+        words = [CULMEN, "worker", self.url, "--slots", str(slots), *options]
         with (self.place / f"{name}.log").open("ab") as log:
             self.named[name] = subprocess.Popen(words, env={**os.environ, TOKEN: token}, stdout=log, stderr=log)
         return self.named[name]
@@ -231,3 +233,20 @@ def test_a_run_over_the_queue_and_its_password_stays_here(standing: Workers, tmp
     stored = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     assert PASSWORD.encode() not in stored and quote(PASSWORD, safe="").encode() not in stored
     assert PASSWORD not in standing.printed("one")
+
+
+def test_the_verbs_make_show_and_revoke_a_worker(database: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any):
+    def document(*words: str) -> Any:
+        assert main([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert document("queue", "setup", database)["scripts"] == 1
+    token = document("queue", "token", database, "lab", "--runs", "a,b")["token"]
+    assert [each["name"] for each in document("queue", "show", database)["workers"]] == ["lab"]
+    monkeypatch.delenv(TOKEN, raising=False)
+    assert main(["worker", database]) == 2 and "needs a token" in capsys.readouterr().err
+    assert document("queue", "revoke", database, "lab") == {"revoked": "lab"}
+    monkeypatch.setenv(TOKEN, token)
+    ended = subprocess.run([CULMEN, "worker", database], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2 and "refuses the worker's token" in ended.stderr
+    assert PASSWORD not in ended.stderr + ended.stdout and token not in ended.stderr
