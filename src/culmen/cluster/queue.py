@@ -1,7 +1,7 @@
 """Evaluations by workers that pull them from a queue in PostgreSQL: the driver's side.
 
-An item is named by the contents of its evaluation, so what was answered while no driver ran is
-found by a resume. One task owns the connection: it puts items in, takes answers out, and looks
+An item is named by the contents of its evaluation, so a resume finds answers from the time in
+which no driver ran. One task owns the connection: it puts items in, takes answers out, and looks
 after workers and leases. A share of the items goes to two workers (`queue_audit`).
 """
 
@@ -361,7 +361,7 @@ class QueueCarrier:
     async def _believed_vote(
         self, reply: bytes, job: EvaluationJob, worker: str, trusted: bool
     ) -> Vote | None:
-        """The answer as a vote; None if its worker is marked, as it is for an impossible one."""
+        """The answer as a vote; None if its worker is marked. An impossible answer marks it."""
         scoring = messages.load_struct(self.terms, NodeTerms).scoring
         seen = queue_audit.vet_answer(reply, job, self._task.evaluator.digest, scoring)
         if seen is None:

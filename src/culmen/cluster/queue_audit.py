@@ -111,7 +111,7 @@ class Auditor:
         """The vote that stands; None if another one is needed.
 
         Three votes that all differ come from a candidate that does not repeat itself: the vote with
-        the median score stands, and nobody gets a strike.
+        the median score stands, without a strike.
         """
         trusted = [vote for vote in votes if vote.trusted]
         if len(votes) < 2 and not trusted:

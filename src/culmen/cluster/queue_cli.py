@@ -154,7 +154,7 @@ def queue_revoke(screen: Screen, url: Url, name: Name) -> Answer:
 
 
 def queue_show(screen: Screen, url: Url) -> Answer:
-    """Show the queue: its runs, its workers, and what was found about them."""
+    """Show the queue: its runs, its workers, and the findings about them."""
     from culmen.cluster.queue_link import read_queue
     from culmen.store.address import parse_address
 

@@ -32,7 +32,7 @@ class QueueLink:
     """One connection for one task: nothing else calls it while a call is under way.
 
     `patience` bounds, in seconds, the time without a connection; infinity for a worker. `wake` is
-    set by notifications, with their channels in `heard`, and by whoever has work for the task.
+    set by notifications, with their channels in `heard`, and by others that have work for the task.
     `connections` counts those made. `durable` commits are waited for; the others of the last second
     are lost if the server crashes, which the next connection shows.
     """

@@ -101,7 +101,7 @@ class QueueWorker:
         self.done = 0
 
     def stop(self) -> None:
-        """End soon: leases are given back, and nothing of what runs is answered."""
+        """End soon: give leases back, without answers to the evaluations that run."""
         self._stopping = True
         self._link.wake.set()
 
