@@ -16,7 +16,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.json import JsonObject
 from culmen.core.task import Surface, Task
-from culmen.core.wording import fence_part, fence_text, surface_language
+from culmen.core.wording import indent_text, part_info, surface_language
 from culmen.prompts import fragments
 from culmen.prompts.fragments import (
     Mismatch,
@@ -69,9 +69,13 @@ class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplyFormat(Protocol):
-    """A form of candidates in a reply. `parse` never raises, whatever the text."""
+    """A form of candidates in a reply. `parse` never raises, whatever the text.
+
+    `shape` names the form in a few words, for the prompt's last line.
+    """
 
     name: str
+    shape: str
 
     def samples(self, k: int) -> int:
         """Number of replies to request for k candidates."""
@@ -90,6 +94,7 @@ class Rewrite:
     """Whole parts in fenced blocks; one candidate a reply."""
 
     name = "rewrite"
+    shape = "each changed part whole in a fenced block"
 
     def samples(self, k: int) -> int:
         return k
@@ -98,7 +103,7 @@ class Rewrite:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
+        example = block_names(names, surface_language(task))
         return templates.fill("rewrite", example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -129,6 +134,7 @@ class Diff:
     """
 
     name = "diff"
+    shape = "as SEARCH/REPLACE edits of this text"
 
     def samples(self, k: int) -> int:
         return k
@@ -151,6 +157,7 @@ class JsonParts:
     """One JSON object with the new texts, for models in JSON mode; broken JSON is repaired."""
 
     name = "json"
+    shape = "as one JSON object"
 
     def samples(self, k: int) -> int:
         return k
@@ -197,6 +204,14 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
         task.surface.language, task.evaluator.suffix if task.surface.language else ".txt"
     )
     return (task.evaluator.module or f"program{suffix}",)
+
+
+def block_names(names: tuple[str, ...], language: str) -> str:
+    """What the fenced blocks of these parts open with, as a list.
+
+    No example in a fence: the candidate to improve is all that a prompt has in fences.
+    """
+    return "\n".join(f"- `{part_info(name, language)}`" for name in names)
 
 
 def read_json(text: str) -> tuple[object, bool]:
@@ -328,6 +343,7 @@ class Verbalized:
     """
 
     name = "verbalized"
+    shape = "as one JSON object"
 
     def samples(self, k: int) -> int:
         return 1
@@ -382,10 +398,10 @@ class VerbalizedDiff(Verbalized):
             return super().instructions(templates, task, parent, k)
         names = part_names(task, parent)
         meaning = (
-            '"diff" is a JSON string of edits of the current candidate, one after the other, each '
+            '"diff" is a JSON string of edits of the candidate at the end, one after the other, each '
             "of the form\n\n"
         )
-        meaning += fence_text(
+        meaning += indent_text(
             (f"=== {names[0]} ===\n" if len(names) > 1 else "")
             + "<<<<<<< SEARCH\nlines copied exactly\n=======\n"
             "lines that take their place\n>>>>>>> REPLACE\n"
@@ -399,6 +415,7 @@ class Blocks:
     """K candidates in fenced blocks, each under its heading, for models weak at JSON."""
 
     name = "blocks"
+    shape = "each under its own line, its changed parts whole in fenced blocks"
 
     def samples(self, k: int) -> int:
         return 1
@@ -407,7 +424,7 @@ class Blocks:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
+        example = block_names(names, surface_language(task))
         return templates.fill("blocks", k=str(k), example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
