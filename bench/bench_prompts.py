@@ -137,7 +137,7 @@ class PromptWorld(Landscape):
             if self.reads and failed and sign > 0:
                 topic = rng.choice(failed)
                 fit = [word for word in fit if effects[word][1] in (-1, topic)] or fit
-            words.add(rng.choice(fit))
+            words.add(rng.choice(fit or sorted(effects)))  # a part may have no word of a kind
         if rng.random() < 0.3 and len(words) > 1:
             words.discard(rng.choice(sorted(words)))
         if rng.random() < steps.spoil:

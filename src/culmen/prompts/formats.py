@@ -69,13 +69,9 @@ class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplyFormat(Protocol):
-    """A form of candidates in a reply. `parse` never raises, whatever the text.
-
-    `shape` names the form in a few words, for the prompt's last line.
-    """
+    """A form of candidates in a reply. `parse` never raises, whatever the text."""
 
     name: str
-    shape: str
 
     def samples(self, k: int) -> int:
         """Number of replies to request for k candidates."""
@@ -94,7 +90,6 @@ class Rewrite:
     """Whole parts in fenced blocks; one candidate a reply."""
 
     name = "rewrite"
-    shape = "each changed part whole in a fenced block"
 
     def samples(self, k: int) -> int:
         return k
@@ -134,7 +129,6 @@ class Diff:
     """
 
     name = "diff"
-    shape = "as SEARCH/REPLACE edits of this text"
 
     def samples(self, k: int) -> int:
         return k
@@ -157,7 +151,6 @@ class JsonParts:
     """One JSON object with the new texts, for models in JSON mode; broken JSON is repaired."""
 
     name = "json"
-    shape = "as one JSON object"
 
     def samples(self, k: int) -> int:
         return k
@@ -343,7 +336,6 @@ class Verbalized:
     """
 
     name = "verbalized"
-    shape = "as one JSON object"
 
     def samples(self, k: int) -> int:
         return 1
@@ -415,7 +407,6 @@ class Blocks:
     """K candidates in fenced blocks, each under its heading, for models weak at JSON."""
 
     name = "blocks"
-    shape = "each under its own line, its changed parts whole in fenced blocks"
 
     def samples(self, k: int) -> int:
         return 1

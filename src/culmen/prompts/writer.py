@@ -194,7 +194,18 @@ def closing_sentence(form: ReplyFormat, k: int) -> str:
     """The prompt's last line: a model that reads only the end knows what to do with the text."""
     asked = k if form.samples(k) < k else 1
     what = "the changed candidate" if asked == 1 else f"{asked} changed candidates"
-    return f"Now write {what} in the format given above: {form.shape}."
+    shape = _SHAPES.get(form.name)
+    return f"Now write {what} in the format given above{f': {shape}' if shape else ''}."
+
+
+_SHAPES = {  # of a form in a few words; without a fence
+    "rewrite": "each changed part whole in a fenced block",
+    "diff": "as SEARCH/REPLACE edits of this text",
+    "json": "as one JSON object",
+    "verbalized": "as one JSON object",
+    "verbalized_diff": "as one JSON object",
+    "blocks": "each under its own line, its changed parts whole in fenced blocks",
+}
 
 
 def _indented_parts(parts: Mapping[str, str]) -> str:
