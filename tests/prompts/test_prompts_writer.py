@@ -137,7 +137,9 @@ FORMS = {**FORMATS, **SEVERAL}
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 @pytest.mark.parametrize("k", [1, 3])
-def test_only_what_is_to_be_improved_is_fenced_and_it_comes_last(form: str, k: int, task: Task, parent: Candidate) -> None:
+def test_only_what_is_to_be_improved_is_fenced_and_it_comes_last(
+    form: str, k: int, task: Task, parent: Candidate
+) -> None:
     import msgspec
 
     task = msgspec.structs.replace(task, goal=f"Beat this:\n\n{FENCED}", surface=Surface(frozen=("given.py",)))

@@ -182,7 +182,9 @@ def part_info(name: str, language: str) -> str:
 
 def indent_text(text: str) -> str:
     """The text with each line indented by four spaces: a block of Markdown without a fence."""
-    return "\n".join(f"    {line}" if line.strip() else "" for line in text.rstrip("\n").split("\n"))
+    return "\n".join(
+        f"    {line}" if line.strip() else "" for line in text.rstrip("\n").split("\n")
+    )
 
 
 def indent_fences(text: str) -> str:

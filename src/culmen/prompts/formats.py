@@ -390,7 +390,7 @@ class VerbalizedDiff(Verbalized):
             return super().instructions(templates, task, parent, k)
         names = part_names(task, parent)
         meaning = (
-            '"diff" is a JSON string of edits of the candidate at the end, one after the other, each '
+            '"diff" is a JSON string of edits of the candidate at the end, one after another, each '
             "of the form\n\n"
         )
         meaning += indent_text(

@@ -67,9 +67,7 @@ class PromptWriter:
             "hypothesis": _titled_section(
                 "What to try, and nothing else", indent_fences(brief.hypothesis.strip())
             ),
-            "inspirations": inspirations_section(
-                brief, task.objective, shown
-            ),
+            "inspirations": inspirations_section(brief, task.objective, shown),
             "reply": form.instructions(
                 self._templates, task, brief.parent, max(1, brief.k)
             ).strip(),
@@ -243,7 +241,9 @@ def attempts_section(brief: Brief, objective: Objective) -> str:
     lines = [
         f"- {_attempt_outcome(each, brief, objective)}: {each.change}" for each in brief.attempts
     ]
-    return "\n".join(["# Changes of the candidate at the end that were tried, and what came of them", "", *lines])
+    return "\n".join(
+        ["# Changes of the candidate at the end that were tried, and what came of them", "", *lines]
+    )
 
 
 def _attempt_outcome(attempt: Attempt, brief: Brief, objective: Objective) -> str:
@@ -384,7 +384,9 @@ def inspirations_section(brief: Brief, objective: Objective, shown: Shown) -> st
                 [f"## {title.capitalize()}{_exhibit_facts(exhibit, objective, shown)}", text]
             )
         )
-    return "\n\n".join(["# Examples: other candidates, only to learn from", *blocks]) if blocks else ""
+    return (
+        "\n\n".join(["# Examples: other candidates, only to learn from", *blocks]) if blocks else ""
+    )
 
 
 def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
@@ -394,7 +396,8 @@ def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
         lines.append(f"\nMetrics: {_metrics_text(exhibit.metrics, shown)}")
     if exhibit.feedback.strip():
         lines.append(
-            "\nFeedback:\n" + indent_text(clip_middle(exhibit.feedback.strip(), shown.feedback // 2))
+            "\nFeedback:\n"
+            + indent_text(clip_middle(exhibit.feedback.strip(), shown.feedback // 2))
         )
     return "\n".join(filter(None, lines))
 
@@ -493,7 +496,7 @@ class FallbackProposer(Proposer):
 
     version: ClassVar[int] = 2
     changes: ClassVar[Mapping[int, str]] = {
-        2: "requests to models end with the candidate to improve, which alone stands in fences; their "
+        2: "requests to models end with the candidate to improve, which alone is fenced; their "
         "lengths, by which a budget of tokens or dollars admits them, are others"
     }
 
