@@ -121,7 +121,7 @@ class PromptWorld(Landscape):
         for name, text in parts.items():
             effects = self.effects[int(name[1:])]
             for word in words_of(text):
-                size, on = (-1.5, -1) if word < 0 else effects[word]
+                size, on = (-1.5, -1) if word < 0 else effects.get(word, (0.0, -1))  # else of another part
                 logit += size if on in (-1, topic) else 0.0
         return 1.0 / (1.0 + math.exp(-logit))
 
@@ -272,12 +272,14 @@ def wrong_topics(seen: Sequence[tuple[float, int]]) -> list[int]:
     return [topic for score, topic in seen if score < 0.5]
 
 
-# one half is tuned on, the other reported
+# tuned on, and reported
 TUNED = {
     "60 cases": PromptWorld(),
     "20 cases, harmful, hard": PromptWorld(cases=(10, 5, 5), steps=MOSTLY_HARMFUL, base=-1.0),
     "10 cases, graded, large": PromptWorld(cases=(10, 0, 0), steps=LARGE, graded=True),
     "100 cases, graded, 4 parts, hard": PromptWorld(cases=(50, 25, 25), graded=True, parts=4, base=-1.0),
+    "60 cases, harmful": PromptWorld(steps=MOSTLY_HARMFUL),
+    "60 cases, graded, harmful": PromptWorld(graded=True, steps=MOSTLY_HARMFUL, reads=True),
     "100 cases, large, same answers": PromptWorld(cases=(50, 25, 25), steps=LARGE, same=True, reads=True),
 }
 HELD_OUT = {
