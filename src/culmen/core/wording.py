@@ -176,7 +176,7 @@ def fence_part(text: str, name: str, language: str) -> str:
 
 
 def part_info(name: str, language: str) -> str:
-    """What the fenced block of a part opens with."""
+    """The first line of a part's fenced block, behind the fence."""
     return name if name.endswith((".txt", ".md")) else f"{language} {name}".strip()
 
 

@@ -200,7 +200,7 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
 
 
 def block_names(names: tuple[str, ...], language: str) -> str:
-    """What the fenced blocks of these parts open with, as a list.
+    """The first lines of the fenced blocks of these parts, as a list.
 
     No example in a fence: the candidate to improve is all that a prompt has in fences.
     """

@@ -108,6 +108,15 @@ class Costs:
             return math.inf
         return max(1.0, 1.0 / (_ROUNDS * self.request_share(1)))
 
+    def should_wait(self, requests: int, repeats: int) -> bool:
+        """True if the calls under way are to be learnt from before the next one.
+
+        There are `requests`; `repeats` were begun after the last: they may cost as much as a call.
+        """
+        if requests < self.most_requests():
+            return False
+        return repeats * self.evaluation_share() < self.request_share(1)
+
     def tightest_budget(self, amounts: dict[str, float]) -> str:
         """The budget of which these amounts take the largest share; "" without a limit."""
         shares = {name: self._budget_share(name, amount) for name, amount in amounts.items()}

@@ -218,20 +218,10 @@ class KnowledgeGradient:
             move = Move(again=model.ids[node], gain=again)
             if again > rate:
                 return WeighedMove(move, GAIN, best, repeats, requests)
-            if repeats.rows and self._should_wait():
+            if repeats.rows and self.costs.should_wait(self.flying.requests, self.flying.since):
                 return WeighedMove(move, WAIT, best, repeats, requests)
         move = Move("", model.ids[requests.rows[place]], k, rate, stalled)
         return WeighedMove(move, LINEAGE if side else GAIN, best, repeats, requests)
-
-    def _should_wait(self) -> bool:
-        """True if requests under way are to be learnt from before the next one.
-
-        Meanwhile repeats may cost as much as a request.
-        """
-        flying, costs = self.flying, self.costs
-        if flying.requests < costs.most_requests():
-            return False
-        return flying.since * costs.evaluation_share() < costs.request_share(1)
 
     def _leading_node(self, worth: Floats) -> int:
         """The leader; of equal exact scores, the first."""
