@@ -248,7 +248,8 @@ def read_part(prompt: str, reader: str, rng: Random) -> tuple[str, str]:
     """Name and text of the part that a model goes on from; of several that are named, any."""
     place = max(prompt.find(mark) for mark in NAMES) if reader == "named" else 0
     assert place >= 0, prompt
-    found = [(info, text) for _, info, text in _FENCED.findall(prompt[place:])]
+    shown = prompt[place:].partition("\n# ")[0] if reader == "named" else prompt  # the section under the name
+    found = [(info, text) for _, info, text in _FENCED.findall(shown)]
     if reader == "named" and len(found) > 1 and NAMES[1] not in prompt:
         info, text = rng.choice(found)
     else:

@@ -158,6 +158,23 @@ def test_only_what_is_to_be_improved_is_fenced_and_it_comes_last(
     assert ("3 changed candidates" in end) == (k == 3 and form in SEVERAL)
 
 
+def test_every_part_is_the_last_in_some_requests_and_the_first_in_some(task: Task) -> None:
+    names = [f"{name}.py" for name in "abc"]
+    parent = Candidate.of({name: f"{name[0]} = 1\n" for name in names})
+    for place in (0, -1):
+        seen = list[str]()
+        for attempts in range(3):
+            brief = Brief(parent, attempts=(Attempt("Once more."),) * attempts)
+            user = PromptWriter(task).brief_prompt(brief, FORMATS["rewrite"]).user
+            found = re.findall(r"^```python (.*)$", user, re.M)
+            assert sorted(found) == names
+            seen.append(found[place])
+        assert sorted(seen) == names
+    parents = [Candidate.of({name: f"{name[0]} = {n}\n" for name in names}) for n in range(20)]
+    texts = [PromptWriter(task).brief_prompt(Brief(each), FORMATS["rewrite"]).user for each in parents]
+    assert {re.findall(r"^```python (.*)$", text, re.M)[-1] for text in texts} == set(names)
+
+
 def test_templates_of_users_that_show_the_candidate_elsewhere_still_have_all_of_it(pair: Task) -> None:
     own = Templates({"improve": "$rules\n\n$parent\n\n$observations\n\n$reply"})
     user = PromptWriter(pair, own).brief_prompt(Brief(pair.initial_candidates()[0]), FORMATS["rewrite"]).user

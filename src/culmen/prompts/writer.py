@@ -90,7 +90,7 @@ class PromptWriter:
             common["rules"] = "\n\n".join(filter(None, rules))
             user = self._templates.fill(
                 "improve",
-                parent=candidate_section(brief.parent, task),
+                parent=candidate_section(brief, task),
                 closing=closing_sentence(form, brief.k),
                 reward=self._reward_line(brief),
                 observations=observations_section(
@@ -172,14 +172,19 @@ class Shown(msgspec.Struct, frozen=True):
     pictures: int = 0  # 0 for a model that reads only texts
 
 
-def candidate_section(shown: Candidate, task: Task) -> str:
-    """The parts that may change, each in a fenced block that opens with its name."""
-    language = wording.surface_language(task)
-    return "\n\n".join(
-        fence_part(text, name, language)
-        for name, text in shown.parts.items()
-        if name not in task.surface.frozen
-    )
+def candidate_section(brief: Brief, task: Task) -> str:
+    """The parent's parts that may change, each in a fenced block that opens with its name.
+
+    Another part is the first and the last in each request, so that a model that goes on from one
+    of these comes to all.
+    """
+    if brief.parent is None:
+        return ""
+    language, frozen = wording.surface_language(task), task.surface.frozen
+    parts = [(name, text) for name, text in brief.parent.parts.items() if name not in frozen]
+    turn = (sum(brief.parent.id.encode()) + len(brief.attempts)) % max(len(parts), 1)
+    turned = parts[turn:] + parts[:turn]
+    return "\n\n".join(fence_part(text, name, language) for name, text in turned)
 
 
 def frozen_section(shown: Candidate, task: Task) -> str:
