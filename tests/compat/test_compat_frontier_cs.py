@@ -101,9 +101,9 @@ def test_frontier_a_checker_that_fails_is_no_fault_of_the_output(tmp_path: Path)
     shutil.copy(CHECKOUT / "testlib.h", tmp_path)
     shutil.copy(CHECKOUT / "algorithmic" / "problems" / "3" / "chk.cc", tmp_path)
     frontier_cs.compile_checker(tmp_path / "chk.cc", tmp_path / "checker")
-    assert frontier_cs.judge(tmp_path, "2\n3 4\n", "1 2", "4\n")["score"] == 1.0
+    assert frontier_cs.judge_output(tmp_path, "2\n3 4\n", "1 2", "4\n")["score"] == 1.0
     with pytest.raises(RuntimeError, match="status 3"):
-        frontier_cs.judge(tmp_path, "2\n3 4\n", "1 2", "no number\n")
+        frontier_cs.judge_output(tmp_path, "2\n3 4\n", "1 2", "no number\n")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from culmen.compat.algotune import Imported
-    from culmen.compat.frontier_cs import Imported as ImportedProblem
+    from culmen.compat.frontier_cs import ImportedProblem
 
 _FAILED = 1
 

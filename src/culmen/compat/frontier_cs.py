@@ -1,4 +1,4 @@
-"""Frontier-CS, algorithmic track: `culmen import frontier-cs DIR` makes a task folder a problem.
+"""Frontier-CS: `culmen import frontier-cs DIR` makes a task folder of each algorithmic problem.
 
 A candidate is a C++ program, compiled once in the jail; each test is a case. The problem's own
 testlib checker judges what the program printed, in the scorer's process. Interactive problems are
@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -41,8 +40,8 @@ _MEGABYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0}
 # -- judging: in the scorer of an imported task -----------------------------------------------
 
 
-def judge(folder: Path, given: str, output: str, answer: str) -> JsonObject:
-    """The checker's verdict on an output: a ratio from 0 (also for a wrong one) to 1, its message.
+def judge_output(folder: Path, given: str, output: str, answer: str) -> JsonObject:
+    """The checker's verdict on an output: a ratio from 0 to 1 (wrong ones: 0), and its message.
 
     Raises RuntimeError if the checker itself fails.
     """
@@ -84,12 +83,12 @@ EVALUATOR = '''\
 
 from pathlib import Path
 
-from culmen.compat.frontier_cs import judge
+from culmen.compat.frontier_cs import judge_output
 
 
 def score(output, case):
     """The checker's ratio; the answer that it compares with is not seen by the program."""
-    return judge(Path(__file__).parent, case.input, output, case.info)
+    return judge_output(Path(__file__).parent, case.input, output, case.info)
 '''
 SETTINGS = """\
 # Frontier-CS, algorithmic problem {name}. Its checker was compiled on the machine that imported it:
@@ -133,7 +132,7 @@ int main() {
 """
 
 
-class Imported(msgspec.Struct):
+class ImportedProblem(msgspec.Struct):
     """The result of importing one problem; `error` and `fix` are "" if it worked."""
 
     name: str
@@ -204,12 +203,12 @@ def _system_headers() -> Iterator[Path]:
     return (Path(place, HEADER) for place in ("/usr/local/include", "/usr/include"))
 
 
-def import_problem(folder: Path, target: Path, header: Path) -> Imported:
+def import_problem(folder: Path, target: Path, header: Path) -> ImportedProblem:
     """Write the task folder of one problem into `target`."""
     try:
         return _write_task(_Problem(folder), target, header)
     except ProblemError as error:
-        return Imported(folder.name, error=str(error), fix=error.fix)
+        return ImportedProblem(folder.name, error=str(error), fix=error.fix)
 
 
 class _Problem:
@@ -231,7 +230,7 @@ class _Problem:
             raise ProblemError("it has no test", f"put tests at {folder / 'testdata' / '1.in'}")
         self._note_counts()
 
-    def _read_settings(self) -> dict[str, Any]:
+    def _read_settings(self) -> JsonObject:
         import yaml
 
         path = self.folder / "config.yaml"
@@ -319,7 +318,7 @@ class _Problem:
             yield re.sub(r"_\d+$", "", path.stem), path
 
 
-def _write_task(problem: _Problem, target: Path, header: Path) -> Imported:
+def _write_task(problem: _Problem, target: Path, header: Path) -> ImportedProblem:
     settings = SETTINGS.format(
         name=problem.name,
         quoted=json.dumps(f"frontier_{problem.name}"),
@@ -344,7 +343,7 @@ def _write_task(problem: _Problem, target: Path, header: Path) -> Imported:
         place = target / "bank" / model
         place.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place / path.name)
-    return Imported(
+    return ImportedProblem(
         *(problem.name, str(target), len(cases), problem.seconds, len(programs), problem.notes)
     )
 

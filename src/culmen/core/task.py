@@ -370,7 +370,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     the same observation for the same candidate and case: the lab evaluates once and remembers.
     None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
     keys, guessed settings). `stated` are scores that a pool states of its programs, by the
-    candidate's id: claims, never observations.
+    candidate's id: claims, never observations. `data` names made-up data that stand for missing
+    files ("": there are none).
     """
 
     name: str
@@ -389,6 +390,12 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     root: str = ""
     digest: str = ""
     stated: dict[str, float] = {}
+    data: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name for tables; made-up data are named in brackets."""
+        return f"{self.name} ({self.data})" if self.data else self.name
 
     def split(self, name: str) -> tuple[Case, ...]:
         """The cases of one split."""

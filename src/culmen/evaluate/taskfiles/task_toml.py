@@ -108,7 +108,16 @@ def read_task_toml(path: Path) -> Task:
         notes=tuple(filter(None, (note, *_task_notes(evaluator, cases)))),
         root=str(root.resolve()),
         digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
+        data=_generated_data(source),
     )
+
+
+def _generated_data(source: TaskToml) -> str:
+    """The words for made-up data if none of the files that would replace them is there."""
+    table, root = source.table.data, source.path.parent
+    if table is None or any((root / name).exists() for name in table.files):
+        return ""
+    return table.generated
 
 
 def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
