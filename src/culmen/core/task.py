@@ -363,6 +363,14 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     frontmatter: Literal["free", "frozen"] = "free"
 
 
+class Asks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Use of a model by one evaluation, on average: calls, and tokens of all of them together."""
+
+    calls: float = 1.0
+    input: float = 0.0
+    output: float = 0.0
+
+
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """The problem of a search.
 
@@ -370,7 +378,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     the same observation for the same candidate and case: the lab evaluates once and remembers.
     None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
     keys, guessed settings). `stated` are scores that a pool states of its programs, by the
-    candidate's id: claims, never observations.
+    candidate's id: claims, never observations. `asks` is what an evaluation is declared to ask
+    of models, by role: forecasts use it, nothing else.
     """
 
     name: str
@@ -389,6 +398,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     root: str = ""
     digest: str = ""
     stated: dict[str, float] = {}
+    asks: dict[str, Asks] = {}
 
     def split(self, name: str) -> tuple[Case, ...]:
         """The cases of one split."""
