@@ -60,7 +60,7 @@ def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
     write_tickets(place.root, 60)
     done = place.here("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--run-dir", "run")
     assert done.code == 0, done.err
-    assert "split    30 train, 15 val, 15 test" in done.err and "with 15 test cases gains above 0.36" in done.err
+    assert "split   30 train, 15 val, 15 test" in done.err and "with 15 test cases gains above 0.36" in done.err
     assert done.err.index("gains above") < done.err.index("evaluations")  # the plan comes before the first call
     for words in ("before  0.000", "account  billing  technical  other", "+" + LINES["billing"], "spent"):
         assert words in done.out, done.out
@@ -84,7 +84,7 @@ def test_json_has_the_plan_and_the_report(place: Place) -> None:
     plan, report = document["plan"], document["prompt"]
     assert plan["metric"] == "exact" and plan["labels"] == ["account", "billing", "technical"]
     assert plan["split"] == {"train": 12, "val": 6, "test": 6} and plan["budget"]["evaluations"] == 100
-    assert plan["power"]["gain"] > 0.4 and plan["answers"]["dollars"][0] > 0
+    assert plan["power"]["gain"] > 0.4 and plan["likely"]["answers"]["calls"] == 100 and plan["likely"]["dollars"] > 0
     assert report["before"]["text"] == "Team of {ticket}?\n" and len(report["worst"]) <= 3
     assert document["usage"]["dollars"] > 0
 
