@@ -366,14 +366,17 @@ class Study:
     def best(self) -> ReportedCandidate | None:
         """The reported candidate; None without a score."""
         from culmen.observe import statements
+        from culmen.observe.figures import join_nonempty
+        from culmen.observe.summary import unfinished_text
         from culmen.store import views
 
-        best = views.run_status(self.path).best
+        now = views.run_status(self.path)
+        best = now.best
         if best is None:
             return None
         known = {name: getattr(best, name) for name in RunResult.__struct_fields__}
         texts = views.candidate_detail(self.path, best.id, observations=0, children=0).parts
-        line = statements.result_headline(best)
+        line = join_nonempty([statements.result_headline(best), unfinished_text(now)], "; ")
         return ReportedCandidate(**known, parts=texts, result=line)
 
     @property
