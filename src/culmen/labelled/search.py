@@ -16,7 +16,7 @@ from culmen.core.errors import UserError
 from culmen.core.options import DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Asks, Task
-from culmen.core.usage import Budget
+from culmen.core.usage import Budget, Usage
 from culmen.evaluate.taskfiles.reading import missing_file_error, read_text
 from culmen.evaluate.taskfiles.tables import CaseTable, read_table, table_of_rows
 from culmen.labelled import form
@@ -164,6 +164,8 @@ def likely_asks(task: Task, cases: LabelledCases) -> dict[str, Asks]:
 def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreement | None]:
     """The run's plan with the judge's agreement with known answers; None without a judge.
 
+    What the answers cost is taken from the run's budget.
+
     Raises `UserError` for a judge that agrees too rarely.
     """
     from culmen.run.assemble import evaluator_answerer, run_blocking
@@ -179,7 +181,9 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
         try:
             cases = plan.cases.cases
             chosen = cases[:: max(1, len(cases) // _CHECKED)][:_CHECKED]
-            return await form.measure_agreement(answerer.open_talk(run.options.seed), chosen)
+            talk = answerer.open_talk(run.options.seed)
+            measured = await form.measure_agreement(talk, chosen)
+            return msgspec.structs.replace(measured, usage=talk.usage)
         finally:
             await answerer.close()
 
@@ -193,7 +197,26 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
             fix="name a better one with --model judge=MODEL, or choose --metric f1",
         )
     task = form.with_agreement(run.task, agreement)
-    return msgspec.structs.replace(run, task=task), agreement
+    left = budget_after(run.options.budget, agreement.usage)
+    options = msgspec.structs.replace(run.options, budget=left)
+    return msgspec.structs.replace(run, task=task, options=options), agreement
+
+
+def budget_after(budget: Budget, used: Usage) -> Budget:
+    """What is left of calls, tokens and dollars; raises `UserError` if that is nothing."""
+    left: dict[str, int | float] = {}
+    for name in ("calls", "tokens", "dollars"):
+        limit = getattr(budget, name)
+        if limit is None:
+            continue
+        left[name] = limit - used.at_most(name)
+        if left[name] <= 0:
+            raise UserError(
+                f"asking the judge about known answers has spent the budget of {name}",
+                where=f"budget {name}={limit:g}",
+                fix=f"give more than {used.at_most(name):g}, or choose --metric f1",
+            )
+    return msgspec.structs.replace(budget, **left)
 
 
 # -- from Python
