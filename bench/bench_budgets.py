@@ -3,10 +3,10 @@
     python bench/bench_budgets.py                # the table: 30 random seeds ($0.50: 5)
     python bench/bench_budgets.py --seeds 4      # quickly
 
-A model that may reply with 16,384 tokens writes about 300 (150 to 450). Of its replies none, a quarter or half are cut off: they are
-billed in full, by the provider's own meter, and their cost is unknown to the run, which counts the most that they may have cost. The
-share is what the meter shows at the end of the run; the least and the median over random seeds are printed. Exit 1 if a run used
-more than its budget, or a median share is below 80 %.
+A model that may reply with 16,384 tokens writes about 300 (150 to 450). Of its replies none, a quarter or half are cut
+off: they are billed in full, by the provider's own meter, and their cost is unknown to the run, which counts the most
+that they may have cost. The share is what the meter shows at the end of the run: the median over random seeds, and the
+least and the most. Exit 1 if a run used more than its budget.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.run.test_run_budgets import SEED, Billing, score
+
 import culmen
 from culmen.llm.spec import ModelSpec, Price, Provider
-from tests.run.test_run_budgets import SEED, Billing, score
 
 BUDGETS = {0.02: 30, 0.05: 30, 0.5: 5}  # dollars, and random seeds
 PRICES = (Price(input=0.25, output=2.0), Price(input=1.0, output=4.0), Price(input=3.0, output=15.0))
 CUT_OFF = (0.0, 0.25, 0.5)
-LEAST = 0.8
 
 
 class Cutting(Billing):
@@ -68,7 +68,7 @@ def main() -> None:
             cells: list[str] = []
             for cut in CUT_OFF:
                 shares = [used_share(dollars, price, cut, seed) for seed in range(options.seeds or seeds)]
-                failed |= median(shares) < LEAST or max(shares) > 1
+                failed |= max(shares) > 1
                 cells.append(f"{median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})")
             print(f"| ${dollars:g} | {price.input:g}, {price.output:g} | " + " | ".join(cells) + " |", flush=True)
     sys.exit(failed)
