@@ -52,8 +52,9 @@ class OpenAIServer(Loopback):
              name -> probability drawn with `seed`; `server.fail(...)` adds more while it runs
     retry_after   what "429_after" says, seconds
 
-    `requests` are the bodies received, `outcomes` counts what was sent by fault name ("ok" for none), `billed` sums
-    the tokens of all replies that told their usage, `keys` the Authorization headers seen.
+    `headers` are sent with every response. `requests` are the bodies received, `outcomes` counts what was sent by fault
+    name ("ok" for none), `billed` sums tokens of replies that told their usage, `keys` the Authorization headers
+    seen.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class OpenAIServer(Loopback):
             raise ValueError(f"unknown faults {sorted(unknown)}; known are {FAULTS}")
         self._rng, self._lock, self._ended = random.Random(seed), threading.Lock(), threading.Event()
         self.retry_after, self.width = retry_after, width
+        self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
         self.keys: set[str] = set()
         self.outcomes: Counter[str] = Counter()
@@ -181,7 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _refuse(self, fault: str) -> None:
-        headers = {"Retry-After": f"{self.served.retry_after:g}"} if fault == "429_after" else {}
+        headers = dict(self.served.headers)
+        if fault == "429_after":
+            headers["Retry-After"] = f"{self.served.retry_after:g}"
         message = f"error {fault[:3]}; you sent {self.headers.get('Authorization', '')}"
         self._send(int(fault[:3]), json.dumps({"error": {"message": message}}).encode(), headers=headers)
 
@@ -197,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "text/html" if html else "application/json")
         self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
+        for name, value in (self.served.headers if headers is None else headers).items():
             self.send_header(name, value)
         self.end_headers()
         if fault == "cut":

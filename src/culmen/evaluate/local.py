@@ -22,7 +22,7 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, spoken
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail
-from culmen.evaluate.jail.evaluation import TIMED_MODULE, JailedEvaluation, TimedEvaluation
+from culmen.evaluate.jail.evaluation import TIMED_MODULES, JailedEvaluation, TimedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
@@ -150,6 +150,7 @@ class LocalBackend:
         visible = tuple(evaluator.options.get("readable", ()))
         shut = (os.path.dirname(evaluator.path),) if self._form is not None else ()
         modules = () if self._form is None else self._form.jail_modules
+        modules = (*modules, *TIMED_MODULES) if evaluator.metric else modules
         if level == "container":
             return ContainerJail(
                 evaluator.image,
@@ -162,9 +163,7 @@ class LocalBackend:
                 () if self._form is None else self._form.jail_sources,
             )
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
-        timed = (TIMED_MODULE,) if evaluator.metric else ()
-        packages = (*evaluator.packages, *there, *modules, *timed)
-        return levels.plain_jail(level, packages, visible, shut)
+        return levels.plain_jail(level, (*evaluator.packages, *there, *modules), visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False

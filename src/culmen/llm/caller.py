@@ -194,7 +194,7 @@ class Caller:
         self._tell, self._has_told = tell, False
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
-        self._limiter = limiter or RateLimiter(clock=self._clock)
+        self.limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
         # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
@@ -299,7 +299,7 @@ class Caller:
             backend,
             policy=self.policy,
             lanes=self._lanes,
-            limiter=self._limiter,
+            limiter=self.limiter,
             health=self._health,
             key=self._key,
             clock=self._clock,
@@ -312,10 +312,12 @@ class Caller:
         await self.backend.close()
 
     async def _make_attempt(self, call: Call, so_far: _Progress) -> Reply:
-        async with self._lanes, self._health.attempt_turn():
-            slot = await self._limiter.acquire(
-                call.prompt_tokens() + call.samples * call.max_tokens
-            )
+        tokens = call.prompt_tokens() + call.samples * call.max_tokens
+        async with (
+            self._lanes,
+            self._health.attempt_turn(),
+            self.limiter.admitted(tokens) as slot,
+        ):
             started = self._clock.now()
             try:
                 reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
@@ -364,7 +366,7 @@ class Caller:
     def _report_failure(self, failure: CallFailed) -> None:
         """Update the provider's shared health from this failure."""
         if isinstance(failure, RateLimited):
-            self._health.report_failure(failure.kind, self._requested_wait(failure))
+            self._health.report_refusal(failure.kind, self._requested_wait(failure))
         elif isinstance(failure, ServerFailed | Interrupted):
             self._health.report_failure(failure.kind)
         else:
@@ -417,13 +419,13 @@ class Caller:
     def _retry_pause(self, failure: CallFailed, so_far: _Progress) -> float:
         if self._health.is_down:
             return 0.0  # the shared pause comes instead
-        if self._requested_wait(failure) > 0:
-            return 0.0  # likewise: all callers wait as long as the provider asked
+        if (asked := self._requested_wait(failure)) > 0:
+            return asked
         growth = 2.0 ** min(max(0, sum(so_far.faults.values()) - 1), 16)
         return min(self.policy.cap, self.policy.base * growth) * self._rng.uniform(0.5, 1.0)
 
     def _requested_wait(self, failure: CallFailed) -> float:
-        """Seconds that the provider asked all callers to wait, up to the policy's cap."""
+        """Seconds that the provider asked to wait, up to the policy's cap."""
         return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
 
 
@@ -470,12 +472,13 @@ class Providers:
     def _make_caller(self, model: ModelSpec, shared: Caller | None) -> Caller:
         provider = model.provider
         if shared is not None:
-            return shared.with_backend(make_backend(model))
+            return shared.with_backend(make_backend(model, shared.limiter))
+        limiter = RateLimiter(provider.rpm, provider.tpm, self._clock)
         return Caller(
-            model.backend or make_backend(model),
+            model.backend or make_backend(model, limiter),
             policy=provider.retry_policy,
             lanes=asyncio.Semaphore(provider.concurrency),
-            limiter=RateLimiter(provider.rpm, provider.tpm, self._clock),
+            limiter=limiter,
             health=self._make_health(provider),
             key=provider.key,
             clock=self._clock,
@@ -494,8 +497,8 @@ class Providers:
         )
 
 
-def make_backend(model: ModelSpec) -> MinimalModel:
-    """The backend of a model's provider."""
+def make_backend(model: ModelSpec, limiter: RateLimiter) -> MinimalModel:
+    """The backend of a model's provider, whose limits `limiter` learns."""
     provider = model.provider
     if provider.name == "litellm":
         from culmen.llm.backends import LiteLLMBackend
@@ -504,7 +507,12 @@ def make_backend(model: ModelSpec) -> MinimalModel:
     from culmen.llm.backends import OpenAIBackend
     from culmen.llm.endpoint import Endpoint
 
-    endpoint = Endpoint(provider.key, provider.effective_base_url, provider.timeout)
+    endpoint = Endpoint(
+        provider.key,
+        provider.effective_base_url,
+        provider.timeout,
+        note_headers=limiter.note_headers,
+    )
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
 
 

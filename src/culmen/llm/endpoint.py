@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -56,11 +56,20 @@ _ACCOUNT = {
 class Endpoint:
     """One provider's address and key.
 
-    Connections are made when first needed, and kept.
+    Connections are made when first needed, and kept. `note_headers` gets the headers of each
+    response.
     """
 
-    def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
+    def __init__(
+        self,
+        key: Key,
+        base_url: str | None = None,
+        timeout: float = 300.0,
+        *,
+        note_headers: Callable[[Mapping[str, str]], None] | None = None,
+    ) -> None:
         self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
+        self._note_headers = note_headers
         self._address = self.base_url  # where permanent redirects have led to
         self._headers: dict[str, str] = {}
         # by scheme, host and port; None if only the general client leads there
@@ -97,6 +106,8 @@ class Endpoint:
             return Interrupted("timeout")
         except UserError as error:
             return error.with_traceback(None)
+        if self._note_headers is not None:
+            self._note_headers(response.headers)
         if not 200 <= response.status < 300:
             return status_error(
                 response.status, response.text, response.headers, self.key, str(body["model"])

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from culmen.core.errors import Unavailable
+from culmen.llm.quota import Quota
 
 WINDOW = 60.0
+_RECENT = 5  # requests by which a limit is told from refusals at random
+_REFUSED_SECONDS = 30.0  # without a success until refusals are an outage
 
 
 class AsyncClock(Protocol):
@@ -48,8 +51,8 @@ class Slot:
 class RateLimiter:
     """Sliding window of 60 seconds: at most `rpm` requests and `tpm` tokens (None: no limit).
 
-    Requests are admitted in the order of arrival. A request larger than `tpm` is admitted when the
-    window is empty.
+    Requests are admitted in the order of arrival, and as the provider's own headers allow. A
+    request larger than `tpm` is admitted when the window is empty.
     """
 
     def __init__(
@@ -58,6 +61,21 @@ class RateLimiter:
         self._rpm, self._tpm, self._clock = rpm, tpm, clock or RealClock()
         self._window: deque[Slot] = deque()
         self._turn = asyncio.Lock()
+        self._quota, self._running = Quota(), 0
+
+    def note_headers(self, headers: Mapping[str, str]) -> None:
+        """Learn the provider's limits from the headers of a response."""
+        self._quota.note_headers(headers, self._clock.now())
+
+    @asynccontextmanager
+    async def admitted(self, tokens: int) -> AsyncIterator[Slot]:
+        """Make a request of about this number of tokens inside, once it is admitted."""
+        slot = await self.acquire(tokens)
+        self._running += 1
+        try:
+            yield slot
+        finally:
+            self._running -= 1
 
     async def acquire(self, tokens: int) -> Slot:
         """Wait until a request of about this number of tokens is admitted.
@@ -75,9 +93,10 @@ class RateLimiter:
         now = self._clock.now()
         while self._window and self._window[0].time <= now - WINDOW:
             self._window.popleft()
-        if not self._window or not self._is_full(tokens):
-            return 0.0
-        return max(self._window[0].time + WINDOW - now, 1e-3)
+        if self._window and self._is_full(tokens):
+            return max(self._window[0].time + WINDOW - now, 1e-3)
+        # not longer than a second, as headers may come meanwhile
+        return min(1.0, self._quota.seconds_to_wait(self._running + 1, tokens, now))
 
     def _is_full(self, tokens: int) -> bool:
         if self._rpm is not None and len(self._window) >= self._rpm:
@@ -99,6 +118,10 @@ class Health:
     seconds. A success ends the outage. After `patience` seconds without a success every caller gets
     `Unavailable`: the run stops and can be resumed. `tell` is called with one sentence at each
     change.
+
+    A request refused as one too many (429) waits by itself. If most of the last requests were
+    refused, all callers wait as the provider asks; refusals alone are an outage only after
+    `_REFUSED_SECONDS`.
     """
 
     def __init__(
@@ -115,8 +138,10 @@ class Health:
         self._name, self._threshold, self._patience = name, threshold, patience
         self._first, self._longest = first_pause, longest_pause
         self._clock, self._tell = clock or RealClock(), tell
-        self._failures, self._since, self._reopen, self._reason = 0, 0.0, 0.0, ""
+        self._failures, self._faults, self._since, self._reopen, self._reason = 0, 0, 0.0, 0.0, ""
         self._down = self._probing = False
+        self._held_until = 0.0
+        self._refused: deque[bool] = deque(maxlen=_RECENT)  # of the last requests
         self._pause = first_pause
         self._changed: asyncio.Event | None = None
 
@@ -145,32 +170,46 @@ class Health:
         """Report that an attempt was served, whatever the quality of the reply."""
         if self._down:
             self._tell(f"{self._name} answers again")
-        self._failures, self._down, self._pause, self._reopen = 0, False, self._first, 0.0
+        self._failures, self._faults, self._down = 0, 0, False
+        self._pause, self._reopen = self._first, 0.0
+        self._refused.append(False)
         self._wake_waiting()
 
-    def report_failure(self, reason: str, hold: float = 0.0) -> None:
-        """Report that an attempt was not served.
+    def report_failure(self, reason: str) -> None:
+        """Report that an attempt was not served."""
+        self._faults += 1
+        self._refused.append(False)
+        self._count_failure(reason)
 
-        No caller tries again for `hold` seconds (rate limits).
-        """
+    def report_refusal(self, reason: str, wait: float) -> None:
+        """Report an attempt that was one too many; the provider asks to wait so many seconds."""
+        self._refused.append(True)
+        if sum(self._refused) > _RECENT // 2:
+            self._held_until = max(self._held_until, self._clock.now() + wait)
+            self._refused.clear()
+        self._count_failure(reason)
+
+    def _count_failure(self, reason: str) -> None:
         now = self._clock.now()
         self._since = now if self._failures == 0 else self._since
         self._failures, self._reason = self._failures + 1, reason
-        if self._failures >= self._threshold:
-            if not self._down:
-                self._tell(f"{self._name} does not answer ({reason}): pausing")
-            self._down = True
-            hold = max(hold, self._pause)
-            self._pause = min(self._longest, self._pause * 2)
-        self._reopen = max(self._reopen, now + hold)
+        if self._failures < self._threshold:
+            return
+        if not self._faults and now - self._since < _REFUSED_SECONDS:
+            return
+        if not self._down:
+            self._tell(f"{self._name} does not answer ({reason}): pausing")
+        self._down = True
+        self._reopen = max(self._reopen, now + self._pause)
+        self._pause = min(self._longest, self._pause * 2)
 
     async def _wait_until_ready(self) -> None:
         while True:
             now = self._clock.now()
             if self._down and now - self._since > self._patience:
                 raise self._unavailable_error()
-            if self._reopen > now:
-                await self._clock.sleep(self._reopen - now)
+            if (ready := max(self._reopen, self._held_until)) > now:
+                await self._clock.sleep(ready - now)
             elif self._down and self._probing:
                 self._changed = self._changed or asyncio.Event()
                 await self._changed.wait()

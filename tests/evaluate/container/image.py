@@ -1,4 +1,4 @@
-"""An image made of this machine's own files: Python with NumPy, a shell and a few tools. No registry is asked.
+"""An image made of this machine's own files: Python, NumPy, msgspec, a shell and a few tools. No registry is asked.
 
 Where crun refuses the machine's mixed control groups (v1 with some controllers in v2), podman is called from a mount
 namespace that lacks those of v2; everything else is podman's own.
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy
 
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-IMAGE = f"localhost/culmen-test:{VERSION}-{numpy.__version__}-2"
+IMAGE = f"localhost/culmen-test:{VERSION}-{numpy.__version__}-3"
 _TOOLS = ("sh", "rm", "chmod", "cat", "sleep", "awk", "env", "mkdir")
 _LEFT_OUT = {"test", "tests", "__pycache__", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3"}
 _WRAPPER = """#!/bin/sh
@@ -78,7 +78,7 @@ def _files() -> dict[str, str]:
     library, packages = f"usr/local/lib/{VERSION}", Path(numpy.__file__).parents[1]
     for path in _below(Path(sysconfig.get_path("stdlib"))):
         files[f"{library}/{path.relative_to(sysconfig.get_path('stdlib'))}"] = str(path)
-    for folder in ("numpy", "numpy.libs"):
+    for folder in ("numpy", "numpy.libs", "msgspec"):
         for path in _below(packages / folder):
             files[f"{library}/site-packages/{path.relative_to(packages)}"] = str(path)
     for source in list(files.values()):

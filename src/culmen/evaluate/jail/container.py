@@ -169,6 +169,7 @@ class ContainerJail(Jail):
         super().__init__("container", packages, visible, shut, folders=False)
         self._sources = (_JAIL, *sources)
         self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
+        self.home = f"the image {image}"
         self.inner = ""
         self.name = new_name()
         self._program = ""

@@ -22,7 +22,14 @@ from culmen.core.task import Evaluator, Task
 from culmen.evaluate import outcome
 from culmen.evaluate.forms import find_form
 from culmen.evaluate.jail import wire
-from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
+from culmen.evaluate.jail.fork_server import (
+    ChildExit,
+    Jail,
+    OutputLog,
+    read_frame,
+    storable_text,
+    write_frame,
+)
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
@@ -34,6 +41,7 @@ BUILD_SECONDS = 60.0  # that compiling may take, at least
 BUILT_BYTES = 64 << 20  # of the files that a compiler makes, together
 # data that a child sent before it ended still counts; it is in the socket's buffer
 _DRAIN_SECONDS = 1.0
+_REASON_CHARS = 2000  # kept of a child's message that it cannot start
 
 
 class JailedEvaluation:
@@ -122,26 +130,29 @@ class JailedEvaluation:
         self.log.close_write_end()
         return end
 
-    async def start(self, slot: int) -> bool:
-        """Fork the child and send its request; True if it has taken it. For form serve."""
+    async def start(self, slot: int) -> str:
+        """Fork the child and send its request; "" if it has taken it, else why not. Form serve."""
         end = self._fork_child(slot)
         handshake = asyncio.create_task(self._await_load())
         await asyncio.wait({handshake, end}, timeout=GRACE_SECONDS, return_when="FIRST_COMPLETED")
         if not handshake.done():
             handshake.cancel()
-            return False
+            return "it ended" if end.done() else f"no answer within {GRACE_SECONDS:g} s"
         return handshake.result()
 
-    async def _await_load(self) -> bool:
+    async def _await_load(self) -> str:
         try:
-            kind, _ = await read_frame(self.channel, 1 << 16)
-            if kind != "K":
-                return False
-            await write_frame(self.channel, "Q", self._encoded_request())
-            kind, _ = await read_frame(self.channel, self.output_limit)
-        except (EOFError, wire.TooLarge):
-            return False
-        return kind == "L"
+            kind, payload = await read_frame(self.channel, 1 << 16)
+            if kind == "K":
+                await write_frame(self.channel, "Q", self._encoded_request())
+                kind, payload = await read_frame(self.channel, self.output_limit)
+        except (EOFError, wire.TooLarge) as error:
+            return f"no answer could be read: {type(error).__name__}"
+        if kind == "L":
+            return ""
+        if kind == "E":
+            return outcome.of_exception(payload).feedback
+        return storable_text(payload.decode(errors="replace"), _REASON_CHARS)
 
     async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
         """Fork, exchange, wait for the end; bytes are an output still to be judged."""
@@ -240,8 +251,9 @@ class JailedEvaluation:
         return encode_request(content, self.task, self.case)
 
 
-TIMED_MODULE = "culmen.evaluate.jail.timed"
-"""The program's side of a timed evaluation, imported once before children are forked."""
+_TIMED = "culmen.evaluate.jail.timed"
+TIMED_MODULES = ("msgspec", _TIMED)
+"""What the program's side of a timed evaluation imports, once before children are forked."""
 
 
 class TimedEvaluation(JailedEvaluation):
@@ -279,8 +291,9 @@ class TimedEvaluation(JailedEvaluation):
     async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
         """As without a reference, which is started first."""
         self._slot = slot
-        if not await self._rival.start(slot):
-            return outcome.lost_outcome("jail_error", "the reference's process was not started")
+        if failure := await self._rival.start(slot):
+            text = f"the reference's process was not started: {failure}"
+            return outcome.lost_outcome("jail_error", text)
         return await super().perform(slot, judges)
 
     def _driven_channels(self) -> tuple[socket.socket, ...]:
@@ -344,7 +357,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 def _jail_function(task: Task, form: str) -> str:
     """The address of the function that serves a timed or an extension's request; "" for others."""
     if task.evaluator.metric:
-        return f"{TIMED_MODULE}:run_timed"
+        return f"{_TIMED}:run_timed"
     added = find_form(task.evaluator.form)
     return "" if added is None or form == BUILD else added.jail_functions[form]
 

@@ -80,8 +80,10 @@ class Jail:
 
     Not thread-safe: it belongs to the event loop that started it. Children see the paths `visible`
     and `shut`, those submitted as `blind` only the former. Each has a folder of its own if
-    `folders`.
+    `folders`. Packages are those of its `home`, as messages name it.
     """
+
+    home = "the environment that culmen runs in"
 
     def __init__(
         self,
@@ -179,10 +181,8 @@ class Jail:
             extra = next(
                 (extra for name, extra in EXTRAS.items() if f"'{name}'" in answer["error"]), ""
             )
-            plain = (
-                "install it into the environment that culmen runs in, or remove it from the "
-                "evaluator's packages"
-            )
+            extra = extra if self.home == Jail.home else ""
+            plain = f"install it into {self.home}, or remove it from the evaluator's packages"
             raise TaskError(
                 f"a package that the task preloads cannot be imported: {answer['error']}",
                 fix=f"pip install 'culmen[{extra}]'" if extra else plain,
