@@ -34,7 +34,7 @@ from random import Random
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.labelled.world import PROMPT, answer_ticket, scripted, tickets, write_tickets  # noqa: E402
+from tests.labelled.world import LINES, PROMPT, WORDS, answer_ticket, scripted, tickets, write_tickets  # noqa: E402
 from tests.servers.model_script import Asked, Turn  # noqa: E402
 from tests.servers.model_server import ModelServer  # noqa: E402
 
@@ -79,26 +79,28 @@ llm: {{api_base: "{url}/v1", api_key: none, models: [{{name: small, weight: 1.0}
 diff_based_evolution: false
 """
 GEPA = """\
-import json, re, sys
-sys.path.insert(0, sys.argv[1])
-import gepa
-from tests.labelled.world import LINES, PROMPT, answer_ticket, tickets
+import gepa, json, re
 
-rows = tickets(120)
-cases = [{"input": r["ticket"], "additional_context": {}, "answer": r["team"].capitalize()} for r in rows]
+world = json.load(open("world.json"))
+cases = [
+    {"input": row["ticket"], "additional_context": {}, "answer": row["team"].capitalize()} for row in world["rows"]
+]
 calls = {"proposals": 0, "answers": 0}
 
 def task(messages):
     calls["answers"] += 1
-    return answer_ticket(messages[0]["content"], messages[-1]["content"])
+    for team, words in world["words"].items():
+        if world["lines"][team] in messages[0]["content"] and any(word in messages[-1]["content"] for word in words):
+            return team.capitalize() + "."
+    return "I am not sure."
 
 def write(prompt):
     calls["proposals"] += 1
-    now = re.findall(r"```(?:\\\\w*)\\n(.*?)\\n```", prompt, re.S)[0]
-    lacking = [line for line in LINES.values() if line not in now]
+    now = re.findall(r"```(?:\\w*)\\n(.*?)\\n```", prompt, re.S)[0]
+    lacking = [line for line in world["lines"].values() if line not in now]
     return "```\\n" + "\\n".join([now, *lacking[:1]]) + "\\n```"
 
-found = gepa.optimize({"system_prompt": PROMPT}, trainset=cases[:60], valset=cases[60:90], task_lm=task,
+found = gepa.optimize({"system_prompt": world["prompt"]}, trainset=cases[:60], valset=cases[60:90], task_lm=task,
                       reflection_lm=write, max_metric_calls=200)
 print(json.dumps({**calls, "prompt": found.best_candidate["system_prompt"]}))
 """
@@ -210,9 +212,11 @@ def prompt(walk: Walk, peers: Path | None) -> list[Walk]:
     if peers and (peers / "gepa").exists():
         other = Walk("prompt", "gepa", folder=walk.folder)
         (walk.folder / "own.py").write_text(GEPA)
-        found = json.loads(other.do(peers / "gepa/bin/python", "own.py", ROOT).splitlines()[-1])
+        world = {"rows": tickets(120), "lines": LINES, "words": WORDS, "prompt": PROMPT}
+        (walk.folder / "world.json").write_text(json.dumps(world))
+        found = json.loads(other.do(peers / "gepa/bin/python", "own.py").splitlines()[-1])
         spent = f"{found['proposals']} proposals, {found['answers']} answers"
-        other.outcome = f"{accuracy(PROMPT):.2f} -> {accuracy(found['prompt']):.2f}; {spent} (a script of 25 lines)"
+        other.outcome = f"{accuracy(PROMPT):.2f} -> {accuracy(found['prompt']):.2f}; {spent} (a script of one's own)"
         made.append(other)
     return made
 

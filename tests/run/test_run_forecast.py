@@ -22,7 +22,7 @@ from culmen.llm.call import Call, Completion, Reply, Tokens
 from culmen.llm.roles import ModelBook
 from culmen.llm.spec import ModelSpec, Price, Provider
 from culmen.observe.forecast import Cost, ForecastNews, RunForecast, correct_forecast, spent_so_far, within_budget
-from culmen.run.forecast import Measured, likely_answers, recall_check, remember_check
+from culmen.run.forecast import CheckMeasurement, likely_answers, recall_check, remember_check
 from culmen.strategies.best_of_n import BestOfN
 from culmen.study import Study
 
@@ -185,7 +185,7 @@ def test_a_check_is_remembered_for_its_task_alone(tmp_path: Path) -> None:
     row = Observation("c", Status.OK, 1.0, asked=(RoleUsage("qa", "m", 3, usage),), seconds=2.0)
     cached = RoleUsage("qa", "m", 3, Usage(cache_hits=3))
     remember_check(task, [row, msgspec.structs.replace(row, asked=(cached,))])
-    assert recall_check(task) == Measured({"qa": Asks(3, 300, 30)}, 2.0)
+    assert recall_check(task) == CheckMeasurement({"qa": Asks(3, 300, 30)}, 2.0)
     assert recall_check(msgspec.structs.replace(task, digest="other")) is None
     cost, lacks = likely_answers(task, ModelBook().parse_roles(scripted_models(task)))
     assert (cost.calls, cost.tokens, lacks) == (3, 330, ())

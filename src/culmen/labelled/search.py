@@ -203,7 +203,7 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
 
 
 def budget_after(budget: Budget, used: Usage) -> Budget:
-    """What is left of calls, tokens and dollars; raises `UserError` if that is nothing."""
+    """The remaining calls, tokens and dollars; raises `UserError` if none remain."""
     left: dict[str, int | float] = {}
     for name in ("calls", "tokens", "dollars"):
         limit = getattr(budget, name)

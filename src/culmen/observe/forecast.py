@@ -1,4 +1,4 @@
-"""Forecast of a run's cost: its value, its correction by what the run has spent, and its words.
+"""Forecast of a run's cost: its value, its correction from the run's spending, and its text.
 
 `culmen.run.forecast` makes the first one, before the start.
 """
@@ -86,7 +86,7 @@ class RunForecast(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(both, evaluations=self.evaluations)
 
     def times(self, count: float) -> RunForecast:
-        """The forecast for so many times the evaluations."""
+        """The forecast for `count` times the evaluations."""
         return msgspec.structs.replace(
             self,
             evaluations=self.evaluations * count,
@@ -111,7 +111,7 @@ def within_budget(forecast: RunForecast, budget: Budget) -> RunForecast:
 
 
 def correct_forecast(first: RunForecast, run: Path, now: RunStatus) -> RunForecast:
-    """The forecast for the whole of a run, by what it has spent so far.
+    """The forecast for the whole of a run, corrected by its spending so far.
 
     What an evaluation costs is what those made have cost. The rate of proposals is that of the run,
     too, while the first forecast counts as `PRIOR` evaluations.
@@ -141,7 +141,7 @@ def _rate_of(first: RunForecast) -> float:
 
 
 def spent_so_far(run: Path) -> tuple[Cost, Cost]:
-    """What the run has spent on proposals and on answers."""
+    """Spending of the run on proposals and on answers."""
     rows = views.call_costs(run)
     proposals, answers = (
         cost_of(total_usage(row.usage for row in rows if (row.effect == "ask") is asked))

@@ -3,7 +3,7 @@
 The search itself is rehearsed, with its strategy, prompts and final choice, but with made-up scores
 and replies: how often it asks for candidates, and how long its prompts grow, are then its own. What
 an evaluation asks of models is what `culmen check` has measured, else what the task declares, else
-one call for each role. Nothing is run and nobody is asked.
+one call for each role. No candidate is run, no model asked.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _is_object(model: object) -> bool:
 def _likely_proposals(
     meta: RunMeta, objects: RunObjects | None, roles: Roles
 ) -> tuple[Cost | None, tuple[str, ...]]:
-    """Cost of proposals per evaluation, and what is not known; None without any knowledge."""
+    """Cost of proposals per evaluation, and gaps of it; None without any knowledge."""
     if meta.searches_offline:
         return Cost(), ()
     if not _can_be_rehearsed(meta, objects):
@@ -137,7 +137,7 @@ def _likely_proposals(
 
 
 def _can_be_rehearsed(meta: RunMeta, objects: RunObjects | None) -> bool:
-    """True for a strategy of the catalog without agents or training, and no proposer of one's own.
+    """True for a strategy of the catalog without agents, and without an own proposer.
 
     Code of others is run by a run alone.
     """
@@ -179,7 +179,7 @@ def rehearse(meta: RunMeta, model: object, roles: Roles) -> Cost | None:
 
 
 def _play(search: Search, stage: _Stage) -> bool:
-    """Feed made-up results until the search is done; False if it asks for what cannot be made up.
+    """Feed made-up results until the search is done; False at an unknown effect.
 
     `PATIENCE` ends a slow one: what it has asked so far is taken.
     """
@@ -298,7 +298,7 @@ def priced(model: ModelSpec | None, read: float, written: float) -> Usage:
 
 
 def likely_answers(task: Task, roles: Roles) -> tuple[Cost, tuple[str, ...]]:
-    """Cost of the answers of one evaluation, and what is not known of it."""
+    """Cost of the answers of one evaluation, and its unknown parts."""
     wanted = tuple(task.evaluator.options.get("roles", ()))
     known = recall_check(task)
     measured = {} if known is None else known.asks
@@ -316,7 +316,7 @@ def likely_answers(task: Task, roles: Roles) -> tuple[Cost, tuple[str, ...]]:
     return total, (f"what an evaluation asks as {asked} is unknown before the first ones",)
 
 
-class Measured(msgspec.Struct, frozen=True):
+class CheckMeasurement(msgspec.Struct, frozen=True):
     """Measurements of a check for forecasts.
 
     asks      use of models by one evaluation, by role
@@ -327,10 +327,10 @@ class Measured(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-def recall_check(task: Task) -> Measured | None:
-    """What a check of this task has measured; None without one."""
+def recall_check(task: Task) -> CheckMeasurement | None:
+    """Measurements of a check of this task; None without one."""
     try:
-        return msgspec.json.decode(_check_file(task).read_bytes(), type=Measured)
+        return msgspec.json.decode(_check_file(task).read_bytes(), type=CheckMeasurement)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -349,7 +349,7 @@ def remember_check(task: Task, observations: Iterable[Observation]) -> None:
         asks[role] = Asks(
             used.calls / len(rows), used.input_tokens / len(rows), used.output_tokens / len(rows)
         )
-    measured = Measured(asks, fmean(o.seconds for o in rows))
+    measured = CheckMeasurement(asks, fmean(o.seconds for o in rows))
     file = _check_file(task)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
