@@ -3,6 +3,7 @@
     python bench/bench_baselines.py --seconds 600 --out CONSTRUCTIONS     # long searches
     culmen bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
     python bench/make_pools.py --constructions CONSTRUCTIONS --runs RUNS  # writes the pools
+    python bench/make_pools.py --add --piece NAME --constructions CONSTRUCTIONS  # adds what has the piece, or these
     python bench/make_pools.py --check                                    # certifies what is there
 
 A pool has programs of three origins, each named in its record: put together from the pieces in
@@ -175,6 +176,23 @@ def made_pool(task: Task, constructions: Path | None, runs: Path | None, version
     return msgspec.structs.replace(pool, version=version)
 
 
+def longer_pool(task: Task, constructions: Path | None, piece: str) -> Pool:
+    """The present pool with programs around constructions or with a piece, certified as all are."""
+    old = pools.load_pool(task.name)
+    known = {member.candidate.id for member in old.members}
+    composed = composed_members(task, constructions)
+    made = [m for m in composed if m.source or (piece and piece in m.operator)]
+    fresh = [m for m in made if m.candidate.id not in known]
+    fresh = certified_again(task, with_certified_scores(task, fresh, 1))
+    around = PoolSource("bench/pool_programs around the result of a long optimisation", culmen=__version__)
+    sources = (*old.sources, *(each for each in (PIECES, around) if each not in old.sources))
+    at = sources.index(PIECES), sources.index(around)
+    placed = [msgspec.structs.replace(m, source=at[m.source]) for m in fresh]
+    sign = -1.0 if task.objective.direction == "max" else 1.0
+    members = sorted([*old.members, *placed], key=lambda member: sign * member.score)
+    return msgspec.structs.replace(old, members=tuple(members), sources=sources, version=old.version + 1)
+
+
 def check_pool(task: Task) -> int:
     """Certify a pool again; the number of its programs without the value that it states."""
     pool = pools.load_pool(task.name)
@@ -197,6 +215,8 @@ def check_pool(task: Task) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only certify the pools again")
+    parser.add_argument("--add", action="store_true", help="keep the present pool, add to it")
+    parser.add_argument("--piece", default="", help="with --add: programs with this piece, too")
     parser.add_argument("--constructions", type=Path, help="folder with TASK*.json, an output each")
     parser.add_argument("--runs", type=Path, help="folder with finished runs")
     parser.add_argument("--tasks", default="", help="only these, with commas")
@@ -209,7 +229,11 @@ def main() -> None:
             wrong[name] = check_pool(task)
             continue
         version = pools.load_pool(name).version + 1
-        pool, file = made_pool(task, given.constructions, given.runs, version), OUT / f"{name}.json"
+        if given.add:
+            pool = longer_pool(task, given.constructions, given.piece)
+        else:
+            pool = made_pool(task, given.constructions, given.runs, version)
+        file = OUT / f"{name}.json"
         pools.save_pool(pool, file)
         size = file.stat().st_size
         print(

@@ -99,7 +99,7 @@ def _first_autocorr_ineq(known: Sequence[Numbers]) -> Iterator[Recipe]:
 
 def _second_autocorr_ineq(known: Sequence[Numbers]) -> Iterator[Recipe]:
     starts = ("start_random", "start_comb", "start_two_parts")
-    ways = ("improve_by_ascent", "improve_by_moves", "improve_by_quasi_newton")
+    ways = ("improve_by_ascent", "improve_by_moves", "improve_by_quasi_newton", "improve_by_programmes")
     yield from _steps(starts, ways, known, (60, 100, 150, 200, 250))
 
 

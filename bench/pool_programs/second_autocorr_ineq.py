@@ -76,6 +76,33 @@ def improve_by_moves(h):
     return h
 
 
+def improve_by_programmes(h):
+    """Linear programmes: up the ratio's slope in h, no value of h*h above its maximum, within a shrinking radius."""
+    from scipy.linalg import toeplitz
+    from scipy.optimize import linprog
+
+    n, radius, level = len(h), 0.3, ratio(h)
+    for _ in range(10 * ROUNDS):
+        h = h / np.sqrt(np.convolve(h, h).max())
+        y = np.concatenate([[0], np.convolve(h, h), [0]])
+        now = np.sum(y[:-1] ** 2 + y[:-1] * y[1:] + y[1:] ** 2)
+        change = 2 * toeplitz(np.append(h, np.zeros(n - 1)), np.append(h[0], np.zeros(n - 1)))
+        slope = change.T @ ((4 * y[1:-1] + y[:-2] + y[2:]) / now - 1 / y.sum())
+        reach, room = radius * h.max(), 1 - y[1:-1]
+        near = room < np.abs(change).sum(axis=1) * reach  # the others cannot become active
+        limits = np.column_stack([np.maximum(-h, -reach), np.full(n, reach)])
+        step = linprog(-slope / np.abs(slope).max(), change[near], room[near], bounds=limits, method="highs-ipm").x
+        tries = [] if step is None else [np.maximum(h + share * step, 0) for share in (1, 0.5, 0.25)]
+        better = next((trial for trial in tries if ratio(trial) > level), None)
+        if better is None:
+            radius /= 2.5
+        else:
+            h, level, radius = better, ratio(better), min(1.0, 1.3 * radius)
+        if radius < 1e-6:
+            break
+    return h
+
+
 def improve_by_quasi_newton(h):
     """L-BFGS on the logarithm of the ratio, the maximum replaced by a p-norm, p ever larger."""
     from scipy.optimize import minimize

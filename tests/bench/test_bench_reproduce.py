@@ -90,14 +90,6 @@ def test_a_forecast_holds_within_a_factor_of_two(tmp_path: Path):
     assert final.calls == pytest.approx(final.evaluations, rel=0.2)  # one question an evaluation
 
 
-def test_generated_data_are_named_so_and_real_files_by_their_names(tmp_path: Path):
-    assert running.data_name("eplb", "") == "eplb (generated loads)"
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "interactions.npz").write_bytes(b"")
-    assert running.data_name("kuairec", str(tmp_path)) == "kuairec (interactions.npz)"
-    assert running.data_name("circle_packing", "") == "circle_packing"
-
-
 def test_without_a_model_the_command_says_what_to_add(tmp_path: Path):
     place = Place(tmp_path)
     done = place.here("reproduce", "polca/table1", "--json")

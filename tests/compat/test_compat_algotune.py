@@ -47,7 +47,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
 
 
 def test_algotune_is_a_verb_of_the_group_import() -> None:
-    assert cli.VERBS.groups["import"][1] == {"algotune": cli.algotune}
+    assert cli.VERBS.groups["import"][1]["algotune"] is cli.algotune
 
 
 def test_algotune_names_what_is_missing(imported: tuple[Path, object]) -> None:

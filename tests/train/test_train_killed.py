@@ -63,6 +63,20 @@ def tasks(folder: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
+def test_a_run_with_relaxed_barriers_killed_between_its_updates_ends_in_the_same_weights(tmp_path):
+    tasks(tmp_path)
+    assert session(tmp_path / "whole", "", "stale") == 0
+    assert session(tmp_path / "killed", "done evaluate 5", "stale") == -signal.SIGKILL  # two groups side by side
+    assert session(tmp_path / "killed", "done train.update 1", "stale") == -signal.SIGKILL  # the second one is stale
+    assert session(tmp_path / "killed", "", "stale") == 0
+    told = barriers(tmp_path / "whole")
+    assert [body["behind"] for body in told[:2]] == [0, int(not told[0]["skip"])]
+    assert {body["behind"] for body in told} == {0, 1} and max(body.get("ratio_max", 0) for body in told) > 1
+    assert barriers(tmp_path / "killed") == told
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+@pytest.mark.timeout(1800)
 def test_a_run_killed_in_a_barrier_and_in_an_update_ends_in_the_same_weights(tmp_path):
     tasks(tmp_path)
     with ThreadPoolExecutor(1) as beside:

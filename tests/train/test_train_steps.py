@@ -185,3 +185,25 @@ def test_a_held_sample_is_forgotten_with_its_version():
     engine.hold_logprobs([sample])
     engine.publish()
     assert not engine._held
+
+
+def test_a_stale_sample_is_corrected_by_its_ratio_to_the_version_that_drew_it():
+    engine, rules = made(), msgspec.structs.replace(FAST, stale=1)
+    data, later = group(engine), group(engine)
+    with pytest.raises(ValueError, match="another version"):
+        engine.forward_backward([msgspec.structs.replace(each, sample=ahead(each.sample)) for each in data], rules)
+    run_update_steps(engine, data, rules)
+    engine.publish()
+    with pytest.raises(ValueError, match="another version"):
+        engine.forward_backward(later, FAST)
+    drawn = [list(each.sample.logprobs) for each in later]
+    told = engine.forward_backward(later, rules)
+    assert told["ratio_max"] > 1.0 and told["loss"] == pytest.approx(equation_6(engine, later, drawn, rules), abs=1e-5)
+    engine.optim_step(rules)
+    engine.publish()
+    with pytest.raises(ValueError, match="up to 1 before it"):
+        engine.forward_backward(later, rules)
+
+
+def ahead(sample: PolicySample) -> PolicySample:
+    return msgspec.structs.replace(sample, version=sample.version + 1)

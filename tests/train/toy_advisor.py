@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import msgspec
+
 from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
 from culmen.train.models import WordTokenizer, tiny_model
 from culmen.train.objectives import AdvantageRule, mixing_weight, progress_reward
@@ -59,26 +61,45 @@ def policy(seed: int) -> PolicyEngine:
 
 
 def rehearse(
-    engine: PolicyEngine, toy: Toy, credit: AdvantageRule, rules: Rules, seed: int, *, flip: bool = False
+    engine: PolicyEngine,
+    toy: Toy,
+    credit: AdvantageRule,
+    rules: Rules,
+    seed: int,
+    *,
+    flip: bool = False,
+    corrected: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Train on the toy; yields what every barrier brought. `flip` gives every advantage a random sign.
+
+    With `rules.stale` as many more barriers are drawn by one version, as in a search; without `corrected` their samples
+    pass for the present version's.
 
     Each row has the mean reward, the share of valid replies, the mean quality (0 where invalid), why there was no step
     ("" if there was one), and the diagnostics of the update if there was one.
     """
     chance, prompt = Random(seed), engine.encode("generate")
+    waiting: list[list[PolicySample]] = []
     for t in range(toy.barriers):
-        samples = [engine.sample(prompt, chance.getrandbits(31), toy.words) for _ in range(toy.group)]
+        while len(waiting) < 1 + rules.stale and t % (1 + rules.stale) == 0:
+            waiting.append([engine.sample(prompt, chance.getrandbits(31), toy.words) for _ in range(toy.group)])
+        samples = waiting.pop(0)
         rewards = [toy.reward(sample, t, chance) for sample in samples]
         signal = credit.training_signal(rewards, mixing_weight(t, toy.barriers))
         signs = [chance.choice((-1.0, 1.0)) if flip else 1.0 for _ in samples]
         told: dict[str, Any] = {}
         if not signal.skip:
-            data = [Datum(s, a * sign) for s, a, sign in zip(samples, signal.advantages, signs, strict=True)]
+            drawn = samples if corrected else [as_drawn_now(engine, sample) for sample in samples]
+            data = [Datum(s, a * sign) for s, a, sign in zip(drawn, signal.advantages, signs, strict=True)]
             told = engine.forward_backward(data, rules)
             told |= engine.optim_step(rules)
             engine.publish()
         yield {"reward": sum(rewards) / len(rewards), **measured(toy, samples), "skip": signal.skip, **told}
+
+
+def as_drawn_now(engine: PolicyEngine, sample: PolicySample) -> PolicySample:
+    """The sample with the log-probabilities that it has under the present version."""
+    return msgspec.structs.replace(sample, logprobs=tuple(engine.logprobs(sample)), version=engine.version)
 
 
 def measured(toy: Toy, samples: list[PolicySample]) -> dict[str, float]:

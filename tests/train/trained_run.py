@@ -2,7 +2,8 @@
 
 It goes on with the run in FOLDER/run (or makes it) on the task in FOLDER/task. KILL is "", or an entry's kind and
 effect with a number, as in `done evaluate 5`: it kills itself with SIGKILL as soon as that many of them are durable in
-this session. POLICY is a language model as a file, instead of the tiny one: then two islands, and short replies.
+this session. POLICY is a language model as a file, instead of the tiny one: then two islands, and short replies;
+`stale` is the tiny one with barriers that do not wait for each other.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Killer:
 
 def strategy(policy: str) -> PacevolvePlusPlus:
     """Drawn one at a time, a reply is the same whatever was lost beside it."""
+    if policy == "stale":
+        return PacevolvePlusPlus(Pacevolve(islands=3), barriers=4, objective="dr_grpo", staleness=1)
     if not policy:
         return PacevolvePlusPlus(Pacevolve(islands=3), barriers=4, objective="dr_grpo")
     small = {"policy": policy, "most": 12, "rank": 8, "roles": ("generate", "select"), "engine": Local(batch=1)}
@@ -56,7 +59,9 @@ def main(folder: Path, when: str, policy: str = "") -> None:
         study = Study.create(
             folder / "task",
             strategy(policy),
-            budget=Budget(evaluations=6, calls=8) if policy else Budget(evaluations=16, final=0.01),
+            budget=Budget(evaluations=6, calls=8)
+            if policy not in ("", "stale")
+            else Budget(evaluations=16, final=0.01),
             workers=1,
             random_seed=4,
             run_dir=path,

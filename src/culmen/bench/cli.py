@@ -210,7 +210,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
             count_text(each.evaluations, "evaluation"),
             duration_text(each.seconds),
         ]
-        name = f"{each.task} {each.strategy} seed {each.seed}"
+        name = f"{each.label} {each.strategy} seed {each.seed}"
         screen.err.print(
             f"[{len(outcomes)}/{size}] {name}: {join_nonempty(facts)}", markup=False, soft_wrap=True
         )

@@ -310,7 +310,7 @@ def measure_candidates(wanted: Wanted) -> FinalMeasurement:
         first = next(iter(wanted.names))
         rows = tuple(comparison.row_of(id, name, first) for id, name in wanted.names.items())
     return FinalMeasurement(
-        task=plan.task.name,
+        task=plan.task.label,
         direction=goals.direction,
         bounds=goals.bounds,
         split=plan.split,

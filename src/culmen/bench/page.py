@@ -64,12 +64,12 @@ def _run_row(run: Digest, axis: str) -> JsonObject:
     config = about.strategy.get("config") or {}
     return {
         "name": run.name,
-        "task": now.task,
+        "task": about.task.label,
         "strategy": run.strategy,
         "config": config,
         "models": now.models,
         "group": json.dumps(
-            [now.task, now.strategy, config, now.models], sort_keys=True, default=str
+            [about.task.label, now.strategy, config, now.models], sort_keys=True, default=str
         ),
         "seed": now.seed,
         "state": now.state,

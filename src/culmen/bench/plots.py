@@ -6,6 +6,7 @@ imported only with this module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def draw_courses(groups: Sequence[Group], folder: Path) -> list[Path]:
                 plot_band(panel, rows, axis, "score", label)
             panel.set(xlabel=axis, ylabel="score")
             panel.legend(fontsize=7)
-        drawn.append(save_figure(figure, folder / f"{task}.png"))
+        name = re.sub(r"[^\w.-]+", "-", task).strip("-")
+        drawn.append(save_figure(figure, folder / f"{name}.png"))
     return drawn
 
 

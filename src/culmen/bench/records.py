@@ -152,7 +152,7 @@ def read_run(run: Path | str) -> RunRecord:
     reader = RunReader(meta).read_new_events(run)
     return RunRecord(
         run=meta.id,
-        task=meta.task.name,
+        task=meta.task.label,
         direction=meta.task.objective.direction,
         strategy=str(meta.strategy.get("path", "")),
         config=meta.strategy.get("config") or {},
@@ -440,7 +440,7 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
     program, initial = programs_of(best, about.task)
     return ComparedRun(
         run=now.run,
-        task=now.task,
+        task=about.task.label,
         digest=about.task.digest,
         objective=about.task.objective,
         strategy=str(about.strategy.get("path", "")),

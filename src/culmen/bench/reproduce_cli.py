@@ -183,10 +183,13 @@ def _make_places(
     from culmen.bench.reproduce.making import make_place, write_page
 
     made: list[Outcome] = []
-    for paper, place in wanted:
-        own = _with_folder(conditions, paper)
-        made.append(make_place(paper, place, own, lambda line: print_progress(screen, line)))
-    done = all(each.complete for each in made)
+    try:
+        for paper, place in wanted:
+            own = _with_folder(conditions, paper)
+            made.append(make_place(paper, place, own, lambda line: print_progress(screen, line)))
+    except KeyboardInterrupt:  # finished places are shown all the same
+        pass
+    done = len(made) == len(wanted) and all(each.complete for each in made)
     if page is not None:
         intro = page.read_text(encoding="utf-8") if page.exists() else "# Papers made again"
         write_page(made, page, intro.partition("\n## ")[0])

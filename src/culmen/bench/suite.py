@@ -137,8 +137,9 @@ class CellResult(msgspec.Struct, frozen=True):
     journal); `proposals` counts all new candidates of the run, also those that the offline proposer
     tried on its way, and `calls` the model calls for them. `together` is the score on the whole
     split, if the results of all runs of the task were scored on it afterwards (None: they were
-    not). `best_so_far` is the best mean score that any candidate had during the search, as papers
-    plot it: of noisy scores a lucky one. `metrics` are the means of the reported program's.
+    not). `data` names made-up data of the task. `best_so_far` is the best mean score that any
+    candidate had during the search, as papers plot it: of noisy scores a lucky one. `metrics` are
+    the means of the reported program's.
     """
 
     task: str
@@ -162,6 +163,12 @@ class CellResult(msgspec.Struct, frozen=True):
     together: float | None = None
     best_so_far: float | None = None
     metrics: dict[str, float] = {}
+    data: str = ""
+
+    @property
+    def label(self) -> str:
+        """The task's name for tables, as `Task.label`."""
+        return f"{self.task} ({self.data})" if self.data else self.task
 
 
 class Contender(NamedTuple):
@@ -384,6 +391,7 @@ def cell_result(cell: Cell) -> CellResult:
         seconds=status.elapsed_seconds,
         best_so_far=_best_so_far(cell.path, status.direction),
         metrics={} if best is None else _mean_metrics(cell.path, best.id),
+        data=status.data,
     )
 
 
@@ -558,11 +566,11 @@ def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for outcome in outcomes:
-        groups.setdefault((outcome.task, outcome.strategy), []).append(outcome)
+        groups.setdefault((outcome.label, outcome.strategy), []).append(outcome)
     return [
         _summary_row(runs[0], [run for run in runs if run.state == "finished"])
         | {"unfinished": [unfinished_cell(run) for run in runs if run.state != "finished"]}
-        for (task, strategy), runs in groups.items()
+        for runs in groups.values()
     ]
 
 
@@ -593,7 +601,7 @@ def _summary_row(first: CellResult, runs: Sequence[CellResult]) -> JsonObject:
         )
     }
     return {
-        "task": first.task,
+        "task": first.label,
         "direction": direction,
         "strategy": first.strategy,
         "runs": len(runs),

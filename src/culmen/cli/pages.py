@@ -109,7 +109,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     reason = owner if now.state == "running" else run_end_reason(now)
     screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     screen.print_pairs(
-        ("task", f"{now.task} ({objective}{target})"),
+        ("task", f"{now.task_label} ({objective}{target})"),
         (
             "strategy",
             f"{strategy_name(now.strategy)}, random seed {now.seed}, "

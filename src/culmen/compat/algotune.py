@@ -28,6 +28,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.evaluate.taskfiles.loading import toml_text
 
 ROOT, BASE, BASE_CLASS = "AlgoTuneTasks", "AlgoTuneTasks.base", "Task"
 SPLITS = {"train": 2, "val": 2, "test": 4}  # cases of each
@@ -603,7 +604,7 @@ def import_task(file: Path, target: Path, milliseconds: float) -> Imported:
         milliseconds=spent,
         size=facts["size"],
         packages=json.dumps(list(dict.fromkeys(["numpy", *facts["packages"]]))),
-        goal=_toml_text(_goal(file)),
+        goal=toml_text(_goal(file)),
     )
     (target / "task.toml").write_text(settings, encoding="utf-8")
     return Imported(file.stem, str(target), facts["size"], spent, facts["weak"])
@@ -654,12 +655,6 @@ def _goal(file: Path) -> str:
     source = _Source(text)
     check = source.segment(source.members["is_solution"]) if "is_solution" in source.members else ""
     return GOAL.format(description=description.strip(), check=check)
-
-
-def _toml_text(text: str) -> str:
-    """A text as a TOML string, on several lines if it can be."""
-    plain = "'''" not in text and all(c in "\n\t" or c.isprintable() for c in text)
-    return f"'''\n{text}'''" if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _case_lines(size: int) -> Iterator[str]:

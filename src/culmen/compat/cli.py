@@ -15,7 +15,10 @@ from culmen.core.errors import UserError
 from culmen.observe.figures import count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from culmen.compat.algotune import Imported
+    from culmen.compat.frontier_cs import ImportedProblem
 
 _FAILED = 1
 
@@ -46,21 +49,89 @@ def algotune(
     from culmen.compat.algotune import import_task, task_files
 
     files = task_files(checkout.expanduser(), tasks or [])
-    taken = [name for name in files if (out / name).exists()]
+    _refuse_taken(out, files, replace)
+    done = [import_task(file, out / name, milliseconds) for name, file in _announced(screen, files)]
+    failed = any(each.error for each in done)
+    data = msgspec.to_builtins(done)
+    return Answer(data, lambda screen: _print_imported(screen, done, out), _FAILED * failed)
+
+
+def frontier_cs(
+    screen: Screen,
+    checkout: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A checkout of Frontier-CS's repository.")
+    ],
+    problems: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROBLEM", help="Problems to import. Default: all."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder that gets a task folder each.")
+    ] = Path("frontier-cs"),
+    testlib: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="testlib.h. Default: that of the checkout or system."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace folders there.")] = False,
+) -> Answer:
+    """Make task folders of the algorithmic problems of Frontier-CS: C++ programs.
+
+    Checkers are compiled; interactive problems are left out.
+    """
+    from culmen.compat.frontier_cs import find_header, import_problem, problem_folders
+
+    folders = problem_folders(checkout.expanduser(), problems or [])
+    header = find_header(checkout.expanduser(), testlib)
+    _refuse_taken(out, folders, replace)
+    done = [
+        import_problem(folder, out / name, header) for name, folder in _announced(screen, folders)
+    ]
+    data = msgspec.to_builtins(done)
+    failed = any(each.error for each in done)
+    return Answer(data, lambda screen: _print_problems(screen, done, out), _FAILED * failed)
+
+
+def _refuse_taken(out: Path, names: Iterable[str], replace: bool) -> None:
+    """Raise UserError if there are folders of these names that are not to be replaced."""
+    taken = [name for name in names if (out / name).exists()]
     if taken and not replace:
         raise UserError(
             f"{count_text(len(taken), 'folder')} of these tasks are there: {taken[0]}, ...",
             where=str(out),
             fix="name another folder with --out, or replace them with --replace",
         )
-    done = []
-    for number, (name, file) in enumerate(files.items(), 1):
+
+
+def _announced(screen: Screen, places: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """Name and place of each task, told before it is imported."""
+    for number, (name, place) in enumerate(places.items(), 1):
         if screen.is_live:
-            screen.err.print(f"{number} of {len(files)}  {name}", highlight=False)
-        done.append(import_task(file, out / name, milliseconds))
-    failed = any(each.error for each in done)
-    data = msgspec.to_builtins(done)
-    return Answer(data, lambda screen: _print_imported(screen, done, out), _FAILED * failed)
+            screen.err.print(f"{number} of {len(places)}  {name}", highlight=False)
+        yield name, place
+
+
+def _print_problems(screen: Screen, done: list[ImportedProblem], out: Path) -> None:
+    imported = [each for each in done if each.folder]
+    if imported:
+        rows = [
+            (each.name, f"{each.cases}", f"{each.seconds:g} s", f"{each.programs or ''}")
+            for each in imported
+        ]
+        screen.print_table(("problem", "tests", "time", "recorded programs"), rows)
+        screen.print_line()
+    for each in done:
+        if each.error:
+            screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
+        for note in each.notes:
+            screen.print_finding("note", f"{each.name}: {note}", "", "yellow")
+    screen.print_line(f"{count_text(len(imported), 'problem')} of {len(done)} imported into {out}")
+    if imported:
+        first = shlex.quote(str(out / imported[0].name))
+        bank = " --model bank:" + shlex.quote(str(out / imported[0].name / "bank"))
+        screen.print_next_steps(
+            (f"culmen check {first}", "the empty program: 0"),
+            (f"culmen run {first}{bank if imported[0].programs else ' --model NAME'}", "search"),
+        )
 
 
 def _print_imported(screen: Screen, done: list[Imported], out: Path) -> None:
@@ -89,6 +160,11 @@ def _print_imported(screen: Screen, done: list[Imported], out: Path) -> None:
 
 VERBS = VerbTable(
     "Start",
-    groups={"import": ("Make tasks of other benchmarks.", {"algotune": algotune})},
+    groups={
+        "import": (
+            "Make tasks of other benchmarks.",
+            {"algotune": algotune, "frontier-cs": frontier_cs},
+        )
+    },
     after="new",
 )

@@ -379,7 +379,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
     keys, guessed settings). `stated` are scores that a pool states of its programs, by the
     candidate's id: claims, never observations. `asks` is what an evaluation is declared to ask
-    of models, by role: forecasts use it, nothing else.
+    of models, by role: forecasts use it, nothing else. `data` names made-up data that stand for
+    missing files ("": there are none).
     """
 
     name: str
@@ -399,6 +400,12 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     stated: dict[str, float] = {}
     asks: dict[str, Asks] = {}
+    data: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name for tables; made-up data are named in brackets."""
+        return f"{self.name} ({self.data})" if self.data else self.name
 
     def split(self, name: str) -> tuple[Case, ...]:
         """The cases of one split."""

@@ -77,6 +77,8 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     anchor      weight lambda of the divergence from the first weights (TTT-Discover's penalty): to
                 every token's advantage lambda (mean d - d) is added, with d its log-probability as
                 drawn less that under the first weights
+    stale       versions that a sample may be behind; its ratio to the version that drew it corrects
+                for that, up to `correct` and within the clip
     """
 
     rate: float = 1e-5
@@ -89,6 +91,7 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     epochs: int = 1
     minibatches: int = 1
     anchor: float = 0.0
+    stale: int = 0
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,7 +130,8 @@ class PolicyEngine(Protocol):
     `logprobs` are recomputed by the trainer, not the sampler: their gap is logged. `save` makes a
     checkpoint from which `load` continues; `discard` removes one, on a server too. `export` writes
     files for other programs: an adapter in PEFT's layout, or a model folder of transformers. Raises
-    `UserError` if a model cannot be loaded, `ValueError` for samples of another version.
+    `UserError` if a model cannot be loaded, `ValueError` for samples of a version that
+    `Rules.stale` excludes.
     """
 
     capabilities: Capabilities

@@ -5,14 +5,23 @@ The meaning of its rewards follows the phase of the search.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.strategies.pacevolve.advisor import GAVE_UP, PATIENCE, UNREADABLE, Advising, Upkeep
+from culmen.strategies.pacevolve.advisor import (
+    GAVE_UP,
+    PATIENCE,
+    UNREADABLE,
+    Advising,
+    Decision,
+    Upkeep,
+)
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
 from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
@@ -35,6 +44,9 @@ from culmen.train.policy import (
 if TYPE_CHECKING:
     from culmen.train.objectives import AdvantageRule, Objective, Signal
 
+Plan = tuple[Rollout | None, Decision]
+"""A decision on an island, with its parent."""
+
 _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
 
@@ -46,6 +58,9 @@ class PacevolvePlusPlus:
     evaluated side by side, population, ideas and failures are updated, rewards become advantages,
     and later decisions are sampled from the new weights. Early barriers credit a candidate for
     being better than its group, late ones for its gain over the best of k.
+
+    With `staleness` s the barriers are relaxed (Section 3.2): one version decides on s + 1 groups,
+    and the later ones train the policy with samples that are up to s versions old.
 
     `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch:
     `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over
@@ -95,6 +110,14 @@ class PacevolvePlusPlus:
     k: Annotated[
         int, About("size of the frontier in max_at_k, pkpo and phase_adaptive", least=2)
     ] = 4
+    staleness: Annotated[
+        int,
+        About(
+            "versions of the policy that samples may be behind: so many more barriers are decided "
+            "by one version and implemented side by side",
+            least=0,
+        ),
+    ] = 0
     barriers: Annotated[
         int | None,
         About(
@@ -167,7 +190,7 @@ class PacevolvePlusPlus:
         more = {"epochs": self.epochs, "minibatches": self.minibatches, "anchor": self.anchor}
         unusual = {
             name: value for name, value in more.items() if value != getattr(PacevolvePlusPlus, name)
-        }
+        } | ({"stale": self.staleness} if self.staleness else {})
         return {
             "rate": usual if self.rate is None else self.rate,
             "low": self.low,
@@ -190,25 +213,55 @@ class PacevolvePlusPlus:
             lab.task.objective, research.start, self.worst, self.best, rules.target
         )
         course = Course(lab, research, policy, levels, self.starts.begin_search(research.seeds))
-        for barrier in count():
-            await self.run_barrier(course, barrier)
-            if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
-                return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
+        for first in count(0, 1 + self.staleness):
+            groups = [await self.decide_group(course) for _ in range(1 + self.staleness)]
+            results = await self.implement_groups(course, groups)
+            for n, (plans, outcomes) in enumerate(zip(groups, results, strict=True)):
+                later = {m for plan in groups[n + 1 :] for _, one in plan for m in one.samples}
+                await self.finish_barrier(course, first + n, plans, outcomes, later)
+                if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
+                    return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
 
-    async def run_barrier(self, course: Course, barrier: int) -> None:
-        """One barrier of Section 3.1, in the paper's order."""
+    async def decide_group(self, course: Course) -> Sequence[Plan]:
+        """One decision on each island, all by the present version."""
+        islands = range(len(course.research.islands))
+        parents = course.starts.take_starts(len(islands))
+        return await course.lab.gather(
+            *(course.research.decide_experiment(i, parents[i]) for i in islands)
+        )
+
+    async def implement_groups(
+        self, course: Course, groups: Sequence[Sequence[Plan]]
+    ) -> list[list[ExperimentOutcome]]:
+        """The outcomes of all groups, implemented side by side.
+
+        Stragglers fail and do not block the others.
+        """
+        done = await course.lab.within(
+            self.deadline,
+            *(
+                course.research.implement_experiment(i, *plan)
+                for plans in groups
+                for i, plan in enumerate(plans)
+            ),
+        )
+        outcomes, size = [outcome or _LATE for outcome in done], len(groups[0])
+        return [outcomes[at : at + size] for at in range(0, len(outcomes), size)]
+
+    async def finish_barrier(
+        self,
+        course: Course,
+        barrier: int,
+        plans: Sequence[Plan],
+        outcomes: Sequence[ExperimentOutcome],
+        later: Container[int] = (),
+    ) -> None:
+        """The rest of a barrier of Section 3.1, in the paper's order.
+
+        `later` are the samples of barriers that are implemented and not yet finished.
+        """
         lab, research = course.lab, course.research
         islands = range(len(research.islands))
-        parents = course.starts.take_starts(len(islands))
-        plans = await lab.gather(
-            *(research.decide_experiment(i, parents[i]) for i in islands)
-        )  # n decisions, one version
-        done = await lab.within(
-            self.deadline, *(research.implement_experiment(i, *plans[i]) for i in islands)
-        )
-        outcomes: list[ExperimentOutcome] = [
-            outcome or _LATE for outcome in done
-        ]  # stragglers fail and do not block the others
         await lab.gather(
             *(research.learn_from_outcome(i, barrier + 1, *plans[i], outcomes[i]) for i in islands)
         )  # the search first
@@ -219,9 +272,11 @@ class PacevolvePlusPlus:
         ]  # equation 5
         decisions = [decision for _, decision in plans]
         samples = [decision.samples for decision in decisions]
+        behind = {"behind": course.policy.versions_behind(samples)} if self.staleness else {}
         signal, update = await self.train_policy(
             course, samples, rewards, self.alpha_at(lab, barrier)
         )
+        course.policy.discard_samples(later)
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
         course.unreadable += (
             1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
@@ -239,6 +294,7 @@ class PacevolvePlusPlus:
             clamped=[sum(r == 0.0 for r in rewards), sum(r == 5.0 for r in rewards)],
             experiments=[decision.experiment for decision in decisions],
             alarms=course.steps.update_alarms(signal.skip, update, len(failures) / len(outcomes)),
+            **behind,
             **{name: value for name, value in update.items() if name != "version"},
         )
 
@@ -254,7 +310,7 @@ class PacevolvePlusPlus:
     async def train_policy(
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
     ) -> tuple[Signal, JsonObject]:
-        """Compute advantages, update the policy or not, and discard the samples of this version."""
+        """Compute advantages, and update the policy or not."""
         steps, update = course.steps, JsonObject()
         signal = self.advantage_rule().training_signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
@@ -263,7 +319,6 @@ class PacevolvePlusPlus:
                 course.lab, samples, signal.advantages, self.update_rules(), plan
             )  # equation 6
             steps.taken += 1
-        course.policy.discard_samples()
         return signal, update
 
 

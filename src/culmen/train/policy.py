@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated, Protocol
@@ -25,7 +25,8 @@ _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
 class TrainedPolicy:
     """One policy in training.
 
-    `version` is the version to sample from; `samples` those of the present barrier, by number.
+    `version` is the version to sample from; `samples` those of decisions without an update yet, by
+    number.
     """
 
     name: str
@@ -95,9 +96,14 @@ class TrainedPolicy:
         self.version = int(updated.data["version"])
         return updated.data
 
-    def discard_samples(self) -> None:
-        """Discard the samples of a finished barrier."""
-        self.samples.clear()
+    def versions_behind(self, decisions: Sequence[Sequence[int]]) -> int:
+        """Most versions that a sample of these decisions is behind the present one."""
+        drawn = [self.samples[number]["version"] for numbers in decisions for number in numbers]
+        return self.version - min(drawn, default=self.version)
+
+    def discard_samples(self, keep: Container[int] = ()) -> None:
+        """Discard the samples of finished barriers, all but those to `keep`."""
+        self.samples = {number: each for number, each in self.samples.items() if number in keep}
 
 
 _SKIPS = 10  # barriers in a row without an update that raise an alarm

@@ -195,7 +195,7 @@ class TinkerEngine:
 
         Advantages are scaled so that the server's sum is the mean over all tokens.
         """
-        check_version(data, self.version)
+        check_version(data, self.version, rules.stale)
         tokens = sum(len(datum.sample.response) for datum in data)
         batch = [
             self._sdk_datum(

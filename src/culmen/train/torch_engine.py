@@ -166,7 +166,7 @@ class TorchEngine:
         The memory is that of the longest sample, whatever the group's size.
         """
         tokens = sum(len(datum.sample.response) for datum in data)
-        check_version(data, self.version)
+        check_version(data, self.version, rules.stale)
         diagnostics = UpdateDiagnostics()
         self._before = []
         for datum, advantages in zip(data, self._token_advantages(data, rules.anchor), strict=True):
@@ -343,7 +343,8 @@ class TorchEngine:
         return self.torch.log_softmax(logits, -1)
 
 
-def check_version(data: Sequence[Datum], version: int) -> None:
-    """Raise `ValueError` for samples of another version: their ratios would be meaningless."""
-    if any(datum.sample.version != version for datum in data):
-        raise ValueError(f"samples of another version than {version} cannot be trained on")
+def check_version(data: Sequence[Datum], version: int, stale: int = 0) -> None:
+    """Raise `ValueError` for samples more than `stale` versions old, or of a later version."""
+    if any(not 0 <= version - datum.sample.version <= stale for datum in data):
+        allowed = f"{version}, or up to {stale} before it," if stale else version
+        raise ValueError(f"samples of another version than {allowed} cannot be trained on")

@@ -88,6 +88,10 @@ class PlaceEvidence(msgspec.Struct, frozen=True):
         groups = {name: [run for run in runs if run.contender == name] for name in order}
         return {name: group for name, group in groups.items() if group}
 
+    def label_of(self, task: str) -> str:
+        """A task's name for tables: made-up data are named."""
+        return next(run.cell.label for run in self.every_run() if run.cell.task == task)
+
     def experimenter_of(self, run: Made) -> Experimenter:
         """The experiment that a run belongs to."""
         name = next(name for name, runs in self.runs.items() if run in runs)
@@ -172,7 +176,7 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
             for label, runs in given.by_contender().items()
         ]
         known = tuple(line for line in lines if line.y)
-        name = _data_names(given).get(task, task)
+        name = given.label_of(task)
         levels = _initial_levels(given, task)
         panels += _panels_by_pool(name, axis_text(given.place.axis), known, levels)
         for line in known:
@@ -203,14 +207,6 @@ def _panels_by_pool(
         )
         for pool in pools
     ]
-
-
-def _data_names(given: PlaceEvidence) -> dict[str, str]:
-    return {
-        name: text
-        for each in given.experimenters.values()
-        for name, text in each.data_names().items()
-    }
 
 
 def axis_text(axis: str) -> str:
@@ -425,9 +421,9 @@ def best_table(given: PlaceEvidence) -> PlaceResult:
             printed = given.place.printed.get(f"{task} {label}", ())
             blank = ("-",) * (len(given.place.printed_heads) - len(printed))
             best = f"{choose(scores):.6f} (of {len(cells)})"
-            rows.append((f"{task} {arrow}", label, best, sure, *printed, *blank))
+            rows.append((f"{given.label_of(task)} {arrow}", label, best, sure, *printed, *blank))
             bars.append(Series(label, (label,), (choose(scores),)))
-        panels.append(Panel(task, "", "best", tuple(bars), bars=True))
+        panels.append(Panel(given.label_of(task), "", "best", tuple(bars), bars=True))
     heads = ("task", "method", "best", "certified", *given.place.printed_heads)
     return PlaceResult(heads, tuple(rows), tuple(panels))
 
@@ -476,7 +472,15 @@ def cost_table(given: PlaceEvidence) -> PlaceResult:
                 printed = given.place.printed.get(f"{task} {label}", ())
                 blank = ("-",) * (len(given.place.printed_heads) - len(printed))
                 sure = "-" if run.cell.certified is None else f"{run.cell.certified:.5f}"
-                cells = (task, label, score, sure, cost, str(run.cell.evaluations), before)
+                cells = (
+                    run.cell.label,
+                    label,
+                    score,
+                    sure,
+                    cost,
+                    str(run.cell.evaluations),
+                    before,
+                )
                 rows.append((*cells, *printed, *blank))
                 bars.setdefault(label, []).append((task, run.cell.dollars))
     series = tuple(
@@ -509,7 +513,7 @@ def training_course(given: PlaceEvidence) -> PlaceResult:
     rows: list[tuple[str, ...]] = []
     measures = given.place.measure.split(",")
     for task in dict.fromkeys(run.cell.task for run in given.every_run()):
-        name = _data_names(given).get(task, task)
+        name = given.label_of(task)
         for measure in measures:
             lines: list[Series] = []
             for label, runs in given.by_contender().items():
@@ -551,7 +555,7 @@ def metric_table(given: PlaceEvidence) -> PlaceResult:
     rows: list[tuple[str, ...]] = []
     bars: dict[str, list[float]] = {}
     for task in dict.fromkeys(run.cell.task for run in given.every_run()):
-        name = _data_names(given).get(task, task)
+        name = given.label_of(task)
         for label, runs in given.by_contender().items():
             own = [run for run in runs if run.cell.task == task]
             if own:

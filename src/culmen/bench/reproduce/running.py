@@ -19,7 +19,7 @@ from culmen.bench.measure import (
     measurement_of_run,
 )
 from culmen.bench.reproduce.places import ExperimentPlan, Paper
-from culmen.bench.reproduce.toy import toy_models
+from culmen.bench.reproduce.toy import ToyProposer, toy_models
 from culmen.bench.score import plan_runs_by_task, score_runs
 from culmen.bench.suite import CellResult, Contender, Suite, run_cells, suite_cells, tasks_of
 from culmen.core.errors import UserError
@@ -33,8 +33,6 @@ Report = Callable[[str], None]
 """Receives a line of progress."""
 
 _STAND_IN = Path(__file__).with_name("stand_in")
-_REAL_DATA = {"eplb": "generated loads", "kuairec": "a generated log"}
-"""Tasks that generate their data if there are no real files, and the words for it."""
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -127,7 +125,7 @@ class Experimenter:
         parts: dict[str, object] = {"embedder": self.conditions.embedder}
         if self.conditions.toy:
             roles = {role for task in tasks_of(suite).values() for role in _roles_of(task)}
-            parts["model"] = toy_models(tuple(sorted(roles)))
+            parts |= {"model": toy_models(tuple(sorted(roles))), "proposer": ToyProposer()}
         return parts
 
     def make_runs(self, report: Report) -> Iterator[Made]:
@@ -177,10 +175,6 @@ class Experimenter:
         request = ScoreRequest(split, repeats, objects=self._objects())
         return measurement_of_run(run.path, words, request)
 
-    def data_names(self) -> dict[str, str]:
-        """Names of the tasks with the origin of their data, if that can vary."""
-        return {name: data_name(name, task.root) for name, task in self._tasks().items()}
-
     def _filled(self, text: str) -> str:
         """A contender with the conditions in place of `{advisor}`, `{agent}` and pools."""
         given = self.conditions
@@ -204,9 +198,6 @@ class Experimenter:
         suite = Suite("pool", self.plan.tasks, ("map_elites",), (0,), budget)
         cells = list(run_cells(suite, self.folder / "pools", self.parts(suite)))
         save_pool(build_pool([cell.run for cell in cells], best=10, licence="Apache-2.0"), pool)
-
-    def _tasks(self) -> dict[str, Task]:
-        return tasks_of(self.suites()[0])
 
     def _objects(self) -> RunObjects:
         model = self.parts(self.suites()[0]).get("model")
@@ -243,15 +234,6 @@ def toy_experiment(plan: ExperimentPlan) -> ExperimentPlan:
         workers=plan.workers,
         each_case=0 if toy.stand_in else plan.each_case,
     )
-
-
-def data_name(task: str, folder: str) -> str:
-    """A task's name with the origin of its data: generated data are named so."""
-    kind = next((name for name in _REAL_DATA if task.startswith(name)), "")
-    if not kind:
-        return task
-    files = sorted((Path(folder) / "data").glob("*")) if folder else []
-    return f"{task} ({', '.join(file.name for file in files) if files else _REAL_DATA[kind]})"
 
 
 def check_contenders(experimenter: Experimenter) -> None:

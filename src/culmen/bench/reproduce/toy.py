@@ -1,7 +1,8 @@
 """Scripted models for rehearsals at toy size: they cost nothing, and know nothing.
 
 Each call is counted and priced like a real one, at `PRICES`. What they write depends on the prompt
-and the call's random seed alone.
+and the call's random seed alone, and `ToyProposer` keeps the clock out of these seeds: a rehearsal
+with one worker repeats exactly.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import msgspec
+
+from culmen.core.brief import Brief, Proposal
 from culmen.core.json import JsonObject
+from culmen.core.ports import Lab
 from culmen.evaluate.taskfiles import example_path
 from culmen.llm.call import Call, Completion, Reply, Tokens
+from culmen.prompts.writer import FallbackProposer
 
 PRICES = 0.3, 2.5
 """Invented dollars per million tokens of prompt and reply."""
@@ -43,6 +49,18 @@ def toy_models(roles: tuple[str, ...]) -> Mapping[str, object]:
     """A scripted model for each of a task's roles, and one for all others."""
     special = {"agent": ToyAgent(), "user": ToyCustomer(), "qa": ToyReader()}
     return {"default": ToyWriter(), **{role: special.get(role, ToyWriter()) for role in roles}}
+
+
+class ToyProposer(FallbackProposer):
+    """The proposer of every run with a model, but blind to how long evaluations took.
+
+    A request's random seed is a digest of the brief, in which two equal runs differ by these times.
+    """
+
+    async def propose(self, lab: Lab, brief: Brief) -> Proposal:
+        """Request the model's candidates for the brief without times."""
+        timeless = tuple(msgspec.structs.replace(each, seconds=0.0) for each in brief.observations)
+        return await super().propose(lab, msgspec.structs.replace(brief, observations=timeless))
 
 
 class _Scripted:

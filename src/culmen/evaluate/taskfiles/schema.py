@@ -96,6 +96,13 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: JsonObject = {}
 
 
+class DataTable(msgspec.Struct, frozen=True):
+    """Data from files, any of which is enough, and the words for those made up without them."""
+
+    files: list[str] = []
+    generated: str = "generated data"
+
+
 class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The evaluator's text for coding agents: all, docstrings and constants, or nothing."""
 
@@ -132,6 +139,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     presets: dict[str, DefaultsTable] = {}  # other defaults by name, for --preset
     resources: ResourcesTable = ResourcesTable()
     agents: AgentsTable = AgentsTable()
+    data: DataTable | None = None
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -143,6 +151,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "defaults": DefaultsTable,
     "resources": ResourcesTable,
     "agents": AgentsTable,
+    "data": DataTable,
 }
 
 

@@ -110,6 +110,7 @@ def read_task_toml(path: Path) -> Task:
         root=str(root.resolve()),
         digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
         asks=_declared_asks(source),
+        data=_generated_data(source),
     )
 
 
@@ -124,6 +125,14 @@ def _declared_asks(source: TaskToml) -> dict[str, Asks]:
             fix = "write what one evaluation asks: { calls = 6, input = 9000, output = 300 }"
             raise source.error_at_key("calls and tokens are not negative", "evaluator", "asks", fix)
     return dict(table.asks)
+
+
+def _generated_data(source: TaskToml) -> str:
+    """The words for made-up data if none of the files that would replace them is there."""
+    table, root = source.table.data, source.path.parent
+    if table is None or any((root / name).exists() for name in table.files):
+        return ""
+    return table.generated
 
 
 def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:

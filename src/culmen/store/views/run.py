@@ -101,6 +101,12 @@ class RunStatus(msgspec.Struct, frozen=True):
     sampling: str = ""  # progress of the advisor's replies that are being drawn
     # None if the strategy had enough turns, or while the search runs
     few_turns: FewTurns | None = None
+    data: str = ""  # made-up data of the task, in words
+
+    @property
+    def task_label(self) -> str:
+        """The task's name for tables, as `Task.label`."""
+        return f"{self.task} ({self.data})" if self.data else self.task
 
     @property
     def shown_state(self) -> str:
@@ -152,6 +158,7 @@ def run_status(run: Path | str) -> RunStatus:
             run=meta.id,
             path=str(folder.resolve()),
             task=meta.task.name,
+            data=meta.task.data,
             strategy=str(meta.strategy.get("path", "")).rpartition(":")[2],
             state=state,
             reason=str(last.get("reason", "")),
@@ -562,7 +569,7 @@ def _run_line(folder: Path) -> RunLine:
         str(folder),
         now.shown_state,
         now.created,
-        now.task,
+        now.task_label,
         now.strategy,
         now.evaluations,
         score,

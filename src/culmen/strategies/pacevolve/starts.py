@@ -20,7 +20,8 @@ Scored = tuple[Rollout, float]
 class Starting(Protocol):
     """The starts of one search.
 
-    They are taken before the decisions of a barrier, and given back with the result of each.
+    They are taken before the decisions of a barrier, and given back with the result of each, the
+    barrier that took first first.
     """
 
     def take_starts(self, count: int) -> Sequence[Rollout | None]: ...
@@ -71,23 +72,20 @@ class _Own:
 
 class _Reused:
     def __init__(self, rules: Puct, seeds: Sequence[Scored]) -> None:
-        self._c, self._tree, self._taken = (
-            rules.c,
-            Tree(rules.most, rules.children),
-            list[TreeNode | None](),
-        )
+        self._c, self._tree = rules.c, Tree(rules.most, rules.children)
+        self._taken: list[list[TreeNode | None]] = []  # of each barrier under way
         self._known = {rollout.candidate.id for rollout, _ in seeds}
         for rollout, reward in seeds:
             self._tree.add_root(rollout, reward)
 
     def take_starts(self, count: int) -> Sequence[Rollout | None]:
-        self._taken = [self._tree.take_node(self._c) for _ in range(count)]
-        return [node.rollout if node else None for node in self._taken]
+        self._taken.append([self._tree.take_node(self._c) for _ in range(count)])
+        return [node.rollout if node else None for node in self._taken[-1]]
 
     def give_back(self, found: Sequence[Scored | None]) -> list[JsonObject]:
         """Expand every state taken; a note for each. Known programs do not become new states."""
         notes: list[JsonObject] = []
-        for node, one in zip(self._taken, found, strict=True):
+        for node, one in zip(self._taken.pop(0), found, strict=True):
             fresh = [one] if one is not None and one[0].candidate.id not in self._known else []
             self._known.update(rollout.candidate.id for rollout, _ in fresh)
             if node is None:  # no seed could be scored: children that score become roots

@@ -253,7 +253,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
     return {
         "run": now.run,
         "name": run.name,
-        "task": now.task,
+        "task": run.meta.task.label,
         "strategy": run.strategy,
         "state": now.shown_state,
         "label": statements.state_label(now.shown_state, now.reason),
