@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -26,8 +27,19 @@ def programs():
 class Server:
     """`url(database)` reaches a database as the cluster's owner, password included."""
 
-    def __init__(self, home):
-        self.home = home
+    def __init__(self, home, command=()):
+        self.home, self._command = home, command
+        self.process = None
+
+    def start(self):
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self.home)
+        _wait(self, self.process, self.home / "log")
+
+    def crash(self):
+        """End it at once, without a word to its clients' transactions; `start` recovers what was committed."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(60)
 
     def url(self, database, password=PASSWORD):
         login = f"{USER}:{quote(password, safe='')}" if password else USER
@@ -70,21 +82,14 @@ def server(inside=(), **more):
     settings = {"listen_addresses": "", "unix_socket_directories": home, "fsync": "off", "max_connections": "100",
                 "autovacuum": "off", "shared_buffers": "32MB", **more}  # fmt: skip
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*inside, *as_user, bin_folder / "postgres", "-D", home / "data", *options],
-            stdout=log,
-            stderr=log,
-            cwd=home,
-        )
-    running = Server(home)
+    running = Server(home, [*inside, *as_user, bin_folder / "postgres", "-D", home / "data", *options])
     try:
-        _wait(running, process, home / "log")
+        running.start()
         yield running
     finally:
-        process.terminate()  # to the server: a smart shutdown; the next one does not wait for clients
-        process.send_signal(2)
-        process.wait(60)
+        running.process.terminate()  # to the server: a smart shutdown; the next one does not wait for clients
+        running.process.send_signal(2)
+        running.process.wait(60)
         shutil.rmtree(home)
 
 

@@ -147,7 +147,7 @@ def test_the_backend_of_a_session_is_the_runs_with_what_the_request_changes() ->
         (RunRequest(backend_set="cpu=-1"), "not a number from 0"),
         (RunRequest(backend_set="memory=2 apples"), "is not a size"),
         (RunRequest(backend_set="x=1"), "no backend setting 'x'(.|\n)*custom.NAME, wait"),
-        (RunRequest(backend="local", ray_address="auto2"), "only Ray has an address"),
+        (RunRequest(backend="local", ray_address="auto2"), "the backend local has no address"),
     ],
 )
 def test_a_backend_that_cannot_be_meant_is_refused(request_: RunRequest, what: str) -> None:

@@ -179,7 +179,9 @@ class PlaceFlags:
     backend: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Where evaluations run: local, ray or slurm.", show_default="local"
+            metavar="NAME",
+            help="Where evaluations run: local, ray, slurm or queue:postgresql://USER@HOST/DATABASE.",
+            show_default="local",
         ),
     ] = None
     ray_address: Annotated[

@@ -1,1 +1,1 @@
-"""Evaluations on Ray clusters and in Slurm jobs, and journals in PostgreSQL."""
+"""Evaluations on Ray, in Slurm jobs and by workers of a queue, and journals in PostgreSQL."""

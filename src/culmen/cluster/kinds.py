@@ -1,4 +1,4 @@
-"""The backends `ray` and `slurm`; neither imports its package before a run asks for it."""
+"""The backends `ray`, `slurm` and `queue`; each imports its package when a run asks for it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class ClusterKind:
     has_address: bool
     carrier: Callable[[BackendChoice, int, Callable[[str], None] | None], Carrier]
     """The connection to the cluster, from the choice, the workers and a receiver of messages."""
+    address: Callable[[str], str] = str
+    """An address as the journal keeps it: without passwords. Raises `UserError` for a bad one."""
 
     def make_backend(
         self,
@@ -57,5 +59,24 @@ def _slurm_carrier(
     return SlurmCarrier(choice, workers, on_message)
 
 
+def _queue_carrier(
+    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
+) -> Carrier:
+    from culmen.cluster.queue import QueueCarrier
+
+    return QueueCarrier(choice, on_message)
+
+
+def _queue_address(text: str) -> str:
+    from culmen.core.errors import UserError
+    from culmen.store.address import parse_address
+
+    if text == "auto":
+        fix = "culmen run TASK --backend queue:postgresql://user@host/database"
+        raise UserError("a queue needs its database", where="--backend queue", fix=fix)
+    return parse_address(text).url
+
+
 RAY = ClusterKind("ray", "'culmen[ray]'", 0, True, _ray_carrier)
 SLURM = ClusterKind("submitit", "'culmen[slurm]'", None, False, _slurm_carrier)
+QUEUE = ClusterKind("psycopg", "'culmen[postgres]'", 0, True, _queue_carrier, _queue_address)

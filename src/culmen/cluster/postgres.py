@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process is gone
-_LIVENESS = {  # a peer silent for longer counts as gone: seconds, seconds, times, milliseconds
+LIVENESS = {  # a peer silent for longer counts as gone: seconds, seconds, times, milliseconds
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
@@ -78,7 +78,7 @@ _readers: dict[str, Engine] = {}
 
 def _make_database_engine(address: Address, **settings: Any) -> Engine:
     url = make_url(address.secret_url)
-    missing = {name: value for name, value in _LIVENESS.items() if name not in url.query}
+    missing = {name: value for name, value in LIVENESS.items() if name not in url.query}
     try:
         return create_engine(
             url,

@@ -84,18 +84,20 @@ def parse_amount(name: str, text: str, where: str) -> float:
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A backend by name (local, ray, slurm), and its options.
+    """A backend by name (local, ray, slurm, queue), and its options.
 
     address  of Ray: auto (the cluster of this machine's environment), local (a new one, here),
-             ray://... or host:port
+             ray://... or host:port; of a queue: the URL of its database
     wait     seconds without a node that could take an evaluation after which the run gives up;
              0: the backend's own
     rest     of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler
              may release the node
     retries  retries of an evaluation that a worker or node took down with it
 
+    run      the run's id; set while its backend is made
+
     The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own options
-    (partition, ...) in `texts`.
+    (partition, ...) in `texts`. A queue's own options are there as well.
     """
 
     name: str = "local"
@@ -108,6 +110,7 @@ class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int = 0
     minutes: int = 24 * 60
     texts: dict[str, str] = {}
+    run: str = ""
 
 
 class BankProgram(msgspec.Struct, frozen=True, omit_defaults=True):

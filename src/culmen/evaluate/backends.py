@@ -96,7 +96,9 @@ class BackendKind(Protocol):
     workers: int | None
     """Evaluations at once by default: 0 for as many as it has room for, None for one a core."""
     has_address: bool
-    """True if `--ray-address` (a cluster's address) has a meaning."""
+    """True if an address (`--backend NAME:ADDRESS`, `--ray-address`) has a meaning."""
+    address: Callable[[str], str]
+    """An address as the journal keeps it: without passwords. Raises `UserError` for a bad one."""
 
     def make_backend(
         self,
@@ -137,12 +139,31 @@ def as_choice(value: object) -> BackendChoice:
     if isinstance(value, BackendChoice):
         return value
     choice = (
-        BackendChoice(name=value)
+        parse_backend(value)
         if isinstance(value, str)
         else msgspec.convert(value or {}, BackendChoice)
     )
     _validate_choice(choice)
     return choice
+
+
+def parse_backend(text: str, choice: BackendChoice | None = None) -> BackendChoice:
+    """A choice, or another one, with the backend `NAME` or `NAME:ADDRESS`.
+
+    Passwords in an address stay in this process.
+    """
+    name, _, address = text.partition(":")
+    choice = choice or BackendChoice()
+    if name != choice.name:
+        choice = msgspec.structs.replace(choice, name=name, address="auto")
+    return with_address(choice, address) if address else choice
+
+
+def with_address(choice: BackendChoice, address: str) -> BackendChoice:
+    """The choice with an address; without the password, if it has one."""
+    if choice.name != LOCAL:
+        address = _backend_kind(choice.name).address(address)
+    return msgspec.structs.replace(choice, address=address)
 
 
 def usual_workers(backend: object) -> int:
@@ -168,10 +189,10 @@ def require_backend_extra(choice: BackendChoice) -> None:
 
 
 def _validate_choice(choice: BackendChoice) -> None:
-    has_address = choice.name != LOCAL and _backend_kind(choice.name).has_address
-    if not has_address and choice.address != "auto":
+    kind = None if choice.name == LOCAL else _backend_kind(choice.name)
+    if (kind is None or not kind.has_address) and choice.address != "auto":
         raise UserError(
-            "only Ray has an address",
+            f"the backend {choice.name} has no address",
             where="--ray-address",
             fix="add --backend ray, or leave it out",
         )

@@ -303,7 +303,7 @@ def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
 def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
     from culmen.evaluate import backends as cluster
 
-    chosen = meta.backend or BackendChoice()
+    chosen = msgspec.structs.replace(meta.backend or BackendChoice(), run=meta.id)
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         tell = partial(_send_message, objects)
         return cluster.make_backend(

@@ -385,6 +385,7 @@ def _given_budget(request: RunRequest) -> Budget | None:
 # The backend of the evaluations.
 
 _BACKEND_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_QUEUE_TEXTS = ("share", "quota", "lease")
 _BACKEND_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
 
 
@@ -398,9 +399,9 @@ def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> Backend
         return usual
     choice = usual or BackendChoice()
     if name is not None or (address is not None and choice.name == "local"):
-        choice = msgspec.structs.replace(choice, name=name or "ray")
+        choice = cluster.parse_backend(name or "ray", choice)
     if address is not None:
-        choice = msgspec.structs.replace(choice, address=address)
+        choice = cluster.with_address(choice, address)
     choice = _with_backend_settings(choice, _parse_backend_pairs(settings))
     return None if choice == BackendChoice() and usual is None else choice
 
@@ -427,10 +428,11 @@ def _with_backend_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> B
         elif name in _BACKEND_NUMBERS:
             number = parse_amount(name, value, where)
             fields[name] = number if name in ("wait", "rest") else int(number)
-        elif name in _BACKEND_TEXTS:
+        elif name in _BACKEND_TEXTS or name in _QUEUE_TEXTS:
             texts[name] = value
         else:
-            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS, *_BACKEND_TEXTS)
+            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS)
+            known += (*_BACKEND_TEXTS, *_QUEUE_TEXTS)
             raise UserError(
                 f"there is no backend setting '{name}'",
                 where=where,
