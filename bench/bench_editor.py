@@ -26,6 +26,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
+from textwrap import dedent
 from typing import Any
 
 import msgspec
@@ -71,14 +72,14 @@ class Editor:
         digest = hashlib.sha256(prompt.encode()).hexdigest()
         self._asked[digest] += 1
         rng = Random(f"{digest} {self._asked[digest]} {self._before}")
-        before, found, after = prompt.partition("\n# Current candidate\n")
+        before, found, after = prompt.partition("\n# Current candidate (improve this one)\n")
         parts = shown(after)
         if not found or not parts:
             return "Keep what scored best and change one thing at a time."
         frozen = _FROZEN.search(before)
         options = {"frozen": frozen[1].split(", ") if frozen else ()}
         mates = [Candidate.of({name: text}) for name in parts for text in others(before, name)]
-        wanted = wanted_of(after)
+        wanted = wanted_of(before)
         made = [edited_child(OPERATORS, (Candidate.of(parts), *mates), options, rng) for _ in range(wanted or 1)]
         return reply([{**child[1].parts} for child in made if child], prompt, bool(wanted), parts)
 
@@ -95,7 +96,8 @@ def shown(text: str) -> dict[str, str]:
 
 def others(text: str, name: str) -> list[str]:
     """Texts of this part in what a prompt shows beside the candidate."""
-    return [block.text for block in fragments.read_blocks(text, names_in(text))[1] if block.name == name]
+    found = re.findall(rf"^`{re.escape(name)}`:\n\n((?:(?: {{4}}.*)?\n)+)", text, re.M)
+    return [dedent(each).rstrip("\n") for each in found]
 
 
 def names_in(text: str) -> tuple[str, ...]:

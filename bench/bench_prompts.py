@@ -3,6 +3,7 @@
     pip install gepa
     python bench/bench_prompts.py --seeds 30 --out prompts.jsonl              # goes on where it was cut off
     python bench/bench_prompts.py --out prompts.jsonl --report
+    python bench/bench_prompts.py --readers first last named --currencies evaluations --out readers.jsonl
 
 A prompt is a set of words in one part or four. Words raise or lower the log odds that a small model answers a case
 rightly, all of them or those of one topic; cases have difficulties. A strong model changes the words of one part of the
@@ -10,7 +11,9 @@ prompt that it is shown. A proposal costs 1, 10 or 50 answers: 40 % of that is i
 call costs 60 % more. Both tools run through their own entry points, settings at their defaults, with the same model,
 cases and splits (without a val split GEPA chooses on its training cases). `culmen` runs the real engine on a virtual
 clock, its evaluations of the test cases included; GEPA tests nothing and ends with the iteration that spends all.
-Calls are those of both models. Printed is the true accuracy, over 400 new cases, of the prompt that is reported.
+Calls are those of both models. With `--readers` the strong model gets the prompt that each tool writes and goes on
+from the first fenced text in it, from the last, or from the one that the prompt names as the one to improve; without,
+it always knows that one. Printed is the true accuracy, over 400 new cases, of the prompt that is reported.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scipy.stats import t as student
 
-from culmen.core.brief import Brief, Proposal
+from culmen.core.brief import Brief, Proposal, resolve_format
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, RoleUsage, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Request, Result
-from culmen.core.task import Objective, Task
+from culmen.core.task import Objective, Surface, Task
 from culmen.core.usage import Budget, Usage
+from culmen.prompts.formats import FORMATS, Completion, read_replies
+from culmen.prompts.writer import PromptWriter
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape
 from culmen.testing.virtual import simulate
@@ -48,6 +53,9 @@ VOCABULARY, USEFUL, HARMFUL = 60, 12, 18  # words of all parts together; the oth
 PARENT_SHARE = 0.4  # of a proposal's cost: its prompt, which k children share
 ANSWER_TOKENS, PROPOSAL_TOKENS = (300, 20), (2000, 800)
 EVALUATIONS, CALLS = 600, 40
+READERS = ("first", "last", "named")
+NAMES = ("# Current candidate", "with the following instructions")  # culmen's and GEPA's, of the text to improve
+_FENCED = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.M | re.S)
 CURRENCIES = ("evaluations", "calls", "dollars 1", "dollars 10", "dollars 50")
 
 
@@ -70,7 +78,8 @@ class PromptWorld(Landscape):
     `cases` of the train, val and test split; `graded` scores lie between 0 and 1, others are 0 or 1; `base` is the log
     odds of the initial prompt on a case of mean difficulty, `parts` its parts. `same`: a prompt has one answer to a
     case, however often it is asked. `reads`: the model adds a word for the topic of a wrong answer that it is shown.
-    `price` of a proposal in answers, and `priced`: dollars are known.
+    `price` of a proposal in answers, and `priced`: dollars are known. `reader`: how the model finds the text to change
+    in a prompt; without one it gets the text alone.
     """
 
     cases: tuple[int, int, int] = (30, 15, 15)
@@ -83,6 +92,7 @@ class PromptWorld(Landscape):
     number: int = 0
     price: float = 10.0
     priced: bool = False
+    reader: str = ""
 
     # -- the truth
 
@@ -111,7 +121,7 @@ class PromptWorld(Landscape):
         for name, text in parts.items():
             effects = self.effects[int(name[1:])]
             for word in words_of(text):
-                size, on = (-1.5, -1) if word < 0 else effects[word]
+                size, on = (-1.5, -1) if word < 0 else effects.get(word, (0.0, -1))  # else of another part
                 logit += size if on in (-1, topic) else 0.0
         return 1.0 / (1.0 + math.exp(-logit))
 
@@ -137,7 +147,7 @@ class PromptWorld(Landscape):
             if self.reads and failed and sign > 0:
                 topic = rng.choice(failed)
                 fit = [word for word in fit if effects[word][1] in (-1, topic)] or fit
-            words.add(rng.choice(fit))
+            words.add(rng.choice(fit or sorted(effects)))  # a part may have no word of a kind
         if rng.random() < 0.3 and len(words) > 1:
             words.discard(rng.choice(sorted(words)))
         if rng.random() < steps.spoil:
@@ -155,7 +165,12 @@ class PromptWorld(Landscape):
         named = zip(("train", "val", "test"), self.cases)
         cases = tuple(Case(f"{split}-{k}", k, split=split) for split, n in named for k in range(n))
         return Task(
-            "prompts", goal="answer", seeds=(self.first(),), cases=cases, objective=Objective(bounds=(0.0, 1.0))
+            "prompts",
+            goal="answer",
+            seeds=(self.first(),),
+            cases=cases,
+            objective=Objective(bounds=(0.0, 1.0)),
+            surface=Surface(language="text"),
         )
 
     def first(self) -> dict[str, str]:
@@ -192,6 +207,7 @@ class PromptWorld(Landscape):
                 score,
                 request.case.id,
                 seed=request.seed,
+                feedback=f"topic={self.case_law(request.case.id)[1]} score={score}",
                 trust="verified",
                 usage=usage,
                 asked=asked,
@@ -205,6 +221,8 @@ class PromptWorld(Landscape):
         assert brief.parent is not None
         parent, found = brief.parent, []
         seen = [(o.score or 0.0, self.case_law(o.case)[1]) for o in brief.observations]
+        if self.reader:
+            return self.read_proposal(brief, wrong_topics(seen), rng)
         for rank in range(brief.k):
             name = rng.choice(sorted(parent.parts))
             text = self.change(name, parent.parts[name], wrong_topics(seen), rng)
@@ -212,10 +230,37 @@ class PromptWorld(Landscape):
             found.append(Candidate.of(parts, (parent.id,), Origin("world", rank=rank)))
         return Proposal(tuple(found), model="strong", usage=self.proposal_usage(brief.k))
 
+    def read_proposal(self, brief: Brief, failed: Sequence[int], rng: Random) -> Proposal:
+        """The same, from the prompt that culmen writes."""
+        task, form = self.task(), FORMATS[resolve_format(brief.format, brief.parent)]
+        prompt = PromptWriter(task).brief_prompt(brief, form).user
+        texts = [self.reply(prompt, failed, rng) for _ in range(form.samples(brief.k))]
+        read = read_replies(tuple(map(Completion, texts)), form, task, brief, "strong")
+        return Proposal(read.candidates, model="strong", usage=self.proposal_usage(brief.k), faults=read.faults)
+
+    def reply(self, prompt: str, failed: Sequence[int], rng: Random) -> str:
+        """The model's reply to a prompt, by how it reads."""
+        name, text = read_part(prompt, self.reader, rng)
+        return f"```{name}\n{self.change(name, part_text(name, words_of(text)), failed, rng)}\n```"
+
+
+def read_part(prompt: str, reader: str, rng: Random) -> tuple[str, str]:
+    """Name and text of the part that a model goes on from; of several that are named, any."""
+    place = max(prompt.find(mark) for mark in NAMES) if reader == "named" else 0
+    assert place >= 0, prompt
+    shown = prompt[place:].partition("\n# ")[0] if reader == "named" else prompt  # the section under the name
+    found = [(info, text) for _, info, text in _FENCED.findall(shown)]
+    if reader == "named" and len(found) > 1 and NAMES[1] not in prompt:
+        info, text = rng.choice(found)
+    else:
+        info, text = found[-1 if reader == "last" else 0] if found else ("", "")
+    named = re.search(r"\bp\d\b", f"{info} {text}")
+    return named[0] if named else "p0", text
+
 
 def words_of(text: str) -> list[int]:
     """The words in the text of a part."""
-    return [int(word) for word in text.partition("words:")[2].split()]
+    return [int(word) for word in re.findall(r"-?\d+", (re.search(r"words:([ \d-]*)", text) or ["", ""])[1])]
 
 
 def part_text(name: str, words: Sequence[int] | set[int]) -> str:
@@ -228,12 +273,14 @@ def wrong_topics(seen: Sequence[tuple[float, int]]) -> list[int]:
     return [topic for score, topic in seen if score < 0.5]
 
 
-# one half is tuned on, the other reported
+# tuned on, and reported
 TUNED = {
     "60 cases": PromptWorld(),
     "20 cases, harmful, hard": PromptWorld(cases=(10, 5, 5), steps=MOSTLY_HARMFUL, base=-1.0),
     "10 cases, graded, large": PromptWorld(cases=(10, 0, 0), steps=LARGE, graded=True),
     "100 cases, graded, 4 parts, hard": PromptWorld(cases=(50, 25, 25), graded=True, parts=4, base=-1.0),
+    "60 cases, harmful": PromptWorld(steps=MOSTLY_HARMFUL),
+    "60 cases, graded, harmful": PromptWorld(graded=True, steps=MOSTLY_HARMFUL, reads=True),
     "100 cases, large, same answers": PromptWorld(cases=(50, 25, 25), steps=LARGE, same=True, reads=True),
 }
 HELD_OUT = {
@@ -324,9 +371,11 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
     def model(prompt: str) -> str:
         spent.calls += 1
         spent.dollars += world.proposal_price(1)
+        seen = [(float(s), int(t)) for t, s in re.findall(r"topic=(\d) score=(\S+)", prompt)]
+        if world.reader:
+            return world.reply(prompt, wrong_topics(seen), rng)
         found = re.search(r"^part (p\d) words:(.*)$", prompt, re.M)
         assert found, prompt
-        seen = [(float(s), int(t)) for t, s in re.findall(r"topic=(\d) score=(\S+)", prompt)]
         return f"```\n{world.change(found[1], found[0], wrong_topics(seen), rng)}\n```"
 
     class Log:
@@ -355,15 +404,15 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
     return {"truth": world.accuracy(result.best_candidate), **vars(spent), "made": len(result.candidates)}
 
 
-def run(tool: str, name: str, currency: str, seed: int, workers: int) -> dict[str, Any]:
+def run(tool: str, name: str, currency: str, seed: int, workers: int, reader: str = "") -> dict[str, Any]:
     """One search; plain data."""
     budget, price, priced = budget_of(currency)
-    world = replace(FAMILY[name], number=seed, price=price, priced=priced)
+    world = replace(FAMILY[name], number=seed, price=price, priced=priced, reader=reader)
     if tool.startswith("gepa"):
         told = run_gepa(world, budget, seed, tool == "gepa+merge")
     else:
         told = run_culmen(tool, world, budget, seed, workers)
-    row = {"tool": tool, "world": name, "currency": currency, "seed": seed}
+    row = {"tool": tool, "world": name, "currency": currency, "seed": seed, "reader": reader}
     return {**row, **told, "start": world.accuracy(world.first())}
 
 
@@ -401,11 +450,27 @@ def report(rows: list[dict[str, Any]], one: str, other: str) -> None:
         print(f"| {half} | {currency} | {'{:+.3f} ± {:.3f}'.format(*interval(gaps))} | {len(gaps)} |")
 
 
+def report_readers(rows: list[dict[str, Any]], tools: Sequence[str]) -> None:
+    """A table of readers: true accuracy with each tool's prompts."""
+    worlds = list(dict.fromkeys((r["world"], r["currency"]) for r in rows))
+    print(f"| world | currency | reader | start | {' | '.join(tools)} | seeds |")
+    print(f"|---|---|---|---|{'---|' * len(tools)}---|")
+    for world, currency in worlds:
+        for reader in READERS:
+            mine = [r for r in rows if (r["world"], r["currency"], r["reader"]) == (world, currency, reader)]
+            each = [[r["truth"] for r in mine if r["tool"] == tool] for tool in tools]
+            if all(each):
+                cells = ["{:.3f} ± {:.3f}".format(*interval(one)) for one in each]
+                start = f"{fmean(r['start'] for r in mine):.3f}"
+                print(f"| {world} | {currency} | {reader} | {start} | {' | '.join(cells)} | {min(map(len, each))} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", nargs="*", default=["pedigree", "gepa"], help="strategies, gepa, gepa+merge")
     parser.add_argument("--worlds", nargs="*", help="names, or tuned, or held-out")
     parser.add_argument("--currencies", nargs="*", default=CURRENCIES)
+    parser.add_argument("--readers", nargs="*", default=[""], choices=READERS, help="a table of its own")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=8)
@@ -414,24 +479,29 @@ def main() -> None:
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
+    rows = [{"reader": "", **row} for row in rows]
     if not given.report:
         halves = {"tuned": TUNED, "held-out": HELD_OUT}
         names = [n for each in given.worlds or FAMILY for n in halves.get(each, (each,))]
-        done = {tuple(r[k] for k in ("tool", "world", "currency", "seed")) for r in rows}
+        done = {tuple(r[k] for k in ("tool", "world", "currency", "seed", "reader")) for r in rows}
         todo = [
-            (tool, world, currency, seed, given.workers)
+            (tool, world, currency, seed, given.workers, reader)
             for seed in range(given.first, given.first + given.seeds)
             for world in names
             for currency in given.currencies
+            for reader in given.readers
             for tool in given.tools
-            if (tool, world, currency, seed) not in done
+            if (tool, world, currency, seed, reader) not in done
         ]
         with ProcessPoolExecutor(given.jobs) as pool, given.out.open("a") as file:
             for row in pool.map(run, *zip(*todo)) if todo else ():
                 rows.append(row)
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-    report(rows, given.tools[0], given.tools[-1])
+    if any(row["reader"] for row in rows):
+        report_readers(rows, given.tools)
+    if plain := [row for row in rows if not row["reader"]]:
+        report(plain, given.tools[0], given.tools[-1])
 
 
 if __name__ == "__main__":

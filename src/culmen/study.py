@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
     from culmen.evaluate.check import TaskReport
+    from culmen.observe.forecast import RunForecast
     from culmen.observe.summary import RunSummary
     from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
@@ -137,6 +138,7 @@ def check(
     from culmen.evaluate.check import check_task
     from culmen.evaluate.function import FunctionBackend
     from culmen.run import assemble
+    from culmen.run.forecast import remember_check
 
     if callable(evaluator):
         task = options.function_task(
@@ -147,7 +149,9 @@ def check(
         task = options.folder_task(evaluator, seed, "")
         backend = make_backend(BackendChoice(), task, 1)
     asking = assemble.with_evaluator_models(task, backend, model)
-    return assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
+    report = assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
+    remember_check(task, report.observations)
+    return report
 
 
 class Study:
@@ -339,6 +343,19 @@ class Study:
         return views.run_status(self.path)
 
     @property
+    def forecast(self) -> RunForecast | None:
+        """Likely calls, tokens, dollars and seconds of the whole run.
+
+        Before the start from a rehearsal of the search, afterwards corrected by what the run has
+        spent. None if no model is asked, or if nothing is known of its strategy.
+        """
+        from culmen.observe.forecast import correct_forecast
+        from culmen.run.forecast import forecast_run
+
+        first = forecast_run(self.meta, self._objects)
+        return None if first is None else correct_forecast(first, self.path, self.status)
+
+    @property
     def summary(self) -> RunSummary:
         """Result, usage, advice, and problems of the run (`findings`)."""
         from culmen.observe.summary import summarize_run
@@ -349,14 +366,17 @@ class Study:
     def best(self) -> ReportedCandidate | None:
         """The reported candidate; None without a score."""
         from culmen.observe import statements
+        from culmen.observe.figures import join_nonempty
+        from culmen.observe.summary import unfinished_text
         from culmen.store import views
 
-        best = views.run_status(self.path).best
+        now = views.run_status(self.path)
+        best = now.best
         if best is None:
             return None
         known = {name: getattr(best, name) for name in RunResult.__struct_fields__}
         texts = views.candidate_detail(self.path, best.id, observations=0, children=0).parts
-        line = statements.result_headline(best)
+        line = join_nonempty([statements.result_headline(best), unfinished_text(now)], "; ")
         return ReportedCandidate(**known, parts=texts, result=line)
 
     @property

@@ -20,25 +20,25 @@ price = { input = 3.0, output = 15.0 }
 """
 
 
-def test_calls_tokens_and_dollars_are_a_range_from_the_first_prompt(place: Place) -> None:
+def test_calls_tokens_and_dollars_are_told_before_the_first_call(place: Place) -> None:
     place.task("peak")
     (place.root / "m.toml").write_text(MODELS)
     chosen = ("--models", "m.toml", "--model", "big")
     told = place.culmen("run", "peak", *chosen, "--budget", "evaluations=30,dollars=0.5").err
-    assert re.search(r"likely +10 to 30 calls, [\d,]+ to [\d,]+ tokens, \$[\d.]+ to \$0\.50", " ".join(told.split()))
+    assert re.search(r"likely +\d+ calls, [\d,]+ tokens, \$0\.\d+", " ".join(told.split())), told
     assert "likely" not in place.culmen("run", "peak", "--budget", "evaluations=3").err
 
 
-def test_the_range_is_in_json_too(place: Place) -> None:
+def test_the_forecast_is_in_json_too_and_holds(place: Place) -> None:
     place.task("peak")
     with OpenAIServer("```python\ndef run():\n    return 4.0\n```") as server:
         (place.root / "m.toml").write_text(SCRIPTED.format(url=server.url))
         limits = ("--budget", "evaluations=9,dollars=0.01", "--json")
         chosen = ("--models", "m.toml", "--model", "scripted")
         likely = place.here("run", "peak", *chosen, *limits).document["likely"]
-    assert likely["calls"] == [3, 9]
-    assert likely["tokens"][0] < likely["tokens"][1]
-    assert likely["dollars"][0] < likely["dollars"][1] <= 0.01
+    assert 5 <= likely["calls"] <= 10 and likely["answers"]["calls"] == 0
+    assert likely["proposals"]["calls"] == likely["calls"] and likely["tokens"] > 100
+    assert 0 < likely["dollars"] <= 0.01
     assert place.here("run", "peak", "--budget", "evaluations=3", "--json").document["likely"] is None
 
 

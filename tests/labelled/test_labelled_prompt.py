@@ -14,7 +14,10 @@ import pytest
 import culmen
 from culmen.core.errors import UserError
 from culmen.core.evaluation import OUTPUT
+from culmen.core.usage import Budget, Usage
+from culmen.labelled.search import budget_after
 from culmen.llm.spec import ModelSpec, Price, Provider
+from culmen.store import views
 from tests.cli.conftest import Place
 from tests.labelled.world import LINES, PROMPT, csv_of, scripted, tickets, write_tickets
 from tests.servers.model_script import Asked, Turn
@@ -60,7 +63,7 @@ def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
     write_tickets(place.root, 60)
     done = place.here("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--run-dir", "run")
     assert done.code == 0, done.err
-    assert "split    30 train, 15 val, 15 test" in done.err and "with 15 test cases gains above 0.36" in done.err
+    assert "split   30 train, 15 val, 15 test" in done.err and "with 15 test cases gains above 0.36" in done.err
     assert done.err.index("gains above") < done.err.index("evaluations")  # the plan comes before the first call
     for words in ("before  0.000", "account  billing  technical  other", "+" + LINES["billing"], "spent"):
         assert words in done.out, done.out
@@ -84,7 +87,7 @@ def test_json_has_the_plan_and_the_report(place: Place) -> None:
     plan, report = document["plan"], document["prompt"]
     assert plan["metric"] == "exact" and plan["labels"] == ["account", "billing", "technical"]
     assert plan["split"] == {"train": 12, "val": 6, "test": 6} and plan["budget"]["evaluations"] == 100
-    assert plan["power"]["gain"] > 0.4 and plan["answers"]["dollars"][0] > 0
+    assert plan["power"]["gain"] > 0.4 and plan["likely"]["answers"]["calls"] == 100 and plan["likely"]["dollars"] > 0
     assert report["before"]["text"] == "Team of {ticket}?\n" and len(report["worst"]) <= 3
     assert document["usage"]["dollars"] > 0
 
@@ -125,13 +128,20 @@ def test_a_killed_run_resumes_to_the_result_of_one_that_was_not(tmp_path: Path, 
     assert place.here("replay", "cut", "--verify").code == 0
 
 
-def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(place: Place, server: ModelServer) -> None:
+def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_tickets(place.root, 24)
     command = ("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--metric", "judge", "--budget", "40")
     done = place.here(*command)
     assert done.code == 0, done.err
     assert "agrees with 12 of 12 known answers" in done.err and "agrees with 12 of 12" in done.out
     assert "confusion" not in done.out
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.root / "another"))
+    limited = place.here(*command[:-1], "evaluations=40,calls=60", "--run-dir", "limited", "--json")
+    agreement = limited.document["prompt"]["agreement"]
+    assert agreement["usage"]["calls"] == agreement["asked"] == 12
+    assert views.run_meta(place.root / "limited").budget.calls == 60 - 12
 
     def blind(asked: Asked) -> Turn:
         return Turn("right") if "You grade answers" in str(asked.body) else scripted(asked)
@@ -141,6 +151,14 @@ def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(place: Pl
         refused = place.here(*command, "--run-dir", "refused")
     assert refused.code == 2 and "agrees with 6 of 12 known answers" in refused.err
     assert not (place.root / "refused").exists()
+
+
+def test_asking_the_judge_beforehand_is_paid_from_the_budget() -> None:
+    used = Usage(calls=12, input_tokens=900, output_tokens=24, dollars=0.01, uncertain_dollars=0.01)
+    left = budget_after(Budget(evaluations=40, calls=60, dollars=0.5), used)
+    assert left == Budget(evaluations=40, calls=48, dollars=0.48)
+    with pytest.raises(UserError, match="has spent the budget of calls"):
+        budget_after(Budget(evaluations=40, calls=12), used)
 
 
 def test_without_a_model_the_plan_is_shown_and_no_run_made(place: Place) -> None:

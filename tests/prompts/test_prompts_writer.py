@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
-from culmen.core.wording import clip_middle, fence_text
+from culmen.core.wording import clip_middle, fence_text, indent_fences, indent_text
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat
 from culmen.prompts.template import Templates, read_folder, shipped_templates
 from culmen.prompts.writer import Prompt, PromptWriter
@@ -130,6 +131,62 @@ def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate)
         assert "ANSWER" not in user and "HIDDEN" not in user
 
 
+FENCED = "```python main.py\nx = 1\n```"
+FORMS = {**FORMATS, **SEVERAL}
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("k", [1, 3])
+def test_only_what_is_to_be_improved_is_fenced_and_it_comes_last(
+    form: str, k: int, task: Task, parent: Candidate
+) -> None:
+    import msgspec
+
+    task = msgspec.structs.replace(task, goal=f"Beat this:\n\n{FENCED}", surface=Surface(frozen=("given.py",)))
+    parent = Candidate.of({"given.py": FENCED, "main.py": parent.parts["main.py"]})
+    other = Exhibit(Candidate.of({"main.py": "def run(n):\n    return []\n"}), 0.75, FENCED)
+    seen = Observation(parent.id, Status.ERROR, None, "b", feedback=FENCED, artifacts={"log": FENCED})
+    brief = Brief(
+        parent, (seen,), inspirations=(other,), context=f"A lesson:\n{FENCED}", k=k, hypothesis=f"Try this:\n{FENCED}"
+    )
+    user = PromptWriter(task).brief_prompt(brief, FORMS[form]).user
+    heading, text = "\n# Current candidate (improve this one)\n", fence_text(parent.parts["main.py"], "python main.py")
+    assert re.findall(r"^ {0,3}`{3}.*", user, re.M) == ["```python main.py", "```"]
+    before, found, end = user.partition(heading)
+    assert found and heading not in before + end and end.startswith(f"\n{text}\n\nNow write ")
+    assert len(end.removeprefix(f"\n{text}").split("\n\n")) == 2 and "format given above" in end
+    assert ("3 changed candidates" in end) == (k == 3 and form in SEVERAL)
+
+
+def test_every_part_is_the_last_in_some_requests_and_the_first_in_some(task: Task) -> None:
+    names = [f"{name}.py" for name in "abc"]
+    parent = Candidate.of({name: f"{name[0]} = 1\n" for name in names})
+    for place in (0, -1):
+        seen = list[str]()
+        for attempts in range(3):
+            brief = Brief(parent, attempts=(Attempt("Once more."),) * attempts)
+            user = PromptWriter(task).brief_prompt(brief, FORMATS["rewrite"]).user
+            found = re.findall(r"^```python (.*)$", user, re.M)
+            assert sorted(found) == names
+            seen.append(found[place])
+        assert sorted(seen) == names
+    parents = [Candidate.of({name: f"{name[0]} = {n}\n" for name in names}) for n in range(20)]
+    texts = [PromptWriter(task).brief_prompt(Brief(each), FORMATS["rewrite"]).user for each in parents]
+    assert {re.findall(r"^```python (.*)$", text, re.M)[-1] for text in texts} == set(names)
+
+
+def test_templates_of_users_that_show_the_candidate_elsewhere_still_have_all_of_it(pair: Task) -> None:
+    own = Templates({"improve": "$rules\n\n$parent\n\n$observations\n\n$reply"})
+    user = PromptWriter(pair, own).brief_prompt(Brief(pair.initial_candidates()[0]), FORMATS["rewrite"]).user
+    assert all(text in user for name, text in pair.initial_candidates()[0].parts.items())
+
+
+def test_fenced_blocks_become_indented_ones() -> None:
+    assert indent_fences("a\n```py\nx\n\n  y\n```\nb ``c``") == "a\n    x\n\n      y\nb ``c``"
+    assert indent_fences("````\n```\nx\n```\n````\n~~~\nopen") == "    ```\n    x\n    ```\n    open"
+    assert indent_text("a\n\nb\n") == "    a\n\n    b"
+
+
 def test_user_templates(tmp_path: Path, task: Task, parent: Candidate) -> None:
     (tmp_path / "improve.md").write_text("$goal! Costs $$5.\n\n$context\n\n$reply")
     (tmp_path / "critic.md").write_text("Critic of $goal: $question")
@@ -185,15 +242,15 @@ def shown(task: Task, *others: str, parent: str = LINES) -> str:
 
 def test_a_near_copy_of_the_parent_is_shown_as_a_diff_and_a_copy_not_at_all(task: Task) -> None:
     user = shown(task, LINES.replace("row_7 = 7", "row_7 = 8"), LINES)
-    assert "differs from the current candidate" in user and "-row_7 = 7\n+row_7 = 8" in user
-    assert user.count("row_30 = 30") == 1 and "Candidate 2" not in user
-    assert "Other candidates" not in shown(task, LINES)
+    assert "differs from the candidate at the end" in user and "-row_7 = 7\n    +row_7 = 8" in user
+    assert user.count("row_30 = 30") == 1 and "Example 2" not in user
+    assert "# Examples" not in shown(task, LINES)
 
 
 def test_a_near_copy_of_another_inspiration_is_shown_as_a_diff_from_that(task: Task) -> None:
     other = LINES.replace("row", "col")
     user = shown(task, other, other + "last = 1\n")
-    assert user.count("col_30 = 30") == 1 and "differs from candidate 1" in user and "+last = 1" in user
+    assert user.count("col_30 = 30") == 1 and "differs from example 1" in user and "+last = 1" in user
 
 
 def test_the_worst_cases_come_first_by_score(task: Task, parent: Candidate) -> None:
@@ -216,7 +273,7 @@ def test_what_a_candidate_printed_is_shown_for_each_case_but_nothing_twice(task:
         Observation(parent.id, Status.ERROR, None, "b", feedback="at the end:\nboom", artifacts={"log": "boom\n"}),
     ]
     user = PromptWriter(task).brief_prompt(Brief(parent, tuple(seen)), FORMATS["rewrite"]).user
-    assert "It printed:\n```\nbest so far 0.5\n```" in user and user.count("boom") == 1
+    assert "It printed:\n    best so far 0.5\n" in user and user.count("boom") == 1
     assert user.count(feedback) == 1 and "Feedback: the same as above." in user and "1/3" not in user
 
 

@@ -193,7 +193,10 @@ def test_runs_without_a_score_lose_and_runs_that_did_not_finish_are_left_out():
     assert (rows(part)["a"].runs, rows(part)["a"].valued, rows(part)["a"].mean.value) == (2, 0, None)
     assert rows(part)["a"].normalised.value == 0.0
     assert part.pairs[0].probability.value == 0.75 and part.pairs[0].first == "b"
-    assert any("hill-a-9 (interrupted)" in remark for remark in made.remarks)
+    assert any("hill-a-9 (interrupted after " in remark for remark in made.remarks)
+    (half,) = made.unfinished
+    assert (half.run, half.strategy, half.seed, half.state) == ("hill-a-9", "a", 9, "interrupted")
+    assert half.came.endswith("evaluations")
     with pytest.raises(UserError, match="none of these runs has finished"):
         comparing.compare_runs([one("a", 0, 1.0, state="failed")])
     assert comparing.comparison_document([one("a", 0, 1.0, state="failed")]) is None

@@ -195,6 +195,18 @@ def test_a_bench_knows_its_parts(place: Place):
     assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
 
 
+def test_a_half_run_is_named_in_a_summary_and_not_counted():
+    outcomes = [outcome("a", seed, float(seed), None, "max") for seed in range(3)]
+    half = suite.CellResult(
+        **{**{f: getattr(outcomes[2], f) for f in outcomes[2].__struct_fields__}, "state": "interrupted"}
+    )
+    (row,) = suite.summary_rows([*outcomes[:2], half])
+    assert (row["runs"], row["best"], row["evaluations"]) == (2, 1.0, 10.5)
+    assert row["unfinished"] == ["seed 2 interrupted after 12 evaluations"]
+    (row,) = suite.summary_rows([half])
+    assert (row["runs"], row["best"]) == (0, None) and suite.suite_markdown([row])
+
+
 def outcome(strategy: str, seed: int, score: float | None, certified: float | None, direction: str) -> suite.CellResult:
     counts = {"evaluations": 10 + seed, "requests": 2, "delivered": 7, "proposals": 8, "calls": 3, "tokens": 100}
     return suite.CellResult(

@@ -18,6 +18,7 @@ import culmen
 from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.explanation import Explanation
+from culmen.observe.reasons import explanation_lines
 from culmen.run.explain import explain_evaluation, explain_for_dashboard
 from culmen.store import views
 from culmen.store.journal import SqlJournal
@@ -97,6 +98,15 @@ def test_chosen_actions_have_the_largest_rate(explained: dict[int, Explanation])
         for each in facts.options:
             assert each.rate == pytest.approx(each.weight * each.gain / each.share)
             assert each.share == pytest.approx(each.cost["evaluations"] / facts.left["evaluations"])
+
+
+def test_a_wait_for_dear_calls_is_told(finished: Path, explained: dict[int, Explanation]) -> None:
+    one = next(each for each in explained.values() if each.decision and each.decision.reason == "gain")
+    assert one.decision is not None
+    waited = msgspec.structs.replace(one, decision=msgspec.structs.replace(one.decision, reason="wait"))
+    task, now = views.run_meta(finished).task, views.run_status(finished)
+    said = " ".join(explanation_lines(waited, task, now))
+    assert "few calls are left" in said and "few calls are left" not in " ".join(explanation_lines(one, task, now))
 
 
 def expected_gain(gap: float, deviation: float) -> float:

@@ -69,13 +69,21 @@ def test_a_run_of_another_version_is_refused_at_once_with_what_differs(tmp_path,
     assert fork.meta.versions["strategy"] == 3 and fork.run(progress=False) == "finished"
 
 
-def test_a_new_run_names_its_versions_in_its_settings_and_in_each_session(tmp_path):
-    archive = next(path for path in JOURNALS if path.name.startswith("gepa-interrupted"))
-    run, name = restored(archive, tmp_path)
+def test_a_run_names_its_versions_in_its_settings_and_in_each_session(tmp_path):
+    run, name = restored(JOURNALS[0].parents[1] / "0.1.0-prompts" / "gepa-interrupted.culmen.tar.xz", tmp_path)
     resume(run, name)
     states = [e.entry.body for e in SqlJournal.open(run).read() if e.entry.body.get("state") == "running"]
-    assert "versions" not in states[0]
-    assert states[-1]["versions"] == {"engine": 1, "strategy": 1, "proposer": 1} and states[-1]["culmen"]
+    assert len(states) == 2 and all(
+        each["versions"] == {"engine": 1, "strategy": 1, "proposer": 2} and each["culmen"] for each in states
+    )
+    assert views.run_meta(run).versions == states[0]["versions"]
+
+
+def test_a_run_with_other_requests_to_models_is_refused_and_its_fork_goes_on(tmp_path):
+    run, name = restored(JOURNALS[0].parents[1] / "0.1.0" / "gepa-interrupted.culmen.tar.xz", tmp_path)
+    with pytest.raises(UserError, match=r"(?s)the proposer was version 1.*candidate to improve"):
+        resume(run, name)
+    assert Study.fork(run, tmp_path / "fork", **objects(name)).run(progress=False) == "finished"
 
 
 def test_the_proposer_and_the_engine_count_too():

@@ -10,10 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate
+from culmen.core.usage import Usage
 from culmen.evidence.pedigree import ValueModel
 from culmen.memory.records import Records
 from culmen.strategies.costs import Costs
-from culmen.strategies.knowledge_gradient import KnowledgeGradient, Move
+from culmen.strategies.knowledge_gradient import GAIN, WAIT, KnowledgeGradient, Move
 
 from .test_strategies_pedigree import Left
 
@@ -101,6 +104,37 @@ def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_count
         else:
             assert (move.gain, move.parent, move.k) == (pytest.approx(children[0], rel=1e-3), *children[1:])
         one.begin_move(move)
+
+
+def test_where_few_calls_are_left_known_candidates_are_evaluated_until_one_under_way_is_learnt_from() -> None:
+    """A call costs ten answers: it is waited for until as much is spent on repeats, then the next one is made."""
+    one = gradient(search(2, 0.2, 1), left={"dollars": 100.0})
+    one.costs.add_answer(Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, dollars=9.0)), 1, 0.0)
+    one.costs.add_evaluation(0.0, Usage(calls=1, dollars=1.0))
+    request = Move(parent="20", gain=1.0)
+    assert one.decide().move.parent and one.decide().reason == GAIN
+    one.begin_move(request)
+    for _ in range(10):
+        waits = one.decide()
+        assert waits.reason == WAIT and waits.move.again
+        one.begin_move(waits.move)
+    assert one.decide().reason == GAIN and one.decide().move.parent
+    one.begin_move(request)
+    assert one.decide().reason == WAIT
+    one.end_move(request, [])
+    assert one.decide().reason == WAIT
+    one.end_move(request, [])
+    assert one.decide().reason == GAIN and one.decide().move.parent
+
+
+def test_exact_scores_leave_nothing_to_do_while_calls_are_under_way() -> None:
+    model = scores(ValueModel(0.0, EXACT), a=[1.0], b=[2.0])
+    one = gradient(model, left={"dollars": 100.0})
+    one.costs.add_answer(Proposal((), usage=Usage(calls=1, dollars=9.0)), 1, 0.0)
+    one.costs.add_evaluation(0.0, Usage(calls=1, dollars=1.0))
+    for _ in range(3):
+        one.begin_move(Move(parent="b", gain=1.0))
+        assert one.decide().move.parent
 
 
 def scores(model: ValueModel, **seen: Sequence[float | None]) -> ValueModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -289,6 +290,20 @@ def test_a_call_that_no_budget_limits_is_taken_to_cost_ten_answers_also_of_the_c
         assert shares == pytest.approx(((1 + price) / 100, (4 + of_four) / 100)), answer
         limited = asked_costs(Usage(calls=1), answer, evaluations=100.0, tokens=1e9)
         assert limited.request_share(1) == pytest.approx(0.01)
+
+
+def test_few_calls_are_under_way_at_a_time_where_answers_of_models_are_paid_and_few_are_left() -> None:
+    call, answer = Usage(calls=1, dollars=4.5), Usage(calls=1, dollars=0.5)
+    for left, most in (
+        ({"dollars": 800.0}, 10.0),  # a call with its first answer costs 5, and 160 of them are 10 in each of 16 rounds
+        ({"dollars": 120.0}, 1.5),
+        ({"dollars": 10.0}, 1.0),
+        ({"calls": 64.0}, 2.0),
+        ({"evaluations": 4.0, "dollars": 800.0}, 1.0),
+        ({"evaluations": 4.0}, math.inf),
+    ):
+        assert asked_costs(call, answer, **left).most_requests() == pytest.approx(most), left
+    assert asked_costs(call, Usage(), dollars=10.0).most_requests() == math.inf
 
 
 def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for() -> None:

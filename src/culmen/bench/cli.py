@@ -204,6 +204,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
             continue
         certified = "" if each.certified is None else f"certified {score_digits(each.certified)}"
         facts = [
+            "" if each.state == "finished" else each.state,
             score_digits(each.score),
             certified,
             count_text(each.evaluations, "evaluation"),
@@ -336,6 +337,9 @@ def _show_summary(screen: Screen, rows: Rows) -> None:
                 for row in chosen
             ]
             screen.print_table(["metrics", *names], values, right=names)
+        left = [f"{row['strategy']} {each}" for row in chosen for each in row["unfinished"]]
+        if left:
+            screen.print_note(f"Not finished, and not counted: {join_nonempty(left, '; ')}.")
 
 
 _ACROSS = 4  # metrics side by side

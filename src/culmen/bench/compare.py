@@ -29,6 +29,7 @@ from culmen.bench.worth import NOTHING, Worth, worth_of_runs
 from culmen.core.errors import UserError
 from culmen.core.evaluation import weakest_trust
 from culmen.core.task import Objective
+from culmen.observe.figures import count_of_limit
 
 if TYPE_CHECKING:
     from culmen.bench.stats import Floats
@@ -140,12 +141,27 @@ class Overall(msgspec.Struct, frozen=True):
     pairs: tuple[StrategyPair, ...]
 
 
+class UnfinishedRun(msgspec.Struct, frozen=True):
+    """A run that has not finished: it is named beside the figures, and not counted in them.
+
+    `came` is how far it came: "34 of 200 evaluations".
+    """
+
+    run: str
+    task: str
+    strategy: str
+    seed: int
+    state: str
+    came: str
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """A comparison of strategies.
 
     `overall` is None for one task, or if fewer than two tasks have runs of every strategy.
     `remarks` are sentences about runs left out and about limits of the comparison. `axis` is a
-    further unit in which the effort to reach a target is counted.
+    further unit in which the effort to reach a target is counted. `unfinished` are runs that have
+    not finished.
     """
 
     tasks: tuple[TaskComparison, ...]
@@ -154,6 +170,7 @@ class Comparison(msgspec.Struct, frozen=True):
     axis: Axis = "evaluations"
     confidence: float = stats.CONFIDENCE
     thresholds: tuple[float, ...] = THRESHOLDS
+    unfinished: tuple[UnfinishedRun, ...] = ()
 
 
 class _Task(msgspec.Struct):
@@ -194,8 +211,24 @@ def compare_runs(
     }
     remarks = comparison_remarks(runs, runs_by_task, labels, overall is None)
     return Comparison(
-        tuple(task.part for task in tasks), overall, (*unreadable_remarks(left_out), *remarks), axis
+        tuple(task.part for task in tasks),
+        overall,
+        (*unreadable_remarks(left_out), *remarks),
+        axis,
+        unfinished=_unfinished_runs(runs, names or {}),
     )
+
+
+def _unfinished_runs(
+    runs: Sequence[ComparedRun], names: Mapping[str, str]
+) -> tuple[UnfinishedRun, ...]:
+    found: list[UnfinishedRun] = []
+    for run in sorted(runs, key=lambda run: (run.task, run.seed, run.run)):
+        if run.state != "finished":
+            label = run.written or names.get(run.strategy) or run.strategy.rpartition(":")[2]
+            came = count_of_limit(run.evaluations, run.budget.evaluations)
+            found.append(UnfinishedRun(run.run, run.task, label, run.seed, run.state, came))
+    return tuple(found)
 
 
 def finished_contenders(
@@ -717,8 +750,12 @@ def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
 
 
 def _unfinished_remark(runs: Sequence[ComparedRun]) -> str:
-    left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
-    return f"Left out, because they have not finished: {_shortened_list(left)}." if left else ""
+    left = sorted(
+        f"{run.run} ({run.state} after {count_of_limit(run.evaluations, run.budget.evaluations)})"
+        for run in runs
+        if run.state != "finished"
+    )
+    return f"Not counted, because they have not finished: {_shortened_list(left)}." if left else ""
 
 
 def _budgets_remark(title: str, runs: Sequence[ComparedRun]) -> str:

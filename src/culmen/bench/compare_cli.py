@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         StrategyFigures,
         StrategyPair,
         TaskComparison,
+        UnfinishedRun,
     )
     from culmen.bench.records import Axis
     from culmen.bench.stats import Estimate
@@ -423,10 +424,20 @@ def _show_comparison(screen: Screen, comparison: Comparison, done: bool) -> None
         _show_pairs(screen, part.pairs)
     if comparison.overall is not None:
         _show_overall(screen, comparison.overall, comparison.thresholds)
+    _show_unfinished(screen, comparison.unfinished)
     for remark in comparison.remarks:
         screen.print_note(remark)
     if not done:
         screen.print_note("Interrupted: run the same command again to continue.")
+
+
+def _show_unfinished(screen: Screen, runs: Sequence[UnfinishedRun]) -> None:
+    """Print the runs that no figure counts, with how far they came."""
+    if not runs:
+        return
+    screen.print_rule("not finished, and not counted")
+    cells = [[each.strategy, each.task, str(each.seed), each.state, each.came] for each in runs]
+    screen.print_table(["strategy", "task", "seed", "state", "came to"], cells, right=["seed"])
 
 
 def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:

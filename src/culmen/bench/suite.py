@@ -25,6 +25,7 @@ from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.observe.figures import count_text
 from culmen.store import views
 from culmen.store.address import has_run
 
@@ -560,16 +561,27 @@ def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     best scores met on the way, `metrics` the means of the reported programs'; `together` the median
     of those on one whole split, if the runs' programs were scored on it; `certified` the best
     certified value, and `certified_median` over the `certified_runs` that have one; `per_request`
-    the candidates per request, over all runs; the rest are means over the runs.
+    the candidates per request, over all runs; the rest are means over the runs. Only finished runs
+    count; `unfinished` names the others with how far they came.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.label, outcome.strategy), []).append(outcome)
-    return [_summary_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
+    return [
+        _summary_row(runs[0], [run for run in runs if run.state == "finished"])
+        | {"unfinished": [unfinished_cell(run) for run in runs if run.state != "finished"]}
+        for runs in groups.values()
+    ]
 
 
-def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonObject:
-    direction = runs[0].direction
+def unfinished_cell(run: CellResult) -> str:
+    """`seed 3 interrupted after 34 evaluations`."""
+    return f"seed {run.seed} {run.state} after {count_text(run.evaluations, 'evaluation')}"
+
+
+def _summary_row(first: CellResult, runs: Sequence[CellResult]) -> JsonObject:
+    """The row of the task and strategy of `first`, over these runs of it."""
+    direction = first.direction
     scores = [run.score for run in runs if run.score is not None]
     certified = [run.certified for run in runs if run.certified is not None]
     together = [run.together for run in runs if run.together is not None]
@@ -589,9 +601,9 @@ def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonOb
         )
     }
     return {
-        "task": task,
+        "task": first.label,
         "direction": direction,
-        "strategy": strategy,
+        "strategy": first.strategy,
         "runs": len(runs),
         "best": _best_value(scores, direction),
         "median": figures["score"],

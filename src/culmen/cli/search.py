@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -38,11 +37,13 @@ from culmen.observe.figures import (
     run_name,
     short_path,
 )
+from culmen.observe.forecast import forecast_data, forecast_text
 
 if TYPE_CHECKING:
     from culmen.core.ports import Strategy
     from culmen.core.task import Task as SearchTask
     from culmen.core.usage import Budget
+    from culmen.observe.forecast import RunForecast
     from culmen.observe.tracking import RunTracker
     from culmen.observe.watch import Display, Watch
     from culmen.run.plan import RunPlan
@@ -236,8 +237,10 @@ def run_study(
     )  # its warnings are about its own book-keeping
     watch = Watch(make_display(screen, quiet, asks))
     study = make(watch)
+    likely = study.forecast
+    watch.correct_forecast(likely)
     if not screen.as_json and not quiet:
-        _announce_run(screen, study, notes)
+        _announce_run(screen, study, notes, likely)
     ended_with = None
     try:
         with watch.for_run(study.path), contextlib.ExitStack() as stack:
@@ -254,7 +257,8 @@ def run_study(
         pass
     except SystemExit as end:  # SIGTERM
         ended_with = end.code
-    more = {"at_most": limits_data(study.meta), "likely": likely_data(study.meta)}
+    told = None if likely is None else forecast_data(likely)
+    more = {"at_most": limits_data(study.meta), "likely": told}
     return pages.end_answer(study.path, more, ended_with if isinstance(ended_with, int) else None)
 
 
@@ -291,9 +295,13 @@ def _budget_error(path: Path, budget: str) -> UserError:
     )
 
 
-def _announce_run(screen: Screen, study: Study, notes: Sequence[str]) -> None:
+def _announce_run(
+    screen: Screen, study: Study, notes: Sequence[str], likely: RunForecast | None
+) -> None:
     """Print the plan of the run and notes to standard error."""
-    screen.print_pairs(*_preflight_pairs(study.meta), ("run", short_path(study.path)), err=True)
+    screen.print_pairs(
+        *_preflight_pairs(study.meta, likely), ("run", short_path(study.path)), err=True
+    )
     for note in notes:
         screen.print_note(note)
 
@@ -413,7 +421,7 @@ def limits_data(meta: RunMeta) -> JsonObject:
     }
 
 
-def _preflight_pairs(meta: RunMeta) -> list[tuple[str, str]]:
+def _preflight_pairs(meta: RunMeta, likely: RunForecast | None) -> list[tuple[str, str]]:
     """(label, value) pairs in display order."""
     known = _model_prices(meta)
     goal = meta.task.objective
@@ -448,7 +456,7 @@ def _preflight_pairs(meta: RunMeta) -> list[tuple[str, str]]:
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
         ("at most", _limits_text(meta, known)),
-        ("likely", _likely_text(meta)),
+        ("likely", "" if likely is None else forecast_text(likely)),
         (
             "until",
             ""
@@ -461,12 +469,11 @@ def _preflight_pairs(meta: RunMeta) -> list[tuple[str, str]]:
 
 def _evaluator_requests_text(meta: RunMeta) -> str:
     """Requests of the evaluator to models, in words; "" for a task without any."""
-    roles, evaluations = meta.task.evaluator.options.get("roles", ()), meta.budget.evaluations
+    roles = meta.task.evaluator.options.get("roles", ())
     if not roles:
         return ""
-    least = "" if evaluations is None else f"at least {count_text(evaluations, 'call')} in all; "
     measured = "culmen check measures what one evaluation costs" if meta.task.root else ""
-    return f"asks models as {', '.join(roles)}, {least}{measured}".rstrip("; ,")
+    return join_nonempty([f"asks models as {', '.join(roles)}", measured])
 
 
 def _agents_at_work_text(meta: RunMeta) -> str:
@@ -549,65 +556,6 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
         _dollar_limit_text(budget, known) if counted else "what the agents spend is not counted"
     )
     return ", ".join(parts)
-
-
-def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
-    """Expected calls, tokens and dollars, each [from, to]; None without an estimate.
-
-    Dollars are absent if prices are unknown. Calls: one for every third evaluation up to one for
-    each; prompts: from the length of the first one to three times that; replies: from the initial
-    program's length to twice that and a thousand tokens.
-    """
-    seeds, model = tuple(meta.task.initial_candidates()), meta.model
-    budget = meta.budget
-    most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
-    if not all(
-        (
-            seeds,
-            most,
-            not meta.searches_offline,
-            not _asks_person(model),
-            isinstance(model, str | dict),
-        )
-    ):
-        return None
-    if _is_object(model) or meta.bank:  # only Python knows an object; a bank is asked nothing
-        return None
-    from culmen.core.brief import Brief
-    from culmen.core.event import ProposeRequest
-    from culmen.llm import make_gateway
-    from culmen.llm.call import Tokens
-    from culmen.llm.roles import ModelBook
-
-    spec = ModelBook(meta.models_file).parse_roles(model).pick_model("proposer", 0)
-    if spec is None:
-        return None
-    gateway = make_gateway(meta.task, model, meta.models_file, templates=meta.templates)
-    first = gateway.estimate(ProposeRequest(Brief(parent=seeds[0]), 0)).input_tokens
-    reply = len(seeds[0].text.encode()) // 3
-    few, many = max(1, most // 3), most
-    low, high = (
-        Tokens(few * first, few * reply),
-        Tokens(many * first * 3, many * (2 * reply + 1_000)),
-    )
-    prices = [spec.price_list.dollars_for(each) for each in (low, high)]
-    limits = [budget.tokens or math.inf, budget.dollars or math.inf]
-    told: dict[str, list[float]] = {"calls": [few, many]}
-    told["tokens"] = [min(each.input + each.output, limits[0]) for each in (low, high)]
-    if None not in prices:
-        told["dollars"] = [min(price or 0.0, limits[1]) for price in prices]
-    return told
-
-
-def _likely_text(meta: RunMeta) -> str:
-    """`likely_data` in words, "" without an estimate."""
-    told = likely_data(meta)
-    if told is None:
-        return ""
-    parts = [f"{told[name][0]:,.0f} to {told[name][1]:,.0f} {name}" for name in ("calls", "tokens")]
-    return ", ".join(
-        [*parts, *([" to ".join(map(dollars_text, told["dollars"]))] if "dollars" in told else [])]
-    )
 
 
 def _dollar_limit_text(budget: Budget, known: ModelPrices) -> str:

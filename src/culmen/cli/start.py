@@ -36,7 +36,6 @@ from culmen.observe.figures import (
 from culmen.store import views
 
 if TYPE_CHECKING:
-    from culmen.core.evaluation import Observation
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
     from culmen.observe.watch import Watch
@@ -191,6 +190,7 @@ def check(
     from culmen.evaluate.jail.probes import known_level
     from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
+    from culmen.run.forecast import remember_check
 
     loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
@@ -199,6 +199,7 @@ def check(
     backend = with_evaluator_models(loaded, own, asked, models and str(models))
     with _check_progress_line(screen, loaded, times, cases) as advance:
         report = asyncio.run(check_task(loaded, backend, times, advance, cases))
+    remember_check(loaded, report.observations)
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # they add nothing to the summary
@@ -334,13 +335,9 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
         screen.print_line("This task cannot be searched yet.", style="red")
 
 
-def _all_observations(report: TaskReport) -> list[Observation]:
-    return [observation for seed in report.seeds for observation in seed.observations]
-
-
 def _repeatable_text(report: TaskReport) -> str:
     if report.repeatable is None:
-        cached = any(call.usage.cache_hits for o in _all_observations(report) for call in o.asked)
+        cached = any(call.usage.cache_hits for o in report.observations for call in o.asked)
         return "unknown: models' replies came from the cache" if cached else ""
     if not report.repeatable:
         return "no: results change even with the same random seed"

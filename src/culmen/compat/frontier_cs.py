@@ -1,4 +1,4 @@
-"""Frontier-CS: `culmen import frontier-cs DIR` makes a task folder of each algorithmic problem.
+"""Frontier-CS: `culmen import frontier-cs DIR` makes task folders of algorithmic problems.
 
 A candidate is a C++ program, compiled once in the jail; each test is a case. The problem's own
 testlib checker judges what the program printed, in the scorer's process. Interactive problems are

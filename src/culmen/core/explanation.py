@@ -36,8 +36,8 @@ class DecisionFacts(msgspec.Struct, frozen=True):
 
     `number` counts decisions from 1. It was made after `evaluations` of the search, at `elapsed`
     active seconds, with `repeating` evaluations and `expecting` children under way. `reason`:
-    no_score, measure, lineage or gain (`culmen.strategies.knowledge_gradient`). `leader` had the
-    expected score `leader_score` ± `leader_sd`; `noise` is the standard deviation of one
+    no_score, measure, lineage, gain or wait (`culmen.strategies.knowledge_gradient`). `leader` had
+    the expected score `leader_score` ± `leader_sd`; `noise` is the standard deviation of one
     evaluation (0 while scores are taken as exact: `exact`), from `repeats` repeats. `wait` is the
     number of evaluations without a record, `wait_chance` the chance of such a wait. `left` has
     what was left of each limited budget. Of `considered` actions, `options` are the first by rate,

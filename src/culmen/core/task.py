@@ -363,6 +363,14 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     frontmatter: Literal["free", "frozen"] = "free"
 
 
+class Asks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Use of a model by one evaluation, on average: calls, and tokens of all of them together."""
+
+    calls: float = 1.0
+    input: float = 0.0
+    output: float = 0.0
+
+
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """The problem of a search.
 
@@ -370,8 +378,9 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     the same observation for the same candidate and case: the lab evaluates once and remembers.
     None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
     keys, guessed settings). `stated` are scores that a pool states of its programs, by the
-    candidate's id: claims, never observations. `data` names made-up data that stand for missing
-    files ("": there are none).
+    candidate's id: claims, never observations. `asks` is what an evaluation is declared to ask
+    of models, by role: forecasts use it, nothing else. `data` names made-up data that stand for
+    missing files ("": there are none).
     """
 
     name: str
@@ -390,6 +399,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     root: str = ""
     digest: str = ""
     stated: dict[str, float] = {}
+    asks: dict[str, Asks] = {}
     data: str = ""
 
     @property

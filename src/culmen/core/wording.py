@@ -11,6 +11,7 @@ from culmen.core.task import Objective, Task
 
 _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
 _BACKTICKS = re.compile(r"`{3,}")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)$")
 
 
 def describe_direction(objective: Objective) -> str:
@@ -171,5 +172,30 @@ def fence_text(text: str, info: str = "") -> str:
 
 def fence_part(text: str, name: str, language: str) -> str:
     """A part in a fenced block that opens with its language, if it is a program, and its name."""
-    plain = name.endswith((".txt", ".md"))
-    return fence_text(text, name if plain else f"{language} {name}".strip())
+    return fence_text(text, part_info(name, language))
+
+
+def part_info(name: str, language: str) -> str:
+    """The first line of a part's fenced block, behind the fence."""
+    return name if name.endswith((".txt", ".md")) else f"{language} {name}".strip()
+
+
+def indent_text(text: str) -> str:
+    """The text with each line indented by four spaces: a block of Markdown without a fence."""
+    return "\n".join(
+        f"    {line}" if line.strip() else "" for line in text.rstrip("\n").split("\n")
+    )
+
+
+def indent_fences(text: str) -> str:
+    """The text with its fenced blocks indented instead."""
+    lines, marks = list[str](), ""
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if not marks and fence:
+            marks = fence[1]
+        elif marks and fence and fence[1].startswith(marks) and not fence[2].strip():
+            marks = ""
+        else:
+            lines.append(indent_text(line) if marks else line)
+    return "\n".join(lines)

@@ -88,6 +88,11 @@ class TaskReport(msgspec.Struct, frozen=True):
         """True if a search can start."""
         return not any(finding.level == "error" for finding in self.findings)
 
+    @property
+    def observations(self) -> list[Observation]:
+        """All evaluations."""
+        return [observation for seed in self.seeds for observation in seed.observations]
+
     def __repr__(self) -> str:
         """The report in words, with the traceback and printed output of each failure."""
         verdict = "can be searched" if self.fit else "cannot be searched yet"

@@ -12,11 +12,14 @@ from culmen.cli.verbs import Goal, VerbTable
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
-from culmen.observe.figures import count_text, dollars_text, join_nonempty, number_text
+from culmen.labelled.form import ANSWER
+from culmen.observe.figures import count_text, join_nonempty, number_text
+from culmen.observe.forecast import forecast_data, forecast_text
 
 if TYPE_CHECKING:
     from culmen.labelled.form import JudgeAgreement
-    from culmen.labelled.search import AnswerCost, PromptPlan
+    from culmen.labelled.search import PromptPlan
+    from culmen.observe.forecast import RunForecast
     from culmen.run.plan import RunPlan
 
 _ANSWER = "answer="  # of a role's model in `--model`
@@ -82,9 +85,9 @@ def prompt(
     from culmen.labelled.search import (
         PromptRequest,
         checked_judge,
-        likely_answers,
         plan_prompt,
     )
+    from culmen.run.forecast import forecast_plan
     from culmen.run.request import requested_plan
 
     request = PromptRequest(
@@ -115,7 +118,7 @@ def prompt(
         budget=None,
     )
     run = requested_plan(plan.task, asked)
-    cost = likely_answers(plan, run.options.model, run.options.models_file)
+    cost = forecast_plan(run)
     if shows:
         show_plan(screen, plan, cost)
     run, agreement = checked_judge(plan, run)
@@ -140,7 +143,7 @@ def _models_by_role(flags: SearchFlags, answer_model: str | None) -> list[str] |
 
 
 def plan_document(
-    plan: PromptPlan, run: RunPlan, cost: AnswerCost | None, agreement: JudgeAgreement | None
+    plan: PromptPlan, run: RunPlan, cost: RunForecast | None, agreement: JudgeAgreement | None
 ) -> JsonObject:
     """The plan as plain data."""
     cases = plan.cases
@@ -154,13 +157,13 @@ def plan_document(
         "split": {name: cases.count_split(name) for name in ("train", "val", "test")},
         "budget": run.options.budget,
         "power": plan.gain,
-        "answers": cost,
+        "likely": None if cost is None else forecast_data(cost),
         "agreement": agreement,
         "notes": list(cases.notes),
     }
 
 
-def show_plan(screen: Screen, plan: PromptPlan, cost: AnswerCost | None) -> None:
+def show_plan(screen: Screen, plan: PromptPlan, cost: RunForecast | None) -> None:
     """Print cases, metric, split, power and cost to standard error."""
     cases, choice = plan.cases, plan.metric
     classes = choice.metric.classes
@@ -174,7 +177,7 @@ def show_plan(screen: Screen, plan: PromptPlan, cost: AnswerCost | None) -> None
         ("metric", f"{choice.metric.name} ({choice.reason}): {choice.metric.description}"),
         ("split", _split_text(plan)),
         ("power", _power_text(plan)),
-        ("answers", _answers_text(cost)),
+        ("likely", _cost_text(plan, cost)),
         err=True,
     )
 
@@ -209,16 +212,12 @@ def _power_text(plan: PromptPlan) -> str:
     )
 
 
-def _answers_text(cost: AnswerCost | None) -> str:
+def _cost_text(plan: PromptPlan, cost: RunForecast | None) -> str:
+    """The forecast, and what it takes an answer for; "" without one."""
     if cost is None:
         return ""
-    price = "price unknown"
-    if cost.dollars is not None:
-        price = " to ".join(dict.fromkeys(map(dollars_text, cost.dollars)))
-    return (
-        f"up to {count_text(cost.calls, 'call')} of about {cost.question:,} tokens: {price}, "
-        "beside the calls that write prompts"
-    )
+    question = count_text(round(plan.task.asks[ANSWER].input), "token")
+    return f"{forecast_text(cost)}; {question} a question, and answers as short as the labels"
 
 
 def _agreement_text(agreement: JudgeAgreement) -> str:

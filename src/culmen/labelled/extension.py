@@ -6,5 +6,6 @@ EXTENSION = Extension(
     name="labelled",
     evaluator_forms={"prompt": "culmen.labelled.form:PROMPT"},
     verbs={"prompt": "culmen.labelled.cli:VERBS"},
+    pages={"prompt": "culmen.labelled.page:PROMPT"},
     endings={"prompt": "culmen.labelled.report:make_ending"},
 )

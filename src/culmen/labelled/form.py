@@ -24,7 +24,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Objective, Surface, Task
-from culmen.core.usage import Budget
+from culmen.core.usage import Budget, Usage
 from culmen.evaluate.jail.fork_server import storable_text
 from culmen.evaluate.taskfiles import reading
 from culmen.labelled.cases import LabelledCases, fill_placeholders, placeholders_of, text_of
@@ -291,13 +291,14 @@ class JudgeAgreement(msgspec.Struct, frozen=True):
     """Verdicts of the judge on answers known to be right or wrong.
 
     Labels given as answers are right, those of other cases wrong. `missed` are cases whose right
-    answer was refused, `fooled` cases in which a wrong one was accepted.
+    answer was refused, `fooled` cases in which a wrong one was accepted. `usage` is what they cost.
     """
 
     asked: int
     agreed: int
     missed: tuple[str, ...] = ()
     fooled: tuple[str, ...] = ()
+    usage: Usage = Usage()
 
     @property
     def share(self) -> float:

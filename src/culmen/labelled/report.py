@@ -115,11 +115,11 @@ class PromptReport(msgspec.Struct, frozen=True):
 
     def _score_lines(self) -> list[str]:
         lines = [
-            f"{name:<7} {score_with_margin(each.score, each.margin, _BOUNDS)}"
+            f"{name:<7} {score_with_margin(each.score, each.margin, BOUNDS)}"
             for name, each in (("before", self.before), ("after", self.after))
         ]
         if self.after.new_margin:
-            new = score_with_margin(self.after.score, self.after.new_margin, _BOUNDS)
+            new = score_with_margin(self.after.score, self.after.new_margin, BOUNDS)
             lines[-1] += f" for these cases, {new} for new ones"
         if self.gain is not None and not self.kept:
             lines.append(f"gain    {difference_text(self.gain, self.gain_margin)}")
@@ -141,7 +141,7 @@ class PromptReport(msgspec.Struct, frozen=True):
         return lines
 
 
-_BOUNDS = (0.0, 1.0)
+BOUNDS = (0.0, 1.0)
 
 
 def read_report(path: Path) -> PromptReport:

@@ -15,8 +15,8 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.options import DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
-from culmen.core.task import Task
-from culmen.core.usage import Budget
+from culmen.core.task import Asks, Task
+from culmen.core.usage import Budget, Usage
 from culmen.evaluate.taskfiles.reading import missing_file_error, read_text
 from culmen.evaluate.taskfiles.tables import CaseTable, read_table, table_of_rows
 from culmen.labelled import form
@@ -30,7 +30,7 @@ from culmen.labelled.cases import (
     shown_gain,
 )
 from culmen.labelled.form import JudgeAgreement
-from culmen.labelled.metrics import MetricChoice, choose_metric
+from culmen.labelled.metrics import MetricChoice, choose_metric, judge_question
 from culmen.run import options
 from culmen.run.options import RunKeywords
 from culmen.study import Study
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SAMPLED = 50  # cases whose length is looked at
 _CHARACTERS = 4  # of a token
-_SHORT, _LONG = 8, 300  # tokens beside the label: of a terse answer, and of one that reasons
+_SHORT = 8  # tokens of an answer beside the label, and of the frame of a message
 _CHECKED = 6  # cases that a judge's agreement is measured on
 _UNRELIABLE = 0.75  # agreement below which a judge is refused
 _LONGEST_NAME = 200  # characters of a prompt that may be a file's name
@@ -81,18 +81,6 @@ class PromptPlan(msgspec.Struct, frozen=True):
     gain: ShownGain | None
 
 
-class AnswerCost(msgspec.Struct, frozen=True):
-    """Likely cost of the answers: calls, tokens of a question, tokens and dollars [from, to].
-
-    `dollars` is None if a price is unknown.
-    """
-
-    calls: int
-    question: int
-    tokens: tuple[int, int]
-    dollars: tuple[float, float] | None
-
-
 def plan_prompt(request: PromptRequest, budget: Budget | None = None) -> PromptPlan:
     """Read prompt and cases; raise `UserError`, with line and column, for mistakes in them."""
     part, prompt = read_prompt(request.prompt)
@@ -110,6 +98,7 @@ def plan_prompt(request: PromptRequest, budget: Budget | None = None) -> PromptP
         )
     name = "prompt" if not isinstance(request.cases, str) else Path(request.cases).stem
     task = form.build_task(name, part, prompt, cases, choice.metric, request.goal)
+    task = msgspec.structs.replace(task, asks=likely_asks(task, cases))
     proposed = propose_budget(cases, budget)
     return PromptPlan(
         form.with_budget(task, proposed), cases, choice, proposed, shown_gain(cases, proposed)
@@ -149,38 +138,33 @@ def _read_cases(request: PromptRequest) -> CaseTable:
 # -- cost and judge, before the run
 
 
-def likely_answers(
-    plan: PromptPlan, model: object, models_file: str | None = None
-) -> AnswerCost | None:
-    """The likely cost of all answers; None if no model is named that could be priced."""
-    from culmen.llm.call import Tokens
-    from culmen.llm.roles import ModelBook
+def likely_asks(task: Task, cases: LabelledCases) -> dict[str, Asks]:
+    """Likely tokens of a question about one case and of its answer, by role."""
+    prompt = next(iter(task.seeds[0].values()))
+    sample = cases.cases[:: max(1, len(cases.cases) // _SAMPLED)]
 
-    if not isinstance(model, str) and not isinstance(model, Mapping):
-        return None
-    named = cast("str | Mapping[str, object]", model)
-    spec = ModelBook(models_file).parse_roles(named).pick_model(form.ANSWER, 0)
-    if spec is None:
-        return None
-    prompt = next(iter(plan.task.seeds[0].values()))
-    sample = plan.cases.cases[:: max(1, len(plan.cases.cases) // _SAMPLED)]
-    texts = [
-        "".join(message["content"] for message in form.case_messages(prompt, case.input))
-        for case in sample
-    ]
-    question = sum(map(len, texts)) // len(texts) // _CHARACTERS + _SHORT
-    label = max(1, sum(len(str(case.info)) for case in sample) // len(sample) // _CHARACTERS)
-    calls = (plan.budget.evaluations or 0) * len(plan.task.evaluator.options["roles"])
-    replies = (label + _SHORT, label + _LONG)
-    counts = [Tokens(calls * question, calls * reply) for reply in replies]
-    prices = [spec.price_list.dollars_for(each) for each in counts]
-    low, high = (each.input + each.output for each in counts)
-    known = None if None in prices else (prices[0] or 0.0, prices[1] or 0.0)
-    return AnswerCost(calls, question, (low, high), known)
+    def mean_tokens(texts: Sequence[str]) -> int:
+        return sum(map(len, texts)) // len(texts) // _CHARACTERS
+
+    def said(messages: Sequence[Mapping[str, str]]) -> str:
+        return "".join(message["content"] for message in messages)
+
+    label = mean_tokens([str(case.info) for case in sample]) + _SHORT
+    question = mean_tokens([said(form.case_messages(prompt, case.input)) for case in sample])
+    asks = {form.ANSWER: Asks(1, question + _SHORT, label)}
+    if form.JUDGE in task.evaluator.options["roles"]:
+        graded = [
+            said(judge_question(form.inputs_text(case.input), str(case.info), str(case.info)))
+            for case in sample
+        ]
+        asks[form.JUDGE] = Asks(1, mean_tokens(graded) + _SHORT, _SHORT)
+    return asks
 
 
 def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreement | None]:
     """The run's plan with the judge's agreement with known answers; None without a judge.
+
+    What the answers cost is taken from the run's budget.
 
     Raises `UserError` for a judge that agrees too rarely.
     """
@@ -197,7 +181,9 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
         try:
             cases = plan.cases.cases
             chosen = cases[:: max(1, len(cases) // _CHECKED)][:_CHECKED]
-            return await form.measure_agreement(answerer.open_talk(run.options.seed), chosen)
+            talk = answerer.open_talk(run.options.seed)
+            measured = await form.measure_agreement(talk, chosen)
+            return msgspec.structs.replace(measured, usage=talk.usage)
         finally:
             await answerer.close()
 
@@ -211,7 +197,26 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
             fix="name a better one with --model judge=MODEL, or choose --metric f1",
         )
     task = form.with_agreement(run.task, agreement)
-    return msgspec.structs.replace(run, task=task), agreement
+    left = budget_after(run.options.budget, agreement.usage)
+    options = msgspec.structs.replace(run.options, budget=left)
+    return msgspec.structs.replace(run, task=task, options=options), agreement
+
+
+def budget_after(budget: Budget, used: Usage) -> Budget:
+    """The remaining calls, tokens and dollars; raises `UserError` if none remain."""
+    left: dict[str, int | float] = {}
+    for name in ("calls", "tokens", "dollars"):
+        limit = getattr(budget, name)
+        if limit is None:
+            continue
+        left[name] = limit - used.at_most(name)
+        if left[name] <= 0:
+            raise UserError(
+                f"asking the judge about known answers has spent the budget of {name}",
+                where=f"budget {name}={limit:g}",
+                fix=f"give more than {used.at_most(name):g}, or choose --metric f1",
+            )
+    return msgspec.structs.replace(budget, **left)
 
 
 # -- from Python

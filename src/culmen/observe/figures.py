@@ -143,6 +143,13 @@ def dollars_text(value: float) -> str:
     return f"${value:.2f}" if value >= 0.1 else f"${value:.4f}"
 
 
+def count_of_limit(evaluations: int, limit: int | None) -> str:
+    """`34 of 200 evaluations`, or `34 evaluations` without a limit."""
+    if limit is None:
+        return count_text(evaluations, "evaluation")
+    return f"{evaluations:,} of {count_text(limit, 'evaluation')}"
+
+
 def join_nonempty(parts: Iterable[str], separator: str = ", ") -> str:
     """The non-empty parts, joined."""
     return separator.join(part for part in parts if part)

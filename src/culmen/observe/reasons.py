@@ -138,6 +138,11 @@ def _reason_line(facts: DecisionFacts) -> str:
             "were never tried as parents. Of that lineage this action has the largest gain for its "
             "share of the budget."
         )
+    if facts.reason == "wait":
+        return (
+            f"Chosen: {action_text(chosen)}. A new candidate promised more for its share of the "
+            "budget, but few calls are left, and those under way are to be learnt from first."
+        )
     return f"Chosen: {action_text(chosen)}, {_comparison(facts)}."
 
 

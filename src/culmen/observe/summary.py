@@ -18,6 +18,7 @@ from culmen.core.task import Objective, Task
 from culmen.observe import statements
 from culmen.observe.diagnosis import DiagnosedRun, Finding, diagnose_run, failure_remedy
 from culmen.observe.figures import (
+    count_of_limit,
     count_text,
     dollars_text,
     duration_text,
@@ -101,7 +102,15 @@ def result_line(now: RunStatus, objective: Objective, front: Front | None = None
         return "nothing has scored" + (f": {failed}" if failed else " yet")
     if front is not None:
         return front_line(front)
-    return statements.result_headline(now.best, now.state == "finished", objective)
+    headline = statements.result_headline(now.best, now.state == "finished", objective)
+    return join_nonempty([headline, unfinished_text(now)], "; ")
+
+
+def unfinished_text(now: RunStatus) -> str:
+    """`interrupted after 34 of 200 evaluations`; "" for a run that has finished or still runs."""
+    if now.state in ("finished", "running"):
+        return ""
+    return f"{now.state} after {count_of_limit(now.evaluations, now.budget.evaluations)}"
 
 
 def front_line(front: Front) -> str:

@@ -20,6 +20,7 @@ from culmen.core.event import Event
 from culmen.core.ports import Observer
 from culmen.core.result import RunResult
 from culmen.observe.displays import SilentDisplay
+from culmen.observe.forecast import ForecastNews, RunForecast
 from culmen.observe.statements import noise_note
 from culmen.store import views
 from culmen.store.sidecar import sampling_time
@@ -66,6 +67,7 @@ class Watch(Observer):
         self._begun = self._changed = False
         self._wake, self._closing = threading.Event(), threading.Event()
         self._now: RunStatus | None = None
+        self._forecast: ForecastNews | None = None
         self._best: RunResult | None = None
         self._look_at = self._entered = self._drawn = 0.0
         self._thread = threading.Thread(
@@ -86,6 +88,10 @@ class Watch(Observer):
         self._closing.set()
         self._wake.set()
         self._thread.join()
+
+    def correct_forecast(self, first: RunForecast | None) -> None:
+        """Show corrections of this forecast while the run proceeds."""
+        self._forecast = None if first is None else ForecastNews(first)
 
     def see(self, events: Iterable[Event]) -> None:
         """Note that new events are durable."""
@@ -157,6 +163,8 @@ class Watch(Observer):
             if now.best is not None:
                 self._display.on_improvement(now, now.best, None)
         self._now = now
+        if self._forecast is not None and (news := self._forecast.take_news(self._run, now)):
+            self.remarked(news)
         best, before = now.best, self._best
         if best is None or (before is not None and now.state == "finished"):
             # the reported score is another mean: news only if no improvement was shown before

@@ -16,7 +16,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.json import JsonObject
 from culmen.core.task import Surface, Task
-from culmen.core.wording import fence_part, fence_text, surface_language
+from culmen.core.wording import indent_text, part_info, surface_language
 from culmen.prompts import fragments
 from culmen.prompts.fragments import (
     Mismatch,
@@ -98,7 +98,7 @@ class Rewrite:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
+        example = block_names(names, surface_language(task))
         return templates.fill("rewrite", example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -197,6 +197,14 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
         task.surface.language, task.evaluator.suffix if task.surface.language else ".txt"
     )
     return (task.evaluator.module or f"program{suffix}",)
+
+
+def block_names(names: tuple[str, ...], language: str) -> str:
+    """The first lines of the fenced blocks of these parts, as a list.
+
+    No example in a fence: the candidate to improve is all that a prompt has in fences.
+    """
+    return "\n".join(f"- `{part_info(name, language)}`" for name in names)
 
 
 def read_json(text: str) -> tuple[object, bool]:
@@ -382,10 +390,10 @@ class VerbalizedDiff(Verbalized):
             return super().instructions(templates, task, parent, k)
         names = part_names(task, parent)
         meaning = (
-            '"diff" is a JSON string of edits of the current candidate, one after the other, each '
+            '"diff" is a JSON string of edits of the candidate at the end, one after another, each '
             "of the form\n\n"
         )
-        meaning += fence_text(
+        meaning += indent_text(
             (f"=== {names[0]} ===\n" if len(names) > 1 else "")
             + "<<<<<<< SEARCH\nlines copied exactly\n=======\n"
             "lines that take their place\n>>>>>>> REPLACE\n"
@@ -407,7 +415,7 @@ class Blocks:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
+        example = block_names(names, surface_language(task))
         return templates.fill("blocks", k=str(k), example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:

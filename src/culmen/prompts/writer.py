@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from functools import lru_cache
+from typing import ClassVar
 
 import msgspec
 
@@ -19,7 +20,14 @@ from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
 from culmen.core.ports import Lab, Proposer
 from culmen.core.task import Objective, Task
-from culmen.core.wording import clip_middle, fence_part, fence_text, format_number
+from culmen.core.wording import (
+    clip_middle,
+    fence_part,
+    fence_text,
+    format_number,
+    indent_fences,
+    indent_text,
+)
 from culmen.prompts.formats import ReplyFormat
 from culmen.prompts.template import Templates
 
@@ -42,7 +50,11 @@ class PromptWriter:
         self._cases = {case.id: case for case in task.cases}
 
     def brief_prompt(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
-        """The prompt of a request for candidates, within the limits `shown`."""
+        """The prompt of a request for candidates, within the limits `shown`.
+
+        The parts to improve come last and are all that stands in fences, so that a model that goes
+        on from the first or the last fenced text goes on from them.
+        """
         task, shown = self._task, shown or self.shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
@@ -50,14 +62,12 @@ class PromptWriter:
             "rules": wording.rules_section(task, brief.parent),
             "context": _titled_section(
                 "Lessons of the search so far",
-                wording.clip_middle(brief.context.strip(), shown.context),
+                indent_fences(wording.clip_middle(brief.context.strip(), shown.context)),
             ),
             "hypothesis": _titled_section(
-                "What to try, and nothing else", brief.hypothesis.strip()
+                "What to try, and nothing else", indent_fences(brief.hypothesis.strip())
             ),
-            "inspirations": inspirations_section(
-                brief, task.objective, wording.surface_language(task), shown
-            ),
+            "inspirations": inspirations_section(brief, task.objective, shown),
             "reply": form.instructions(
                 self._templates, task, brief.parent, max(1, brief.k)
             ).strip(),
@@ -75,9 +85,13 @@ class PromptWriter:
             advice = _FACTS if wording.is_text(task) else ""
             user = self._templates.fill("seedless", contract=contract, advice=advice, **common)
         else:
+            common["goal"] = indent_fences(common["goal"])
+            rules = common["rules"], frozen_section(brief.parent, task)
+            common["rules"] = "\n\n".join(filter(None, rules))
             user = self._templates.fill(
                 "improve",
-                parent=candidate_section(brief.parent, wording.surface_language(task)),
+                parent=candidate_section(brief, task),
+                closing=closing_sentence(form, brief.k),
                 reward=self._reward_line(brief),
                 observations=observations_section(
                     brief.observations, self._cases, shown, task.objective
@@ -158,9 +172,47 @@ class Shown(msgspec.Struct, frozen=True):
     pictures: int = 0  # 0 for a model that reads only texts
 
 
-def candidate_section(shown: Candidate, language: str) -> str:
-    """All parts, each in a fenced block that opens with its name."""
-    return "\n\n".join(fence_part(text, name, language) for name, text in shown.parts.items())
+def candidate_section(brief: Brief, task: Task) -> str:
+    """The parent's parts that may change, each in a fenced block that opens with its name.
+
+    Another part is the first and the last in each request, so that a model that goes on from one
+    of these comes to all.
+    """
+    if brief.parent is None:
+        return ""
+    language, frozen = wording.surface_language(task), task.surface.frozen
+    parts = [(name, text) for name, text in brief.parent.parts.items() if name not in frozen]
+    turn = (sum(brief.parent.id.encode()) + len(brief.attempts)) % max(len(parts), 1)
+    turned = parts[turn:] + parts[:turn]
+    return "\n\n".join(fence_part(text, name, language) for name, text in turned)
+
+
+def frozen_section(shown: Candidate, task: Task) -> str:
+    """The parts that must not change."""
+    frozen = {name: text for name, text in shown.parts.items() if name in task.surface.frozen}
+    return _titled_section("Parts that must not change", _indented_parts(frozen))
+
+
+def closing_sentence(form: ReplyFormat, k: int) -> str:
+    """The prompt's last line: a model that reads only the end knows what to do with the text."""
+    asked = k if form.samples(k) < k else 1
+    what = "the changed candidate" if asked == 1 else f"{asked} changed candidates"
+    shape = _SHAPES.get(form.name)
+    return f"Now write {what} in the format given above{f': {shape}' if shape else ''}."
+
+
+_SHAPES = {  # of a form in a few words; without a fence
+    "rewrite": "each changed part whole in a fenced block",
+    "diff": "as SEARCH/REPLACE edits of this text",
+    "json": "as one JSON object",
+    "verbalized": "as one JSON object",
+    "verbalized_diff": "as one JSON object",
+    "blocks": "each under its own line, its changed parts whole in fenced blocks",
+}
+
+
+def _indented_parts(parts: Mapping[str, str]) -> str:
+    return "\n\n".join(f"`{name}`:\n\n{indent_text(text)}" for name, text in parts.items())
 
 
 def score_text(
@@ -194,7 +246,9 @@ def attempts_section(brief: Brief, objective: Objective) -> str:
     lines = [
         f"- {_attempt_outcome(each, brief, objective)}: {each.change}" for each in brief.attempts
     ]
-    return "\n".join(["# Changes of it tried before, and what came of them", "", *lines])
+    return "\n".join(
+        ["# Changes of the candidate at the end that were tried, and what came of them", "", *lines]
+    )
 
 
 def _attempt_outcome(attempt: Attempt, brief: Brief, objective: Objective) -> str:
@@ -234,7 +288,9 @@ def observations_section(
     blocks = [_observation_section(o, cases.get(o.case), shown, shown_before) for o in ordered]
     if len(seen) > len(ordered):
         blocks.append(f"({len(seen) - len(ordered)} better results are not shown.)")
-    title = "# Its latest results, worst first" if len(ordered) > 1 else "# Its latest result"
+    several = len(ordered) > 1
+    title = f"# Latest {'results' if several else 'result'} of the candidate at the end"
+    title += ", worst first" if several else ""
     if pictures := _result_pictures(seen, objective):
         blocks.append(_pictures_sentence([name for name, _ in pictures], shown.pictures))
     return "\n\n".join([title, *blocks])
@@ -299,7 +355,7 @@ def _unrepeated_text(title: str, text: str, limit: int, shown_before: set[str]) 
     if len(text) > 60 and f"{title}:{text}" in shown_before:
         return f"{title}: the same as above."
     shown_before.add(f"{title}:{text}")
-    return f"{title}:\n{fence_text(clip_middle(text, limit))}"
+    return f"{title}:\n{indent_text(clip_middle(text, limit))}"
 
 
 def _metrics_text(metrics: Mapping[str, float], shown: Shown) -> str:
@@ -308,33 +364,34 @@ def _metrics_text(metrics: Mapping[str, float], shown: Shown) -> str:
     )
 
 
-def inspirations_section(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
-    """Other candidates to learn from, with scores and metrics.
+def inspirations_section(brief: Brief, objective: Objective, shown: Shown) -> str:
+    """Other candidates as examples, with scores and metrics.
 
-    A candidate close to the current one, or to one shown before it, is shown as a diff.
+    One close to the candidate to improve, or to an example before it, is shown as a diff.
     """
     exhibits = brief.inspirations[: shown.inspirations]
-    shown_complete = [("the current candidate", brief.parent)] if brief.parent else []
+    shown_complete = [("the candidate at the end", brief.parent)] if brief.parent else []
     limit = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
     blocks: list[str] = []
     for exhibit in exhibits:
         if any(exhibit.candidate.parts == other.parts for _, other in shown_complete):
             continue
-        title = f"candidate {len(blocks) + 1}"
+        title = f"example {len(blocks) + 1}"
         text = _shortest_diff(exhibit.candidate, shown_complete)
         if not text:
             shown_complete.append((title, exhibit.candidate))
             share = max(200, limit // len(exhibit.candidate.parts or ("",)))
-            cut = Candidate.of(
+            text = _indented_parts(
                 {name: clip_middle(part, share) for name, part in exhibit.candidate.parts.items()}
             )
-            text = candidate_section(cut, language)
         blocks.append(
             "\n\n".join(
                 [f"## {title.capitalize()}{_exhibit_facts(exhibit, objective, shown)}", text]
             )
         )
-    return "\n\n".join(["# Other candidates to learn from", *blocks]) if blocks else ""
+    return (
+        "\n\n".join(["# Examples: other candidates, only to learn from", *blocks]) if blocks else ""
+    )
 
 
 def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
@@ -344,7 +401,8 @@ def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
         lines.append(f"\nMetrics: {_metrics_text(exhibit.metrics, shown)}")
     if exhibit.feedback.strip():
         lines.append(
-            "\nFeedback:\n" + fence_text(clip_middle(exhibit.feedback.strip(), shown.feedback // 2))
+            "\nFeedback:\n"
+            + indent_text(clip_middle(exhibit.feedback.strip(), shown.feedback // 2))
         )
     return "\n".join(filter(None, lines))
 
@@ -360,7 +418,7 @@ def _shortest_diff(shown: Candidate, others: Sequence[tuple[str, Candidate]]) ->
         key=lambda each: len(each[0]),
         default=("", ""),
     )
-    return f"It differs from {title} in these lines:\n\n{fence_text(text, 'diff')}" if text else ""
+    return f"It differs from {title} in these lines:\n\n{indent_text(text)}" if text else ""
 
 
 @lru_cache(256)
@@ -440,6 +498,12 @@ class FallbackProposer(Proposer):
     texts. The proposal at which a format is dropped has the fault kind `format_given_up`, and a
     note of that kind is journaled.
     """
+
+    version: ClassVar[int] = 2
+    changes: ClassVar[Mapping[int, str]] = {
+        2: "requests to models end with the candidate to improve, which alone is fenced; their "
+        "lengths, by which a budget of tokens or dollars admits them, are others"
+    }
 
     def __init__(self, patience: int = 3) -> None:
         self._patience = patience

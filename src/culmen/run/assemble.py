@@ -453,16 +453,17 @@ def evaluator_answerer(
     check_roles(task, model, models_file)
     if model in (None, "offline"):
         return None
-    gateway: Any = make_gateway(task, model, models_file, _cache_dir())
+    gateway: Any = make_gateway(task, model, models_file, cache_dir())
     return gateway.answerer
 
 
 def _reply_dir(meta: RunMeta, asked: Path | None) -> Path:
     """Folder of the models' replies: the run's own, beside its prompts, if it keeps its own."""
-    return asked.parent / "replies" if meta.own_replies and asked is not None else _cache_dir()
+    return asked.parent / "replies" if meta.own_replies and asked is not None else cache_dir()
 
 
-def _cache_dir() -> Path:
+def cache_dir() -> Path:
+    """Folder of what culmen keeps between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "culmen"
 

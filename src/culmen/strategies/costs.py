@@ -13,6 +13,8 @@ _OUTPUT = 4.0
 # cost of a call, and of each candidate in it, in questions of evaluations, if it is not limited: a
 # proposal shows several answers and writes a whole prompt, mostly by a dearer model
 _FIXED, _EACH = 4.0, 6.0
+# least number of rounds of requests that learn from one another, where calls are limited
+_ROUNDS = 16.0
 _MONEY = ("calls", "tokens", "dollars")  # budgets that limit what calls cost
 NOTHING = Usage()
 
@@ -83,7 +85,7 @@ class Costs:
         the evaluations, too (`assumed_evaluations`).
         """
         amounts = self.request_amounts(k)
-        if self._asked != NOTHING and all(math.isinf(self._lab.left(name)) for name in _MONEY):
+        if self._asked != NOTHING and self._is_free():
             amounts["evaluations"] += self.assumed_evaluations(k)
         return self._largest_share(amounts) or 1.0
 
@@ -95,11 +97,35 @@ class Costs:
         questions = (self._asked.calls + self._asked.cache_hits) / max(self._evaluations, 1)
         return (_FIXED + _EACH * k) / max(questions, 1.0)
 
+    def most_requests(self) -> float:
+        """Most calls for candidates under way at a time.
+
+        Where evaluations ask models the budget may hold few calls, each far dearer than an answer;
+        those under way together learn nothing from one another. Without a limit of calls, tokens or
+        dollars, and where evaluations ask no models, any number.
+        """
+        if self._asked == NOTHING or self._is_free():
+            return math.inf
+        return max(1.0, 1.0 / (_ROUNDS * self.request_share(1)))
+
+    def should_wait(self, requests: int, repeats: int) -> bool:
+        """True if the calls under way are to be learnt from before the next one.
+
+        There are `requests`; `repeats` were begun after the last: they may cost as much as a call.
+        """
+        if requests < self.most_requests():
+            return False
+        return repeats * self.evaluation_share() < self.request_share(1)
+
     def tightest_budget(self, amounts: dict[str, float]) -> str:
         """The budget of which these amounts take the largest share; "" without a limit."""
         shares = {name: self._budget_share(name, amount) for name, amount in amounts.items()}
         name = max(shares, key=lambda each: shares[each])
         return name if shares[name] else ""
+
+    def _is_free(self) -> bool:
+        """True if no budget limits what calls cost."""
+        return all(math.isinf(self._lab.left(name)) for name in _MONEY)
 
     def _largest_share(self, amounts: dict[str, float]) -> float:
         return max(self._budget_share(name, amount) for name, amount in amounts.items())

@@ -94,6 +94,7 @@ NO_SCORE = "no_score"  # there is nothing to compare yet
 MEASURE = "measure"  # the leader is evaluated again to measure the noise
 LINEAGE = "lineage"  # a record is overdue: the largest gain within another lineage
 GAIN = "gain"  # the largest gain per share
+WAIT = "wait"  # a request gains most, but as many are under way as the budget lets learn from
 
 
 @dataclass
@@ -113,17 +114,24 @@ class WeighedMove:
 
 
 class InFlight:
-    """Evaluations and children under way, by number of the candidate or of the parent."""
+    """Evaluations and children under way, by number of the candidate or of the parent.
+
+    `requests` is the number of requests for children, `since` that of repeats begun after the last.
+    """
 
     def __init__(self, model: ValueModel) -> None:
         self._model = model
         # evaluations of candidates that were evaluated before
         self.repeats: dict[int, int] = {}
         self.children: dict[int, int] = {}
+        self.requests = self.since = 0
 
     def count_move(self, move: Move, change: int) -> None:
         """Count a move as begun (`change` 1) or as ended (-1)."""
         flying = self.repeats if move.again else self.children
+        self.requests += 0 if move.again else change
+        if change > 0:
+            self.since = self.since + 1 if move.again else 0
         node = self._model.index.get(move.again or move.parent)
         if node is not None:
             flying[node] = flying.get(node, 0) + change * (1 if move.again else move.k)
@@ -207,9 +215,11 @@ class KnowledgeGradient:
         if not side and (not model.is_noiseless or model.failing_chances.mean.any()):
             repeats = self._weigh_repeats(worth, best)
             again, node = repeats.best_option()
+            move = Move(again=model.ids[node], gain=again)
             if again > rate:
-                move = Move(again=model.ids[node], gain=again)
                 return WeighedMove(move, GAIN, best, repeats, requests)
+            if repeats.rows and self.costs.should_wait(self.flying.requests, self.flying.since):
+                return WeighedMove(move, WAIT, best, repeats, requests)
         move = Move("", model.ids[requests.rows[place]], k, rate, stalled)
         return WeighedMove(move, LINEAGE if side else GAIN, best, repeats, requests)
 

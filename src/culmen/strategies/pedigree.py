@@ -59,9 +59,10 @@ class PedigreeSearch:
         "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear "
         "prediction (Henderson, 1975)"
     )
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     changes: ClassVar[Mapping[int, str]] = {
-        2: "where evaluations ask models, their answers count in what an action costs"
+        2: "where evaluations ask models, their answers count in what an action costs",
+        3: "where evaluations ask models and calls are dear, few calls are under way at a time",
     }
 
     most: Annotated[

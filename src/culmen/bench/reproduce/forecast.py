@@ -16,8 +16,7 @@ import msgspec
 from culmen.bench.reproduce.places import PaperPlace
 from culmen.bench.reproduce.running import Experimenter, Made, Report
 from culmen.bench.suite import run_cells, tasks_of
-from culmen.core.usage import Usage
-from culmen.store import views
+from culmen.observe.forecast import Cost, RunForecast, spent_so_far
 
 SHARE = 0.1
 """Share of a run's evaluations that its pilot has."""
@@ -26,47 +25,13 @@ LEAST, MOST = 12, 60
 """Evaluations of a pilot, at least and at most."""
 
 
-class Forecast(msgspec.Struct, frozen=True):
-    """Expected cost of the runs of an experiment and of its final measurement.
-
-    `unpriced` is true if the price of a model is unknown, so that `dollars` are too few.
-    """
-
-    evaluations: float = 0.0
-    calls: float = 0.0
-    tokens: float = 0.0
-    dollars: float = 0.0
-    unpriced: bool = False
-
-    def __add__(self, other: Forecast) -> Forecast:
-        return Forecast(
-            self.evaluations + other.evaluations,
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.dollars + other.dollars,
-            self.unpriced or other.unpriced,
-        )
-
-    def times(self, count: float) -> Forecast:
-        """The same `count` times."""
-        return Forecast(
-            self.evaluations * count,
-            self.calls * count,
-            self.tokens * count,
-            self.dollars * count,
-            self.unpriced,
-        )
-
-
-def forecast_place(
-    maker: Experimenter, place: PaperPlace, report: Report
-) -> tuple[Forecast, Forecast]:
+def forecast_place(maker: Experimenter, place: PaperPlace, report: Report) -> tuple[Cost, Cost]:
     """Forecasts for an experiment of a place: its runs, and its final measurement.
 
     Makes the pilots if they are missing.
     """
-    whole = Forecast()
-    asked: list[Forecast] = []
+    whole = Cost()
+    asked: list[Cost] = []
     for suite in maker.suites():
         limit = suite.budget.evaluations or MOST
         few = int(min(limit, max(LEAST, min(MOST, SHARE * limit))))
@@ -82,18 +47,18 @@ def forecast_place(
             report(f"pilot: {cell.task} {maker.label_of(cell.strategy)}, {few} evaluations")
             path = Path(cell.run)
             count = max(1, cell.evaluations)
-            all_of_it = cost_of(_total(path)).times(1 / count)
-            asked.append(cost_of(_asked_by_evaluator(path)).times(1 / count))
-            whole += msgspec.structs.replace(all_of_it, evaluations=1.0).times(limit * runs)
+            one = RunForecast(count, *spent_so_far(path)).times(1 / count)
+            asked.append(one.answers)
+            whole += one.times(limit * runs).total
     return whole, _final_cost(maker, place, asked)
 
 
-def _final_cost(maker: Experimenter, place: PaperPlace, asked: Sequence[Forecast]) -> Forecast:
+def _final_cost(maker: Experimenter, place: PaperPlace, asked: Sequence[Cost]) -> Cost:
     """Cost of the final measurement, by what evaluations asked in the pilots."""
     count = final_evaluations(maker, place)
     if not asked or not count:
-        return Forecast()
-    mean = sum(asked, Forecast()).times(1 / len(asked))
+        return Cost()
+    mean = sum(asked, Cost()).times(1 / len(asked))
     return msgspec.structs.replace(mean, evaluations=1.0).times(count)
 
 
@@ -113,24 +78,9 @@ def final_evaluations(maker: Experimenter, place: PaperPlace) -> int:
     return 0
 
 
-def cost_of(usage: Usage) -> Forecast:
-    """The cost of a usage."""
-    return Forecast(0.0, usage.calls, usage.tokens, usage.dollars, usage.unpriced > 0)
-
-
-def _total(run: Path) -> Usage:
-    return sum((row.usage for row in views.call_costs(run)), Usage())
-
-
-def _asked_by_evaluator(run: Path) -> Usage:
-    rows = views.call_costs(run)
-    return sum((row.usage for row in rows if row.effect == "ask"), Usage())
-
-
-def spent_on(runs: Sequence[Made]) -> Forecast:
+def spent_on(runs: Sequence[Made]) -> Cost:
     """Real cost of finished runs, beside the forecast."""
-    found = Forecast()
+    found = Cost()
     for run in runs:
-        cost = cost_of(_total(run.path))
-        found += msgspec.structs.replace(cost, evaluations=float(run.cell.evaluations))
+        found += RunForecast(run.cell.evaluations, *spent_so_far(run.path)).total
     return found

@@ -13,11 +13,12 @@ import msgspec
 
 from culmen.bench.analyze import NO_PLOTS
 from culmen.bench.markup import markdown_table
-from culmen.bench.reproduce.forecast import Forecast, forecast_place, spent_on
+from culmen.bench.reproduce.forecast import forecast_place, spent_on
 from culmen.bench.reproduce.places import Paper, PaperPlace
 from culmen.bench.reproduce.results import ANALYSES, PlaceEvidence, PlaceResult
 from culmen.bench.reproduce.running import Conditions, Experimenter, Report, check_contenders
 from culmen.observe.figures import dollars_text
+from culmen.observe.forecast import Cost
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True):
     paper: Paper
     place: PaperPlace
     shown: PlaceResult
-    spent: Forecast
+    spent: Cost
     complete: bool
     files: tuple[Path, ...]
     remarks: tuple[str, ...]
@@ -52,11 +53,11 @@ def experimenters_of(
 
 def forecast_of(
     paper: Paper, place: PaperPlace, conditions: Conditions, report: Report
-) -> dict[str, Forecast]:
+) -> dict[str, Cost]:
     """Forecasts of a place's `runs`, `final` measurement and `both`, from pilots made first."""
     makers = experimenters_of(paper, place, conditions)
     pairs = [forecast_place(each, place, report) for each in makers.values()]
-    runs, final = (sum(column, Forecast()) for column in zip(*pairs))
+    runs, final = (sum(column, Cost()) for column in zip(*pairs))
     return {"runs": runs, "final": final, "both": runs + final}
 
 
@@ -123,7 +124,7 @@ def plot_remark(made: Outcome) -> str:
     return NO_PLOTS if importlib.util.find_spec("matplotlib") is None else "nothing to draw"
 
 
-def cost_text(cost: Forecast) -> str:
+def cost_text(cost: Cost) -> str:
     """`1,200 evaluations, 706 calls, 1.2 M tokens, $0.31`."""
     price = dollars_text(cost.dollars) + (" and calls without a price" if cost.unpriced else "")
     return (

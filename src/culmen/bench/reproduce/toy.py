@@ -87,8 +87,7 @@ class ToyWriter(_Scripted):
     def answer_call(self, call: Call) -> Completion:
         """A changed candidate in the form that is asked for, or a summary."""
         rng = Random(f"{call.seed}/{call.sample_digest()}")
-        _, found, rest = call.prompt.partition("# Current candidate")
-        parent, _, task = rest.partition("# Your task")
+        task, found, parent = call.prompt.partition("# Current candidate")
         parts = {name: text for _, name, text in _PART.findall(parent)}
         if not found or not parts:
             return Completion(f"<summary>Sentences matter. ({rng.random():.6f})</summary>")

@@ -18,7 +18,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
-from culmen.core.task import Limits, Surface
+from culmen.core.task import Asks, Limits, Surface
 from culmen.evaluate.taskfiles import tables
 from culmen.evaluate.taskfiles.reading import (
     Shown,
@@ -70,6 +70,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
         "auto"  # form legacy: the candidate in a process of its own
     )
     roles: list[str] = []  # in which the evaluator asks models
+    asks: dict[str, Asks] = {}  # an evaluation's use of them by role, for forecasts
     options: JsonObject = {}
 
 

@@ -16,6 +16,7 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
 from culmen.core.task import (
+    Asks,
     Evaluator,
     Form,
     Objective,
@@ -108,8 +109,22 @@ def read_task_toml(path: Path) -> Task:
         notes=tuple(filter(None, (note, *_task_notes(evaluator, cases)))),
         root=str(root.resolve()),
         digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
+        asks=_declared_asks(source),
         data=_generated_data(source),
     )
+
+
+def _declared_asks(source: TaskToml) -> dict[str, Asks]:
+    """An evaluation's declared use of models, by role."""
+    table = source.table.evaluator
+    for role, asks in table.asks.items():
+        if role not in table.roles:
+            fix = f"add it to roles, now {table.roles}"
+            raise source.error_at_key(f"no role is called '{role}'", "evaluator", "asks", fix)
+        if min(asks.calls, asks.input, asks.output) < 0:
+            fix = "write what one evaluation asks: { calls = 6, input = 9000, output = 300 }"
+            raise source.error_at_key("calls and tokens are not negative", "evaluator", "asks", fix)
+    return dict(table.asks)
 
 
 def _generated_data(source: TaskToml) -> str:

@@ -275,7 +275,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
         "path": str(read_pointer(run.run) or now.path),
-        "added": added_titles(),
+        "added": added_titles(run),
     }
 
 
