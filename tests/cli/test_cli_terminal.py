@@ -108,6 +108,16 @@ def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     assert replayed.get("matches") is True, replayed
 
 
+def test_ctrl_c_ends_other_verbs_with_a_word(place: Place) -> None:
+    place.task("slowest", seed=SLOW.format(seconds=20), toml=NOISY)
+    terminal = Terminal(place.root, "check", "slowest")
+    terminal.until("trying 1 initial program")
+    terminal.type(CTRL_C)
+    assert terminal.end() == 130
+    assert "Error: interrupted" in terminal.text
+    assert "Traceback" not in terminal.text
+
+
 def test_second_ctrl_c_stops_at_once_and_loses_nothing(place: Place) -> None:
     place.task("slower", seed=SLOW.format(seconds=6), toml=NOISY)
     budget = ("--budget", "evaluations=2", "--workers", "2", "--run-dir", "runs/b")

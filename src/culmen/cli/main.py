@@ -30,7 +30,7 @@ from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.extensions import all_parts
 
-BUG, INTERRUPTED = 70, 130
+BUG = 70
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
@@ -133,9 +133,6 @@ def _run_verb(words: list[str], screen: Screen) -> int:
         return error.exit_code
     except _UsageError as error:
         return _report_misuse(screen, error)
-    except KeyboardInterrupt:
-        screen.print_error("interrupted", "interrupted")
-        return INTERRUPTED
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the outermost frame: a bug is shown whole, with a code of its own

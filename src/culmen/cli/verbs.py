@@ -18,6 +18,7 @@ from culmen.core.extensions import GROUP
 from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, run_name
 
+INTERRUPTED = 130
 Verb = Callable[..., Answer]
 VerbGroup = tuple[str, Mapping[str, Verb]]
 """Help text of `culmen GROUP --help`, and the group's verbs by name."""
@@ -150,7 +151,11 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
             arguments[group] = kind(
                 **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}
             )
-        return screen.print_answer(function(screen, **arguments))
+        try:
+            return screen.print_answer(function(screen, **arguments))
+        except KeyboardInterrupt:  # typer would end without a word
+            screen.print_error("interrupted", "interrupted")
+            return INTERRUPTED
 
     parameters = [
         p
