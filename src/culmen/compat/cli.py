@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from culmen.compat.algotune import Imported
     from culmen.compat.frontier_cs import ImportedProblem
+    from culmen.compat.llm4ad import ImportedDesign
 
 _FAILED = 1
 
@@ -89,6 +90,63 @@ def frontier_cs(
     data = msgspec.to_builtins(done)
     failed = any(each.error for each in done)
     return Answer(data, lambda screen: _print_problems(screen, done, out), _FAILED * failed)
+
+
+def llm4ad(
+    screen: Screen,
+    checkout: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A checkout of LLM4AD's repository.")
+    ],
+    tasks: Annotated[
+        list[str] | None, typer.Argument(metavar="TASK", help="Tasks to import. Default: all.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder that gets a task folder each.")
+    ] = Path("llm4ad"),
+    replace: Annotated[bool, typer.Option("--replace", help="Replace folders there.")] = False,
+) -> Answer:
+    """Make task folders of LLM4AD's evaluators: functions of heuristics.
+
+    Each task is tried with its template's function.
+    """
+    from culmen.compat.llm4ad import import_design, task_folders
+
+    checkout = checkout.expanduser().resolve()
+    folders = task_folders(checkout, tasks or [])
+    _refuse_taken(out, folders, replace)
+    done = [
+        import_design(folder, out / name, checkout) for name, folder in _announced(screen, folders)
+    ]
+    data = msgspec.to_builtins(done)
+    failed = any(each.error for each in done)
+    return Answer(data, lambda screen: _print_designs(screen, done, out), _FAILED * failed)
+
+
+def _print_designs(screen: Screen, done: list[ImportedDesign], out: Path) -> None:
+    imported = [each for each in done if each.folder]
+    if imported:
+        rows = [
+            (
+                each.name,
+                each.entry,
+                f"{each.calls:,}",
+                "none" if each.score is None else f"{each.score:.6g}",
+            )
+            for each in imported
+        ]
+        screen.print_table(("task", "function", "calls", "initial fitness"), rows)
+        screen.print_line()
+    for each in done:
+        if each.error:
+            screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
+        for note in each.notes:
+            screen.print_finding("note", f"{each.name}: {note}", "", "yellow")
+    screen.print_line(f"{count_text(len(imported), 'task')} of {len(done)} imported into {out}")
+    if imported:
+        first = shlex.quote(str(out / imported[0].name))
+        screen.print_next_steps(
+            (f"culmen check {first}", "the initial fitness"), (f"culmen run {first}", "search")
+        )
 
 
 def _refuse_taken(out: Path, names: Iterable[str], replace: bool) -> None:
@@ -163,7 +221,7 @@ VERBS = VerbTable(
     groups={
         "import": (
             "Make tasks of other benchmarks.",
-            {"algotune": algotune, "frontier-cs": frontier_cs},
+            {"algotune": algotune, "frontier-cs": frontier_cs, "llm4ad": llm4ad},
         )
     },
     after="new",
