@@ -13,7 +13,7 @@ import typer
 import yaml
 
 from culmen import __version__
-from culmen.cli import main
+from culmen.cli import main, verbs
 from culmen.core import errors
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
@@ -99,7 +99,7 @@ def test_every_dependency_has_its_line():
 
 
 def test_every_exit_code_is_explained():
-    found, kinds = {0, 1, main.BUG, main.INTERRUPTED}, [errors.CulmenError]
+    found, kinds = {0, 1, main.BUG, verbs.INTERRUPTED}, [errors.CulmenError]
     for kind in kinds:
         kinds += kind.__subclasses__()
         found.add(kind.exit_code)
