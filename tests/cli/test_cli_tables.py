@@ -17,7 +17,7 @@ from culmen.core.errors import UserError
 
 PANELS = {
     "Start": "demo new check power audit import",
-    "Search": "run prompt resume fork",
+    "Search": "run prompt resume fork worker queue",
     "Look at a run": "status best score story show diff lineage explain log report",
     "Attend to a run": "watch ui stop tell mcp",
     "Compare runs": "analyze bench compare reproduce",
