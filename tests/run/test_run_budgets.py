@@ -144,7 +144,8 @@ def strong(backend: Billing, tmp_path: Path, budget: str):
 def test_a_small_budget_is_used_although_a_reply_may_be_long(tmp_path: Path, dollars: float) -> None:
     backend = Billing(usual=300, price=CHEAP)
     study = strong(backend, tmp_path, f"evaluations=2000,dollars={dollars}")
-    assert 0.8 * dollars <= backend.dollars <= dollars
+    # a call is 7 % of the least budget, and whether one more fits depends on the order of replies
+    assert dollars - max(0.2 * dollars, 0.006) <= backend.dollars <= dollars
     assert study.status.reason == "dollars"
     search, estimate = rebuild_search(study.meta, study._objects)
     journal = SqlJournal.open(study.path, write=False)
