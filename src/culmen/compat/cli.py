@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 import typer
@@ -15,13 +15,21 @@ from culmen.core.errors import UserError
 from culmen.observe.figures import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from culmen.compat.algotune import Imported
     from culmen.compat.frontier_cs import ImportedProblem
     from culmen.compat.llm4ad import ImportedDesign
 
 _FAILED = 1
+
+
+class _Outcome(Protocol):
+    """The outcome of one import: `error` and `fix` are "" if it worked."""
+
+    name: str
+    error: str
+    fix: str
 
 
 def algotune(
@@ -123,30 +131,44 @@ def llm4ad(
 
 
 def _print_designs(screen: Screen, done: list[ImportedDesign], out: Path) -> None:
-    imported = [each for each in done if each.folder]
-    if imported:
-        rows = [
-            (
-                each.name,
-                each.entry,
-                f"{each.calls:,}",
-                "none" if each.score is None else f"{each.score:.6g}",
-            )
-            for each in imported
-        ]
-        screen.print_table(("task", "function", "calls", "initial fitness"), rows)
+    rows = [
+        (
+            each.name,
+            each.entry,
+            f"{each.calls:,}",
+            "none" if each.score is None else f"{each.score:.6g}",
+        )
+        for each in done
+        if each.folder
+    ]
+    findings = [("note", f"{each.name}: {note}", "") for each in done for note in each.notes]
+    heads = ("task", "function", "calls", "initial fitness")
+    _print_outcome(screen, done, heads, rows, findings, out)
+    if rows:
+        first = shlex.quote(str(out / rows[0][0]))
+        screen.print_next_steps(
+            (f"culmen check {first}", "the initial fitness"), (f"culmen run {first}", "search")
+        )
+
+
+def _print_outcome(
+    screen: Screen,
+    done: Sequence[_Outcome],
+    heads: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    findings: Iterable[tuple[str, str, str]],
+    out: Path,
+) -> None:
+    """Print the table of what was imported, what could not be, and further findings."""
+    if rows:
+        screen.print_table(heads, rows)
         screen.print_line()
     for each in done:
         if each.error:
             screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
-        for note in each.notes:
-            screen.print_finding("note", f"{each.name}: {note}", "", "yellow")
-    screen.print_line(f"{count_text(len(imported), 'task')} of {len(done)} imported into {out}")
-    if imported:
-        first = shlex.quote(str(out / imported[0].name))
-        screen.print_next_steps(
-            (f"culmen check {first}", "the initial fitness"), (f"culmen run {first}", "search")
-        )
+    for level, what, fix in findings:
+        screen.print_finding(level, what, fix, "yellow")
+    screen.print_line(f"{count_text(len(rows), heads[0])} of {len(done)} imported into {out}")
 
 
 def _refuse_taken(out: Path, names: Iterable[str], replace: bool) -> None:
@@ -161,7 +183,7 @@ def _refuse_taken(out: Path, names: Iterable[str], replace: bool) -> None:
 
 
 def _announced(screen: Screen, places: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Name and place of each task, told before it is imported."""
+    """Print the name of each task before it is imported; yield name and place."""
     for number, (name, place) in enumerate(places.items(), 1):
         if screen.is_live:
             screen.err.print(f"{number} of {len(places)}  {name}", highlight=False)
@@ -170,19 +192,13 @@ def _announced(screen: Screen, places: Mapping[str, Path]) -> Iterator[tuple[str
 
 def _print_problems(screen: Screen, done: list[ImportedProblem], out: Path) -> None:
     imported = [each for each in done if each.folder]
-    if imported:
-        rows = [
-            (each.name, f"{each.cases}", f"{each.seconds:g} s", f"{each.programs or ''}")
-            for each in imported
-        ]
-        screen.print_table(("problem", "tests", "time", "recorded programs"), rows)
-        screen.print_line()
-    for each in done:
-        if each.error:
-            screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
-        for note in each.notes:
-            screen.print_finding("note", f"{each.name}: {note}", "", "yellow")
-    screen.print_line(f"{count_text(len(imported), 'problem')} of {len(done)} imported into {out}")
+    rows = [
+        (each.name, f"{each.cases}", f"{each.seconds:g} s", f"{each.programs or ''}")
+        for each in imported
+    ]
+    findings = [("note", f"{each.name}: {note}", "") for each in done for note in each.notes]
+    heads = ("problem", "tests", "time", "recorded programs")
+    _print_outcome(screen, done, heads, rows, findings, out)
     if imported:
         first = shlex.quote(str(out / imported[0].name))
         bank = " --model bank:" + shlex.quote(str(out / imported[0].name / "bank"))
@@ -196,17 +212,16 @@ def _print_imported(screen: Screen, done: list[Imported], out: Path) -> None:
     rows = [
         (each.name, f"{each.size:,}", f"{each.milliseconds:.3g} ms") for each in done if each.folder
     ]
-    if rows:
-        screen.print_table(("task", "size", "reference"), rows)
-        screen.print_line()
-    for each in done:
-        if each.error:
-            screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
-        if each.weak:
-            what = f"{each.name}: is_solution accepts {', '.join(each.weak)}"
-            fix = f"change check() in {out / each.name / 'evaluator.py'}: refuse such results"
-            screen.print_finding("weak", what, fix, "yellow")
-    screen.print_line(f"{count_text(len(rows), 'task')} of {len(done)} imported into {out}")
+    findings = [
+        (
+            "weak",
+            f"{each.name}: is_solution accepts {', '.join(each.weak)}",
+            f"change check() in {out / each.name / 'evaluator.py'}: refuse such results",
+        )
+        for each in done
+        if each.weak
+    ]
+    _print_outcome(screen, done, ("task", "size", "reference"), rows, findings, out)
     if rows:
         first = shlex.quote(str(out / rows[0][0]))
         screen.print_next_steps(

@@ -182,7 +182,7 @@ class Health:
         self._count_failure(reason)
 
     def report_refusal(self, reason: str, wait: float) -> None:
-        """Report an attempt that was one too many; the provider asks to wait so many seconds."""
+        """Report an attempt refused by a rate limit; the provider asks for `wait` seconds."""
         self._refused.append(True)
         if sum(self._refused) > _RECENT // 2:
             self._held_until = max(self._held_until, self._clock.now() + wait)

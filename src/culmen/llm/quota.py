@@ -40,7 +40,7 @@ class Allowance(NamedTuple):
 
 
 class Quota:
-    """The last allowance of each kind that a provider told."""
+    """A provider's latest allowances of requests and of tokens."""
 
     def __init__(self) -> None:
         self._told: dict[str, Allowance] = {}

@@ -280,7 +280,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
 
 
 def _result_document(best: RunResult) -> JsonObject:
-    """The result as plain data; of a front, without the numbers of a sum that nobody weighed."""
+    """The result as plain data; a front has no combined score, as its weights are not given."""
     document = msgspec.to_builtins(best)
     return document | dict.fromkeys(_COMBINED) if best.front else document
 
