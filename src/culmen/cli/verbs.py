@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -153,7 +155,8 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
             )
         try:
             return screen.print_answer(function(screen, **arguments))
-        except KeyboardInterrupt:  # typer would end without a word
+        except KeyboardInterrupt as interrupt:  # typer would end without a word
+            _drop_frames(interrupt)
             screen.print_error("interrupted", "interrupted")
             return INTERRUPTED
 
@@ -174,6 +177,21 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__, command.__name__ = function.__doc__, name
     app.command(name, rich_help_panel=panel)(command)
+
+
+def _drop_frames(interrupt: KeyboardInterrupt) -> None:
+    """Free what the interrupted frames held.
+
+    An event loop that was not yet whole, or a coroutine that never began, would complain on stderr.
+    """
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            interrupt.__traceback__ = interrupt.__context__ = None
+    finally:
+        sys.unraisablehook = hook
 
 
 def _arrange_options(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import math
@@ -310,7 +311,8 @@ def serve_dashboard(
         lifespan="off",
         timeout_graceful_shutdown=1,
     )
-    Server(config).run(sockets=[listening])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it anew once it has ended
+        Server(config).run(sockets=[listening])
 
 
 # Server-sent events: a run's files are checked a few times a second, once for all listeners.
