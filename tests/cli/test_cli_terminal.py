@@ -113,7 +113,7 @@ def test_ctrl_c_ends_other_verbs_with_a_word(place: Place) -> None:
     terminal = Terminal(place.root, "check", "slowest")
     terminal.until("trying 1 initial program")
     terminal.type(CTRL_C)
-    assert terminal.end() == 130
+    assert terminal.end() == 130, terminal.text
     assert "Error: interrupted" in terminal.text
     assert "Traceback" not in terminal.text
 

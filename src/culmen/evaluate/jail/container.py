@@ -207,7 +207,8 @@ class ContainerJail(Jail):
             self._relay = Relay(source, sink, self._on_container_message)
             self._reading = asyncio.create_task(self._run_relay(self._relay))
             try:
-                hello = await asyncio.wait_for(self._hello, START_SECONDS)
+                async with asyncio.timeout(START_SECONDS):
+                    hello = await self._hello
             except TimeoutError:
                 hello = b""
             complaints.seek(0)

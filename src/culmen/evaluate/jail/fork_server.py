@@ -166,7 +166,8 @@ class Jail:
             )
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
-                hello = await asyncio.wait_for(loop.sock_recv(ours, _PACKET), START_SECONDS)
+                async with asyncio.timeout(START_SECONDS):  # not `wait_for`: Ctrl-C goes first
+                    hello = await loop.sock_recv(ours, _PACKET)
             except (OSError, TimeoutError) as error:
                 hello = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
             complaints.seek(0)

@@ -103,7 +103,9 @@ class ScorerProcess:
         Raises TaskError, with the end of the error output, if its file cannot be loaded.
         """
         try:
-            _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
+            # not `wait_for`, which would prefer the end of a process that Ctrl-C has ended, too
+            async with asyncio.timeout(START_SECONDS):
+                _, payload = await read_frame(self._channel, 1 << 20)
             error = json.loads(payload).get("error")
         except (EOFError, TimeoutError):
             self._complaints.seek(0)
