@@ -40,7 +40,7 @@ def run(strategy: str, world: str, seed: int, evaluations: int, workers: int, re
     """One search; plain data."""
     member = replace(worlds.FAMILY[world], number=seed)
     task, budget = member.task(), REGIMES[regime](evaluations)
-    search = RULES[strategy]() if strategy in RULES else catalog.make_strategy(strategy)
+    search = RULES[strategy]() if strategy in RULES else catalog.make_strategy(*catalog.parse_strategy(strategy))
     done = simulate(search, task, member, budget, seed=seed, workers=workers)
     found = {candidate.id: candidate for candidate in task.initial_candidates()}
     calls = 0
@@ -77,7 +77,8 @@ def report(rows: list[dict[str, Any]]) -> None:
     """Tables, one for each budget, number of workers and regime."""
     for n, workers, regime in sorted({(r["n"], r["workers"], r["regime"]) for r in rows}):
         chosen = [r for r in rows if (r["n"], r["workers"], r["regime"]) == (n, workers, regime)]
-        names = sorted({r["strategy"] for r in chosen}, key=[*RULES, "pedigree", *SEARCHES].index)
+        order = [*RULES, "pedigree", *SEARCHES]
+        names = sorted({r["strategy"] for r in chosen}, key=lambda n: (order.index(n) if n in order else len(order), n))
         print(f"\n{n} evaluations, {workers} at once {regime}\n")
         print("| world | " + " | ".join(names) + " | claim | inside | seeds |\n|---|" + "---|" * (len(names) + 3))
         for label, half in (("tuned", worlds.TUNED), ("held out", worlds.HELD_OUT)):
@@ -103,7 +104,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", nargs="*", default=["pedigree", *RULES])
+    parser.add_argument("--strategies", nargs="*", default=["pedigree", *RULES], help="NAME or NAME(setting=value)")
     parser.add_argument("--worlds", nargs="*")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=10_000)

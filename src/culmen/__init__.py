@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from culmen.strategies.pacevolve.pacevolve import Pacevolve
     from culmen.strategies.pedigree import PedigreeSearch
     from culmen.strategies.polca import Polca
+    from culmen.strategies.portfolio import Portfolio
     from culmen.strategies.puct import PuctSearch
     from culmen.strategies.settings import About
     from culmen.strategies.settings import check as check_settings
@@ -98,6 +99,7 @@ _HOME = {
     "PacevolvePlusPlus": "train.plus_plus",
     "PedigreeSearch": "strategies.pedigree",
     "Polca": "strategies.polca",
+    "Portfolio": "strategies.portfolio",
     "PuctSearch": "strategies.puct",
     "Sequential": "strategies.special_cases",
     "About": "strategies.settings",

@@ -12,7 +12,16 @@ the members it lacks. Subclass the derived one to inherit them, or write only yo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -42,6 +51,16 @@ T = TypeVar("T")
 
 Permit = Callable[[Usage], bool]
 """A predicate: True if the budget has room for this usage on top."""
+
+
+class Promise(Protocol[T]):
+    """A value to come that a strategy settles itself; awaiting it waits until then."""
+
+    def resolve(self, value: T) -> None:
+        """Settle with a value; later calls are ignored."""
+        ...
+
+    def __await__(self) -> Generator[Any, None, T]: ...
 
 
 class LabEvidence(Protocol):
@@ -173,6 +192,10 @@ class Lab(Protocol):
         """
         ...
 
+    def promise(self) -> Promise[None]:
+        """A new promise, for one coroutine of the strategy to wait for another."""
+        ...
+
     def inbox(self) -> tuple[HumanInput, ...]:
         """All human input to the search so far, in journal order.
 
@@ -226,6 +249,7 @@ class Strategy(MinimalStrategy, Protocol):
                    strategies without agents
     asides         description for people of its requests to models for anything but candidates;
                    "" if there are none
+    parts          strategies that it runs in turn; their versions count, too
     version        raised whenever it decides otherwise than before under the same settings: a run
                    of another version is not resumed
     changes        a sentence for people by version: what is decided otherwise since
@@ -238,6 +262,10 @@ class Strategy(MinimalStrategy, Protocol):
     trains: ClassVar[bool] = False
     version: ClassVar[int] = 1
     changes: ClassVar[Mapping[int, str]] = {}
+
+    @property
+    def parts(self) -> tuple[MinimalStrategy, ...]:
+        return ()
 
     @staticmethod
     def require_agent(kind: str) -> None:

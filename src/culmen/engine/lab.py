@@ -333,6 +333,10 @@ class EngineLab:
         """Run coroutines side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
+    def promise(self) -> Future[None]:
+        """A new promise, for one coroutine of the strategy to wait for another."""
+        return Future()
+
     async def within(
         self, seconds: float | None, *coroutines: Coroutine[object, None, T]
     ) -> list[T | None]:

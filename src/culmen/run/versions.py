@@ -30,7 +30,7 @@ def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str,
     """The deciding parts of a run, by the keys of `RunMeta.versions`.
 
     `strategy` and `proposer` are objects or classes; without a proposer, requests go to the model
-    as they are. `path` is the strategy's, for its name.
+    as they are. `path` is the strategy's, for its name. Strategies that it runs are `arm 0`, ...
     """
     searching = with_protocol_defaults(Strategy, strategy)
     name = catalog.names_by_path().get(path, path.rpartition(":")[2]) or "the strategy"
@@ -38,6 +38,11 @@ def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str,
         "engine": Decider("the engine", search.VERSION, search.CHANGES),
         "strategy": Decider(name, searching.version, searching.changes),
     }
+    for number, part in enumerate(searching.parts):
+        whole = with_protocol_defaults(Strategy, part)
+        path = catalog.path_of(type(part))
+        name = catalog.names_by_path().get(path, path.rpartition(":")[2])
+        parts[f"arm {number}"] = Decider(name, whole.version, whole.changes)
     if proposer is not None:
         asking = with_protocol_defaults(Proposer, proposer)
         parts["proposer"] = Decider("the proposer", asking.version, asking.changes)

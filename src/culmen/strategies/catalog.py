@@ -46,6 +46,7 @@ _OWN: dict[str, str] = {
     "pacevolve": "culmen.strategies.pacevolve.pacevolve:Pacevolve",
     "beam": "culmen.strategies.special_cases:Beam",
     "sequential": "culmen.strategies.special_cases:Sequential",
+    "portfolio": "culmen.strategies.portfolio:Portfolio",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
     "gated": "culmen.strategies.gated:Gated",
     "ask_tell": "culmen.strategies.ask_tell:AskTell",
@@ -190,7 +191,7 @@ def split_top_level(text: str) -> list[str]:
     """The parts of a text between top-level commas (outside brackets), without empty ones."""
     pieces, depth = [""], 0
     for letter in text:
-        depth += (letter == "(") - (letter == ")")
+        depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth == 0:
             pieces.append("")
         else:
@@ -427,7 +428,7 @@ def _try_parse(option: object, text: str) -> tuple[bool, object]:
         value = Quantile.parse(text)
         return value is not None, value
     if get_origin(option) is tuple:
-        return True, tuple(piece.strip() for piece in text.split(",") if piece.strip())
+        return True, tuple(split_top_level(text.removeprefix("[").removesuffix("]")))
     if _is_dataclass_type(option):
         return _try_build(option, text)
     if _is_callable(option) and ":" in text:

@@ -1,0 +1,168 @@
+"""Turns of several searches over one budget, given by their rates of success."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from culmen.core.candidate import Candidate
+from culmen.core.ports import Lab, MinimalStrategy, Promise
+from culmen.core.usage import Usage
+
+T = TypeVar("T")
+_PRIOR = 0.5  # successes that the prior is worth
+_FIT = 2.0  # turns that one request of an arm may take; with others it does not fit the budget
+_BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
+
+
+@dataclass(frozen=True)
+class TurnRules:
+    """Settings of turns; see `Portfolio`."""
+
+    turn: float
+    memory: float
+    doubt: float
+    trials: float
+    patience: int
+
+
+@dataclass(eq=False)
+class Arm:
+    """One search; costs are in shares of the budget.
+
+    balance   what is left of its turns
+    spent     its cost so far; `cost` is the same, faded
+    last      the run's cost when it made the latest ancestor of the leader
+    asks      the largest cost of one of its requests, as far as it is known beforehand
+    """
+
+    name: str
+    strategy: MinimalStrategy
+    role: str
+    balance: float = 0.0
+    cost: float = 0.0
+    spent: float = 0.0
+    last: float = 0.0
+    asks: float = 0.0
+    waiting: list[Promise[None]] = field(default_factory=list[Promise[None]])
+    handed: set[str] = field(default_factory=set[str])
+    persons: int = 0  # number of a person's candidates that it was handed
+
+
+class Turns:
+    """Decides whose requests are made, and what each arm has gained."""
+
+    def __init__(self, rules: TurnRules, lab: Lab, arms: Sequence[Arm]) -> None:
+        self.rules, self.lab, self.arms = rules, lab, arms
+        self.running = 0
+        self.spent = 0.0
+        self.makers: dict[str, tuple[Arm, float]] = {}
+        self.leader, self.successes = "", dict.fromkeys(arms, 0.0)
+        self.persons: list[Candidate] = []
+        left = {name: lab.left(name) for name in _BUDGETS}
+        self.budgets = {name: most for name, most in left.items() if 0 < most < math.inf}
+
+    def end_arm(self, arm: Arm) -> None:
+        """Note that an arm makes no more requests."""
+        arm.balance = -math.inf
+        self.give_turn()
+
+    async def perform(
+        self, arm: Arm, request: Coroutine[object, None, T], evaluations: int = 0
+    ) -> T:
+        """The result of a request of this arm, made once it has a turn."""
+        with contextlib.closing(request):
+            asks = evaluations / self.budgets.get("evaluations", math.inf)
+            arm.asks = max(arm.asks, asks)
+            if arm.balance <= 0.0:
+                promise = self.lab.promise()
+                arm.waiting.append(promise)
+                self.give_turn()
+                await promise
+            self.running += 1
+            try:
+                return await request
+            finally:
+                self.running -= 1
+
+    def give_turn(self) -> None:
+        """Give the next turn if no arm has one and a worker is free.
+
+        Called when an arm waits or has ended, not when a result comes: its arm may go on.
+        """
+        waiting = [arm for arm in self.arms if arm.waiting]
+        if self.running >= self.lab.workers or any(arm.balance > 0.0 for arm in self.arms):
+            return
+        self.count_successes()
+        while waiting and all(arm.balance <= 0.0 for arm in waiting):
+            fit = [arm for arm in waiting if arm.asks <= _FIT * self.rules.turn] or waiting
+            owed = [arm for arm in fit if self.is_owed_trial(arm)]
+            arm = owed[0] if owed else max(fit, key=self.draw_rate)
+            arm.balance += self.rules.turn
+            self.lab.note("turn", arm=arm.name, successes=self.successes[arm], cost=arm.cost)
+        for arm in waiting:
+            if arm.balance > 0.0:
+                promises, arm.waiting = arm.waiting, []
+                for promise in promises:
+                    promise.resolve(None)
+
+    def is_owed_trial(self, arm: Arm) -> bool:
+        """True if the arm had less of the budget so far than every arm is to have."""
+        return arm.spent < self.rules.trials * self.spent / len(self.arms)
+
+    def draw_rate(self, arm: Arm) -> float:
+        """A draw of the arm's rate of successes by cost.
+
+        The prior is worth one success at the run's usual rate, at a part of it but for the first.
+        """
+        tried = sum(each.cost for each in self.arms) + self.rules.turn
+        usual = (sum(self.successes.values()) + 1.0) / tried
+        usual *= 1.0 if arm is self.arms[0] else self.rules.doubt
+        shape = self.successes[arm] + _PRIOR
+        return self.lab.rng.gammavariate(shape, 1.0 / (arm.cost + _PRIOR / usual))
+
+    def charge(self, arm: Arm, usage: Usage, seconds: float) -> None:
+        """Charge an arm for a finished request that took `seconds` of all workers."""
+        amounts = {
+            "evaluations": usage.evaluations,
+            "calls": usage.calls,
+            "tokens": usage.input_tokens + usage.output_tokens,
+            "dollars": usage.dollars,
+            "seconds": seconds / self.lab.workers,
+        }
+        share = max(amounts[name] / most for name, most in self.budgets.items())
+        self.spent += share
+        for each in self.arms:
+            each.cost *= math.exp(-share / self.rules.memory)
+        arm.cost += share
+        arm.spent += share
+        arm.balance -= share
+
+    def enter_candidates(self, arm: Arm, candidates: Iterable[Candidate]) -> None:
+        """Enter which arm made these, and when."""
+        for candidate in candidates:
+            self.makers.setdefault(candidate.id, (arm, self.spent))
+
+    def count_successes(self) -> None:
+        """Count what each arm contributed to the leader: its ancestors, and itself.
+
+        A candidate that led by luck is no ancestor of later leaders.
+        """
+        self.leader = self.lab.evidence.leader() or ""
+        self.successes = dict.fromkeys(self.arms, 0.0)
+        id, line = self.leader, set[str]()
+        while id and id not in line:
+            line.add(id)
+            if id in self.makers:
+                arm, when = self.makers[id]
+                self.successes[arm] += math.exp((when - self.spent) / self.rules.memory)
+                arm.last = max(arm.last, when)
+            parents = self.lab.find(id).parents
+            id = parents[0] if parents else ""
+
+    def is_stalled(self, arm: Arm) -> bool:
+        """True if the arm's last successes are long ago."""
+        return self.spent - arm.last > self.rules.patience * self.rules.turn

@@ -1,0 +1,162 @@
+"""The strategy `portfolio`: who gets the turns, and what arms see of each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import pytest
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.ports import Lab
+from culmen.core.usage import Budget, Usage
+from culmen.run.versions import deciders_of
+from culmen.strategies import catalog
+from culmen.strategies.portfolio import Portfolio
+from culmen.testing import worlds
+from culmen.testing.landscape import task
+from culmen.testing.virtual import Simulation, simulate
+
+from .helpers import Witness
+
+EXACT = worlds.FAMILY["smooth"]
+
+
+def turns_of(done: Simulation) -> list[str]:
+    """The arms that had the turns, in order."""
+    notes = (event.entry.body for event in done.journal.read() if event.entry.kind == "note")
+    return [body["arm"] for body in notes if body.get("note") == "turn"]
+
+
+def reached(strategy: object, seed: int, evaluations: int = 200) -> tuple[float, list[str]]:
+    world = replace(EXACT, number=seed)
+    done = simulate(strategy, world.task(), world, Budget(evaluations=evaluations), seed=seed)
+    return done.verdict.score, turns_of(done)
+
+
+@pytest.mark.parametrize("arms", [("best_of_n", "puct"), ("puct", "best_of_n")])
+def test_portfolio_gives_the_budget_to_the_arm_that_improves(arms: tuple[str, ...]) -> None:
+    """Repeated sampling finds two steps at most on this world, whichever arm is named first."""
+    alone = [reached(catalog.make_strategy("best_of_n"), seed)[0] for seed in range(6)]
+    together = [reached(Portfolio(arms), seed) for seed in range(6)]
+    assert fmean(score for score, _ in together) > 2 * fmean(alone)
+    late = sum((Counter(turns[len(turns) // 2 :]) for _, turns in together), Counter[str]())
+    assert late["puct"] > 3 * late["best_of_n"] > 0
+
+
+def test_portfolio_keeps_arms_whose_requests_take_many_turns_for_the_end() -> None:
+    """An evaluation on all 30 cases takes a tenth of this budget; pedigree takes one at a time."""
+    world = worlds.FAMILY["data set"]
+    done = simulate(Portfolio(), world.task(), world, Budget(evaluations=300), seed=1)
+    assert set(turns_of(done)) == {"pedigree"}
+
+
+@dataclass(frozen=True)
+class Improver:
+    """Improves the first program for ever, and takes in what it is handed."""
+
+    asked: list[Brief] = field(default_factory=list, compare=False)
+    taken: list[Candidate] = field(default_factory=list, compare=False)
+
+    async def search(self, lab: Lab) -> None:
+        await lab.evaluate(lab.seeds[0])
+        while True:
+            brief = Brief(lab.seeds[0])
+            self.asked.append(brief)
+            answer = await lab.propose(brief)
+            handed = lab.handed()
+            self.taken.extend(handed)
+            for candidate in (*answer.candidates, *handed):
+                await lab.evaluate(candidate)
+
+
+IMPROVERS: list[Improver] = []
+
+
+class Registered(Improver):
+    """An improver that the test can look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        IMPROVERS.append(self)
+
+
+def test_portfolio_shows_the_leader_and_hands_it_to_an_arm_that_stalls() -> None:
+    IMPROVERS.clear()
+    portfolio = Portfolio(("pedigree", f"{__name__}:Registered"), trials=0.5)
+    IMPROVERS.clear()  # of those made to check the settings
+    world = replace(EXACT, number=3)
+    witness = Witness(world)
+    done = simulate(portfolio, world.task(), witness, Budget(evaluations=200), seed=3)
+    (improver,) = IMPROVERS
+    assert done.verdict is not None and done.verdict.id in {each.id for each in improver.taken}
+    seen = [
+        brief for brief in witness.briefs if brief.parent and brief.parent.id == world.task().initial_candidates()[0].id
+    ]
+    shown = [each.candidate for brief in seen for each in brief.inspirations]
+    assert max(map(worlds.hidden_quality, shown)) > 0.5
+
+
+def test_portfolio_arm_asks_the_model_of_its_role() -> None:
+    witness = Witness()
+    portfolio = Portfolio(("best_of_n", "best_of_n(lanes=1)@strong"), trials=0.9)
+    simulate(portfolio, task(), witness, Budget(evaluations=60), seed=1)
+    assert {brief.role for brief in witness.briefs} == {"proposer", "strong"}
+
+
+def test_portfolio_charges_what_is_dear() -> None:
+    """Of two arms that gain nothing, calls being dear, the one that asks less is tried longer."""
+    from culmen.strategies.turns import Arm, TurnRules, Turns
+
+    @dataclass
+    class Budgets:
+        workers: int = 1
+
+        def left(self, name: str) -> float:
+            return {"evaluations": 100.0, "dollars": 2.0}.get(name, float("inf"))
+
+    rules = TurnRules(0.02, 0.2, 0.1, 0.1, 2)
+    arm = Arm("a", Improver(), "")
+    turns = Turns(rules, Budgets(), [arm])  # type: ignore[arg-type]
+    turns.charge(arm, Usage(evaluations=1, dollars=0.5), 0.0)
+    assert arm.spent == 0.25 and arm.balance == -0.25
+    turns.charge(arm, Usage(evaluations=10), 0.0)
+    assert arm.spent == pytest.approx(0.35)
+    assert arm.cost < arm.spent  # the older cost has faded
+
+
+def test_portfolio_refuses_arms_that_cannot_be() -> None:
+    with pytest.raises(UserError, match=r"no strategy 'pedigre'.*did you mean 'pedigree'"):
+        Portfolio(("pedigre",))
+    with pytest.raises(UserError, match="'cato' cannot be an arm"):
+        Portfolio(("pedigree", "cato"))
+    with pytest.raises(UserError, match="no arms"):
+        Portfolio(())
+    text = "portfolio(arms=[polca(epsilon=off, batch=3), puct@strong], turn=0.1)"
+    made = catalog.make_strategy(*catalog.parse_strategy(text))
+    assert made == Portfolio(("polca(epsilon=off, batch=3)", "puct@strong"), turn=0.1)
+
+
+def test_portfolio_journals_the_versions_of_its_arms() -> None:
+    named = deciders_of(Portfolio(("polca", "pedigree")), None)
+    assert named["arm 1"].name == "pedigree"
+    assert named["arm 1"].version == catalog.strategy_class("pedigree").version > 1
+
+
+def test_portfolio_ends_when_its_arms_have_ended() -> None:
+    @dataclass(frozen=True)
+    class Quitter:
+        async def search(self, lab: Lab) -> str:
+            await lab.evaluate(lab.seeds[0])
+            return "plateau"
+
+    globals()["Quitter"] = Quitter
+    two = Portfolio((f"{__name__}:Quitter",) * 2)
+    done = simulate(two, task(), Witness(), Budget(evaluations=500))
+    assert done.search.is_done and done.verdict is not None
+    notes = [event.entry.body for event in done.journal.read() if event.entry.kind == "note"]
+    assert [each["reason"] for each in notes if each.get("note") == "arm ended"] == ["plateau"] * 2
+    assert sum(event.entry.kind == "done" for event in done.journal.read()) < 400
