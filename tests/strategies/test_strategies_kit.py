@@ -45,7 +45,7 @@ VARIANTS = {
     "sequential": {},
     "best_of_n": {},
     "portfolio": {},
-    "portfolio of many": {"arms": "[polca(lanes=2), gepa, puct, best_of_n@proposer, portfolio(arms=[beam])]", "turn": "0.05"},
+    "portfolio of many": {"arms": "polca(lanes=2), gepa, best_of_n@proposer, portfolio(arms=[beam])", "turn": "0.05"},
     "gated": {},
     "gated paired": {"gate": "paired", "repeats": "2", "batch": "2"},
 }

@@ -16,7 +16,7 @@ from culmen.core.ports import Lab, MinimalStrategy, Strategy, with_protocol_defa
 from culmen.core.usage import Usage
 from culmen.strategies import catalog
 from culmen.strategies.settings import About, check
-from culmen.strategies.turns import Arm, TurnRules, Turns
+from culmen.strategies.turns import Arm, TurnRules, TurnTaking
 
 _WHERE = "strategy portfolio"
 
@@ -90,11 +90,11 @@ class Portfolio:
             for name, strategy in zip(self.arms, self.parts, strict=True)
         ]
         rules = TurnRules(self.turn, self.memory, self.doubt, self.trials, self.patience)
-        turns = Turns(rules, lab, arms)
+        turns = TurnTaking(rules, lab, arms)
         reasons = await lab.gather(*(self.run_arm(turns, arm) for arm in arms))
         return next(filter(None, reasons), None)
 
-    async def run_arm(self, turns: Turns, arm: Arm) -> str | None:
+    async def run_arm(self, turns: TurnTaking, arm: Arm) -> str | None:
         """Run one strategy on a lab of its own; the reason for its end."""
         reason = await arm.strategy.search(cast(Lab, ArmLab(turns, arm)))
         turns.lab.note("arm ended", arm=arm.name, reason=reason or "")
@@ -111,7 +111,7 @@ def _split_role(text: str) -> tuple[str, str]:
 class ArmLab:
     """The lab of one arm: its requests wait for a turn; all else is the run's."""
 
-    def __init__(self, turns: Turns, arm: Arm) -> None:
+    def __init__(self, turns: TurnTaking, arm: Arm) -> None:
         self._turns, self._arm, self._lab = turns, arm, turns.lab
 
     async def evaluate(

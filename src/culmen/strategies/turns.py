@@ -52,7 +52,7 @@ class Arm:
     persons: int = 0  # number of a person's candidates that it was handed
 
 
-class Turns:
+class TurnTaking:
     """Decides whose requests are made, and what each arm has gained."""
 
     def __init__(self, rules: TurnRules, lab: Lab, arms: Sequence[Arm]) -> None:
