@@ -6,6 +6,7 @@ import difflib
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,8 +54,9 @@ def _show_strategy(screen: Screen, page: JsonObject) -> None:
         screen.print_definitions(
             (field["name"], field["doc"], _default_and_type(field)) for field in fields
         )
-        first = f"--set {fields[0]['name']}={fields[0]['default']}"
-        screen.print_next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
+        setting = shlex.quote(f"{fields[0]['name']}={fields[0]['default']}")
+        line = f"culmen run TASK --strategy {page['name']} --set {setting}"
+        screen.print_next_steps((line, "use it"))
 
 
 def _default_and_type(field: JsonObject) -> str:
