@@ -56,10 +56,11 @@ class LoggedStep(msgspec.Struct):
 
 
 class SessionLog(msgspec.Struct):
-    """A session: the format and a name made of a hash of its path, and its steps in order."""
+    """A session's steps in order, its format, a hash of its path as name, and its file's name."""
 
     source: str
     name: str
+    file: str
     steps: list[LoggedStep]
 
 
@@ -134,7 +135,7 @@ def read_session(file: Path, storage: Path | None = None) -> tuple[SessionLog, i
         source, steps = _steps_of_document(_json_file(file))
     if not steps:
         raise _Unreadable(f"no step of {source} in it")
-    return SessionLog(source, name, steps), damaged
+    return SessionLog(source, name, f"{file.parent.name}/{file.name}", steps), damaged
 
 
 def _json_file(file: Path) -> object:
@@ -389,7 +390,7 @@ def cut_session(session: SessionLog, cut: Callable[[str], str]) -> SessionLog:
         )
         for step in session.steps
     ]
-    return SessionLog(session.source, session.name, steps)
+    return SessionLog(session.source, session.name, cut(session.file), steps)
 
 
 def _clipped(text: str) -> str:

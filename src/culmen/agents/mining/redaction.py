@@ -35,16 +35,20 @@ _SECRET_WORD = (
     r"|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key"
     r"|auth[_-]?key|license[_-]?key|app[_-]?key|master[_-]?key|client[_-]?key|key)"
 )
-_VALUE = r"(?P<cut>[^\s\"'`<>,;&|)}\]\\]{4,})"
+_QUOTE = r"\\*[\"'`]"
+_VALUE = (
+    rf"(?:{_QUOTE}(?P<quoted>[^\"'`\n\\]{{4,}})\\*[\"'`]"
+    rf"|(?:{_QUOTE})?(?P<cut>[^\s\"'`<>,;&|)}}\]\\]{{4,}}))"
+)
 _NO_VALUES = re.compile(
     r"(?i)(?:none|null|true|false|undefined|required|missing|invalid|expired|string|str|int|bool"
     r"|bytes|self|error|failed|default|optional|your\W?.*|x+|\*+|\.+|\$.*|%.*|\{.*|\[.*|os\..*|process\.env.*"
     r"|.*\(.*|[\w.-]*_(?:key|token|secret|password)|[a-z]+)"
 )
 _LOOSE = re.compile(r"(?i)pass|pwd|secret|credential|cookie")  # words whose values may be words
-_COMMON_NAMES = frozenset(
-    "root user users runner ubuntu debian admin vscode node app apps work dev test shared public "
-    "default guest home linuxbrew me you name username".split()
+_COMMON_NAMES = re.compile(
+    r"(?i)root|users?|runner|ubuntu|debian|admin|vscode|node|apps?|work|dev|test|shared|public"
+    r"|default|guest|home|linuxbrew|me|you|(?:user)?name"
 )
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _TOKEN = re.compile(rf"(?<![\w/.+-])[A-Za-z0-9_+-]{{{_RANDOM},}}={{0,2}}(?![\w/])")
@@ -61,7 +65,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
             re.DOTALL,
         ),
     ),
-    ("login", re.compile(r"\b[a-zA-Z][\w+.-]*://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
+    ("login", re.compile(r"\b[a-zA-Z][\w+.-]{0,30}://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
     ("login", re.compile(r"\bhttps?://(?P<cut>[^\s/@:\"'<>\[]{16,})@")),
     (
         "key",
@@ -73,14 +77,14 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("key", re.compile(rf"(?<![A-Za-z0-9])(?:{_PREFIXES})")),
     (
         "secret",
-        re.compile(rf"(?i)[\w.-]*{_SECRET_WORD}[\w.-]*[\"']?\s*(?::=|=>|[:=])\s*[\"']?{_VALUE}"),
+        re.compile(rf"(?i){_SECRET_WORD}[\w.-]{{0,40}}(?:{_QUOTE})?\s*(?::=|=>|[:=])\s*{_VALUE}"),
     ),
-    ("secret", re.compile(rf"(?i)(?<!\w)--?[\w-]*{_SECRET_WORD}[\w-]*[ =]+[\"']?{_VALUE}")),
+    ("secret", re.compile(rf"(?i)(?<!\w)--?[\w-]{{0,40}}{_SECRET_WORD}[\w-]{{0,40}}[ =]+{_VALUE}")),
     (
         "secret",
-        re.compile(rf"(?i)\b{_SECRET_WORD}\s+(?:is|was|ist|to|of)?\s*:?\s*[\"'`]?{_VALUE}"),
+        re.compile(rf"(?i)\b{_SECRET_WORD}\s+(?:is|was|ist|to|of)?\s*:?\s*{_VALUE}"),
     ),
-    ("secret", re.compile(rf"(?i)\bsshpass\s+-p\s*[\"']?{_VALUE}|(?<=\s)-u\s*\w+:(?P<cut2>\S+)")),
+    ("secret", re.compile(rf"(?i)\bsshpass\s+-p\s*{_VALUE}|(?<=\s)-u\s*\w+:(?P<login>\S+)")),
     ("email", re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")),
     (
         "phone",
@@ -120,7 +124,7 @@ class Redactor:
         for text in texts:
             for found in _HOME.finditer(_resolve_escapes(text)):
                 name = found["cut"]
-                if name.lower() not in _COMMON_NAMES and len(name) > 3 and not name.isdigit():
+                if not _COMMON_NAMES.fullmatch(name) and len(name) > 3 and not name.isdigit():
                     self._names.add(name)
 
     def cut(self, text: str) -> str:
@@ -181,7 +185,7 @@ def _is_secret(kind: str, value: str, whole: str) -> bool:
     if re.fullmatch(r".*\[[a-z-]+-\d+", value):  # a placeholder
         return False
     if kind == "user":
-        return value.lower() not in _COMMON_NAMES
+        return not _COMMON_NAMES.fullmatch(value)
     if kind == "phone":
         return 8 <= sum(map(str.isdigit, value)) <= 15
     if kind != "secret":
