@@ -1,4 +1,4 @@
-"""The verb `mine`: past sessions of coding agents as cases of a skill."""
+"""The verbs `mine` and `nightly`: past sessions of coding agents as cases of a skill."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from culmen.cli.options import LIMITS
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import VerbTable
+from culmen.cli.verbs import ModelsFile, VerbTable
 from culmen.core.errors import UserError
 from culmen.observe.figures import count_text, join_nonempty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from culmen.agents.mining.nightly import NightReport
     from culmen.agents.mining.proposals import MiningReport
 
 Logs = Annotated[
@@ -63,13 +65,75 @@ def mine(
     return Answer(msgspec.to_builtins(report), lambda screen: show_report(screen, report, out))
 
 
+def nightly(
+    screen: Screen,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder whose task.toml has [skill].")
+    ],
+    sessions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Logs or a folder of them. Repeatable.",
+            show_default="where the coding agents keep them",
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ROLE=]MODEL", help="As of culmen run.", show_default="task.toml's"),
+    ] = None,
+    models: ModelsFile = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=N,...", help=LIMITS, show_default="task.toml's"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
+    least: Least = 3,
+) -> Answer:
+    """Mine new sessions, search on the confirmed cases, stage a better skill as a git branch.
+
+    For cron: it needs no terminal. Nothing is adopted; the work tree and its branch stay.
+    """
+    from culmen.agents.mining.nightly import spend_night
+    from culmen.run.request import RunRequest
+
+    places = log_places(sessions) if sessions else existing_places()
+    request = RunRequest(model=model, models=models, budget=budget, seed=seed)
+    report = spend_night(folder, places, request, least)
+    return Answer(msgspec.to_builtins(report), lambda screen: _show_night(screen, report, folder))
+
+
+def _show_night(screen: Screen, report: NightReport, folder: Path) -> None:
+    show_report(screen, report.mining, folder)
+    staged = report.staged
+    screen.print_pairs(
+        ("new", f"{count_text(report.mining.fresh, 'session')} since the last time"),
+        ("outcome", f"{report.outcome}: {report.why}"),
+        ("run", report.run),
+        ("branch", "" if staged is None else staged.branch),
+        ("patch", "" if staged is None else staged.patch),
+    )
+    if staged is not None and staged.branch:
+        screen.print_next_steps(
+            (f"git show {staged.branch}", "the evidence and the change"),
+            (f"git merge {staged.branch}", "adopt it"),
+        )
+
+
+def existing_places() -> list[Path]:
+    """The folders in which the coding agents of this machine keep their sessions."""
+    from culmen.agents.mining.logs import PLACES
+
+    return [place for each in PLACES.values() if (place := Path(each).expanduser()).is_dir()]
+
+
 def log_places(given: Sequence[Path] | None) -> list[Path]:
     """The given places, or those of the programs that are there."""
     from culmen.agents.mining.logs import PLACES
 
     if given:
         return [place.expanduser() for place in given]
-    found = [place for place in (Path(p).expanduser() for p in PLACES.values()) if place.is_dir()]
+    found = existing_places()
     if not found:
         raise UserError(
             "no coding agent has left sessions here",
@@ -114,4 +178,4 @@ def _show_accepted(screen: Screen, moved: Sequence[str], out: Path) -> None:
     )
 
 
-VERBS = VerbTable("Start", (mine,), after="import")
+VERBS = VerbTable("Start", (mine, nightly), after="import")

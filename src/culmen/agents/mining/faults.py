@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from culmen.agents.mining.commands import (
+    ASSIGNMENT,
     judge_segment,
     program_of_words,
     split_segments,
@@ -21,7 +22,10 @@ from culmen.agents.mining.commands import (
 from culmen.agents.mining.logs import LoggedStep, SessionLog
 
 _NEAR = 8  # steps between a fault and what came in its place
-_TRIVIAL = re.compile(r"tail|head|cat|grep|tee|echo|sort|wc|less|true|sed|awk|xargs|ls|pwd|sleep")
+_TRIVIAL = re.compile(
+    r"tail|head|cat|e?grep|rg|tee|echo|printf|sort|uniq|wc|less|true|sed|awk|xargs|ls|pwd|sleep"
+    r"|which|type|file|find|tree|export|mkdir|touch"
+)
 _THING = r"[`\"']?([\w./:@+=-]+(?: [\w./:@+=-]+){0,3})[`\"']?"
 _CORRECTIONS = (  # (pattern, place of the thing to avoid, place of the thing to use)
     (rf"\buse {_THING},? (?:instead of|rather than|and not|not|never) {_THING}", 2, 1),
@@ -238,16 +242,30 @@ def _main_segment(command: str) -> list[str]:
 
 
 def _replacement(avoid: Sequence[str], step: LoggedStep) -> list[str] | None:
-    """The simple command of a step that came in the place of another: it shares a word."""
+    """The simple command of a step that came in the place of another, None if it has none.
+
+    It shares an argument with it, and if it calls the same program, the first one.
+    """
     segments = split_segments(step.command)
     if list(avoid) in segments:
         return list(avoid)
+    program, *arguments = _call_words(avoid)
     for segment in segments:
-        shared = {word for word in segment if re.search(r"\w", word)} & set(avoid)
-        trivial = _TRIVIAL.fullmatch(program_of_words(segment) or "true")
-        if not trivial and any(not word.startswith("cd=") for word in shared):
+        other, *others = _call_words(segment) or [""]
+        if _TRIVIAL.fullmatch(other or "true"):
+            continue
+        shared = {word for word in others if re.search(r"\w", word)} & {program, *arguments}
+        if (arguments[:1] == others[:1]) if other == program else shared:
             return segment
     return None
+
+
+def _call_words(segment: Sequence[str]) -> list[str]:
+    """Program and arguments, without variables and folders that are set for them."""
+    words = list(segment)
+    while words and ASSIGNMENT.match(words[0]):
+        words = words[1:]
+    return [words[0].rpartition("/")[2], *words[1:]] if words else []
 
 
 def _evidence(session: SessionLog, bad: int, good: int, error: str) -> Evidence:

@@ -132,7 +132,7 @@ def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> M
     known = {each.name: each for each in before.faults}
     for fault in find_faults(sessions, least):
         record = _propose(fault, folder, redactor.cut, known.get(fault.name))
-        if record.state == PROPOSED and fault.name not in known:
+        if not record.why_not and fault.name not in known:
             new.append(fault.name)
         known[fault.name] = record
     faults = [msgspec.structs.replace(one, state=_state(folder, one)) for one in known.values()]
