@@ -138,8 +138,8 @@ def _stage(
         [
             f"{task.name}: {result_headline(best)}",
             "",
-            f"Measured on {best.cases} test cases that the search had not used, {best.count} rollouts",
-            f"of this skill. Gain {best.gain:+.3g} ± {best.gain_margin or 0:.2g} (95 %).",
+            f"Measured on {best.cases} test cases that the search had not used, by {best.count}",
+            f"rollouts of this skill. Gain {best.gain:+.3g} ± {best.gain_margin or 0:.2g} (95 %).",
             "",
             "The confirmed cases, recurring faults of past sessions among them:",
             *(f"- `{each.use}`, not `{each.avoid}`: {each.sessions} sessions" for each in cases),

@@ -23,15 +23,15 @@ _LEAST_ENTROPY = 3.8  # bits a character of a random token; words and paths have
 _RANDOM = 32  # characters of a token that is cut wherever it stands
 _PREFIXES = (
     r"sk-(?:ant-|proj-|or-|svcacct-)?[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA|AGPA|AIDA)[A-Z0-9]{16}|AIza[\w-]{30,}"
-    r"|ya29\.[\w.-]{20,}|GOCSPX-[\w-]{20,}|hf_\w{20,}|npm_\w{30,}|pypi-[\w-]{16,}"
+    r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA|AGPA|AIDA)[A-Z0-9]{16}|AIza[\w-]{20,}"
+    r"|ya29\.[\w.-]{20,}|GOCSPX-[\w-]{20,}|hf_\w{20,}|npm_\w{20,}|pypi-[\w-]{16,}"
     r"|[spr]k_(?:live|test)_\w{16,}|whsec_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_\w{32,}"
     r"|gsk_\w{20,}|xai-\w{20,}|r8_\w{20,}|nvapi-[\w-]{20,}|hvs\.[\w-]{20,}|dckr_pat_[\w-]{20,}"
     r"|shp(?:at|ss|ca|pa)_\w{20,}|lin_api_\w{20,}|tvly-[\w-]{16,}|AGE-SECRET-KEY-\w{20,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|0x[0-9a-fA-F]{64}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
 _SECRET_WORD = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|cookie|session[_-]?id|signature"
+    r"(?:pass(?:word|wd|phrase)?|pwd|(?<=_)pat|\bsig|\"auth|secret|token|credentials?|cookie|session[_-]?id|signature"
     r"|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key"
     r"|auth[_-]?key|license[_-]?key|app[_-]?key|master[_-]?key|client[_-]?key|key)"
 )
@@ -56,7 +56,7 @@ _HOME = re.compile(
     r"(?i)(?:/home/|/users/|\b[a-z]:[\\/]+users[\\/]+|(?<!\w)-(?:home|users)-)"
     r"(?P<cut>[^\s/\\:\"'`<>()\[\]{},;|&*?=-]+(?:-(?!home-|users-)[^\s/\\:\"'`<>()\[\]{},;|&*?=-]+)*?)(?=[/\\\s:\"'`)\],;-]|$)"
 )
-RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
+_WHOLE = (
     (
         "private-key",
         re.compile(
@@ -65,6 +65,15 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
             re.DOTALL,
         ),
     ),
+    ("user", _HOME),
+)
+_UNSEEN = re.compile(  # colours of a terminal, and characters without a width
+    r"(?:\x1b|%1[bB]|\\+u001[bB]|\\+x1[bB]|\\+033)\[[0-9;]*[A-Za-z]"
+    "|[\u00ad\u200b-\u200f\u2060\ufeff]|"
+    r"\\+u(?:200[b-fB-F]|2060|feff|FEFF|00ad|00AD)"
+)
+_LINE_ENDS = re.compile(r"(\\+[nrtbf]|%0[9aAdD])")
+RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("login", re.compile(r"\b[a-zA-Z][\w+.-]{0,30}://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
     ("login", re.compile(r"\bhttps?://(?P<cut>[^\s/@:\"'<>\[]{16,})@")),
     (
@@ -75,6 +84,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("key", re.compile(rf"(?<![A-Za-z0-9])(?:{_PREFIXES})")),
+    ("key", re.compile(r"(?:slack\.com/services/|discord(?:app)?\.com/api/webhooks/)(?P<cut>\S+)")),
     (
         "secret",
         re.compile(rf"(?i){_SECRET_WORD}[\w.-]{{0,40}}(?:{_QUOTE})?\s*(?::=|=>|[:=])\s*{_VALUE}"),
@@ -84,7 +94,12 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         "secret",
         re.compile(rf"(?i)\b{_SECRET_WORD}\s+(?:is|was|ist|to|of)?\s*:?\s*{_VALUE}"),
     ),
-    ("secret", re.compile(rf"(?i)\bsshpass\s+-p\s*{_VALUE}|(?<=\s)-u\s*\w+:(?P<login>\S+)")),
+    (
+        "secret",
+        re.compile(
+            rf"(?i)\b(?:sshpass\s+-p\s*|mysql\w*\s(?:.*\s)?-p(?=\S)){_VALUE}|(?<=\s)-u\s*\w+:(?P<login>\S+)"
+        ),
+    ),
     ("email", re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")),
     (
         "phone",
@@ -132,17 +147,21 @@ class Redactor:
         if not text:
             return text
         text = _resolve_escapes(text)
-        text = self._replace("private-key", RULES[0][1], text)
-        text = _RUN.sub(lambda found: self._cut_encoded(found[0]), text)
-        for kind, pattern in RULES[1:]:
+        for kind, pattern in _WHOLE:
             text = self._replace(kind, pattern, text)
-        text = self._replace("user", _HOME, text)
-        text = _TOKEN.sub(lambda found: self._cut_random(found[0]), text)
+        # behind an escaped line end a secret would seem to be the rest of a word
+        text = "".join(map(self._cut_piece, _LINE_ENDS.split(text)))
         if self._names:
             names = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
             pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])", re.IGNORECASE)
             text = self._replace("user", pattern, text)
         return text
+
+    def _cut_piece(self, text: str) -> str:
+        text = _RUN.sub(lambda found: self._cut_encoded(found[0]), text)
+        for kind, pattern in RULES:
+            text = self._replace(kind, pattern, text)
+        return _TOKEN.sub(lambda found: self._cut_random(found[0]), text)
 
     def _replace(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
         def replace(found: re.Match[str]) -> str:
@@ -202,20 +221,19 @@ def _is_secret(kind: str, value: str, whole: str) -> bool:
 
 def _resolve_escapes(text: str) -> str:
     """The text with escaped letters of JSON and URLs as letters, without invisible characters."""
-    text = re.sub("[\u00ad\u200b-\u200f\u2060\ufeff]", "", text)
     for _ in range(_ESCAPES):
         before = text
         text = re.sub(r"\\+u00([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+x([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+/", "/", text)
         text = re.sub(
-            r"(?:%(?:2[bBdDeEfF]|3[aAdDfF]|40|5[fF]|[46][1-9a-fA-F]|[57][0-9aA]|3\d))+",
+            r"(?:%(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E]))+",
             lambda code: unquote(code[0]),
             text,
         )
         if text == before:
             break
-    return text
+    return _UNSEEN.sub("", text)
 
 
 def _decode(run: str) -> str:
