@@ -67,11 +67,11 @@ _WHOLE = (
     ),
     ("user", _HOME),
 )
-_UNSEEN = re.compile(  # colours of a terminal, and characters without a width
-    r"(?:\x1b|%1[bB]|\\+u001[bB]|\\+x1[bB]|\\+033)\[[0-9;]*[A-Za-z]"
-    "|[\u00ad\u200b-\u200f\u2060\ufeff]|"
-    r"\\+u(?:200[b-fB-F]|2060|feff|FEFF|00ad|00AD)"
+_ENCODED = re.compile(r"(?:%(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E]))+")
+_NO_WIDTH = re.compile(
+    "[\u00ad\u200b-\u200f\u2060\ufeff]|" r"\\+u(?:200[b-fB-F]|2060|feff|FEFF|00ad|00AD)"
 )
+_COLOUR = re.compile(r"(?:\x1b|%1[bB]|\\+u001[bB]|\\+x1[bB]|\\+033)\[[0-9;]*[A-Za-z]")
 _LINE_ENDS = re.compile(r"(\\+[nrtbf]|%0[9aAdD])")
 RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("login", re.compile(r"\b[a-zA-Z][\w+.-]{0,30}://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
@@ -223,17 +223,14 @@ def _resolve_escapes(text: str) -> str:
     """The text with escaped letters of JSON and URLs as letters, without invisible characters."""
     for _ in range(_ESCAPES):
         before = text
+        text = _NO_WIDTH.sub("", text)
         text = re.sub(r"\\+u00([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+x([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+/", "/", text)
-        text = re.sub(
-            r"(?:%(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E]))+",
-            lambda code: unquote(code[0]),
-            text,
-        )
+        text = _ENCODED.sub(lambda code: unquote(code[0]), text)
         if text == before:
             break
-    return _UNSEEN.sub("", text)
+    return _COLOUR.sub("", text)
 
 
 def _decode(run: str) -> str:
