@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from culmen.agents.mining.commands import judge_commands, split_segments
-from culmen.agents.mining.faults import Fault, error_line, find_correction, find_faults, normalize_error
+from culmen.agents.mining.faults import RecurringFault, error_line, find_correction, find_faults, normalize_error
 from culmen.agents.mining.logs import LoggedStep, SessionLog
 
 
@@ -19,12 +19,12 @@ def ran(command: str, error: str = "") -> LoggedStep:
     return LoggedStep("agent", "", command, error or "ok", int(bool(error)), bool(error))
 
 
-def faults(*steps: list[LoggedStep], least: int = 2) -> list[Fault]:
+def faults(*steps: list[LoggedStep], least: int = 2) -> list[RecurringFault]:
     """The faults of sessions with these steps."""
     return find_faults([SessionLog("claude", str(n), str(n), each) for n, each in enumerate(steps)], least)
 
 
-def patterns(found: list[Fault]) -> list[tuple[str, str, int]]:
+def patterns(found: list[RecurringFault]) -> list[tuple[str, str, int]]:
     """Patterns of what can be replayed."""
     return [(" ".join(one.avoid), " ".join(one.use), one.sessions) for one in found if not one.why_not]
 

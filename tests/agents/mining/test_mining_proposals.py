@@ -11,7 +11,7 @@ import pytest
 from bench.bench_mining import Said
 
 from bench import bench_mining as world
-from culmen.agents.mining.faults import Evidence, Fault
+from culmen.agents.mining.faults import FaultEvidence, RecurringFault
 from culmen.agents.mining.proposals import accept_proposals, mine_sessions, read_record, replay
 from culmen.agents.rollouts import harbor
 from culmen.core.errors import UserError
@@ -109,8 +109,8 @@ def test_checks_are_replayed_on_what_was_wrong_and_right(tmp_path: Path) -> None
     report = mine_sessions([logs], tmp_path / "out")
     by_name = {each.name: each for each in report.faults}
     assert by_name[FAULT].why_not == "the check fails on what was right"
-    evidence = Evidence("s", "r", "", "pip install x", "uv add x", "", ["ls", "pip install x"], ["uv add x", "ls"])
-    fault = Fault("failed", ["pip", "install"], ["uv", "add"], "e", 3, [evidence])
+    evidence = FaultEvidence("s", "r", "", "pip install x", "uv add x", "", ["ls", "pip install x"], ["uv add x", "ls"])
+    fault = RecurringFault("failed", ["pip", "install"], ["uv", "add"], "e", 3, [evidence])
     assert (replay(fault, evidence.before), replay(fault, evidence.after)) == (False, True)
 
 

@@ -178,4 +178,4 @@ def _show_accepted(screen: Screen, moved: Sequence[str], out: Path) -> None:
     )
 
 
-VERBS = VerbTable("Start", (mine, nightly), after="import")
+VERBS = VerbTable("Start", (mine, nightly))

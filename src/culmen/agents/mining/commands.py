@@ -89,7 +89,7 @@ def judge_segment(words: list[str], avoid: list[str], use: list[str]) -> str:
 
 
 def judge_commands(text: str, avoid: list[str], use: list[str]) -> str:
-    """ "" if the commands use the right one and not the wrong one, else what is wrong."""
+    """ "" if the commands use the right one and not the wrong one, else the fault in words."""
     verdicts: list[str] = []
     for line in re.sub(r"\\\n", " ", text).splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
@@ -100,7 +100,7 @@ def judge_commands(text: str, avoid: list[str], use: list[str]) -> str:
 
 
 def main(commands: str, rule_file: str, reward: str) -> None:
-    """Write the reward, and print what is wrong."""
+    """Write the reward, and print the fault."""
     rule = json.loads(Path(rule_file).read_text(encoding="utf-8"))
     try:
         text = Path(commands).read_text(encoding="utf-8", errors="replace")

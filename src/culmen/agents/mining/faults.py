@@ -1,4 +1,4 @@
-"""Recurring faults: commands that failed or that a person corrected, and what came in their place.
+"""Recurring faults: commands that failed or were corrected, and those in their place.
 
 A fault is found without a model. In a session it is a command that failed, before another one with
 a word in common that worked; or a command that a person corrected ("use uv, not pip"). What several
@@ -39,7 +39,7 @@ _CORRECTIONS = (  # (pattern, place of the thing to avoid, place of the thing to
 )
 
 
-class Evidence(msgspec.Struct):
+class FaultEvidence(msgspec.Struct):
     """One time that a fault occurred in a session.
 
     `request` is the person's request, `purpose` the agent's word for the step; `before` are the
@@ -56,7 +56,7 @@ class Evidence(msgspec.Struct):
     after: list[str]
 
 
-class Fault(msgspec.Struct):
+class RecurringFault(msgspec.Struct):
     """A recurring fault: `avoid` and `use` are words of commands, in order.
 
     `kind` is failed | corrected, `sessions` the number of sessions, `why_not` the reason that it
@@ -68,7 +68,7 @@ class Fault(msgspec.Struct):
     use: list[str]
     error: str
     sessions: int
-    evidence: list[Evidence]
+    evidence: list[FaultEvidence]
     why_not: str = ""
 
     @property
@@ -84,16 +84,16 @@ class _Trace(msgspec.Struct):
     kind: str
     avoid: list[str]
     use: list[str]
-    evidence: Evidence
+    evidence: FaultEvidence
 
 
-def find_faults(sessions: Sequence[SessionLog], least: int) -> list[Fault]:
-    """The faults of at least so many sessions, the most frequent first."""
+def find_faults(sessions: Sequence[SessionLog], least: int) -> list[RecurringFault]:
+    """The faults of at least `least` sessions, the most frequent first."""
     groups: dict[tuple[str, ...], list[_Trace]] = defaultdict(list)
     for session in sessions:
         for trace in _session_traces(session):
             groups[trace.key].append(trace)
-    made: dict[tuple[str, ...], Fault] = {}
+    made: dict[tuple[str, ...], RecurringFault] = {}
     for traces in groups.values():
         fault = _fault_of_traces(traces)
         key = (fault.name, fault.why_not)
@@ -107,9 +107,9 @@ def find_faults(sessions: Sequence[SessionLog], least: int) -> list[Fault]:
     return sorted(kept, key=lambda fault: (-fault.sessions, fault.name))
 
 
-def _fault_of_traces(traces: Sequence[_Trace]) -> Fault:
+def _fault_of_traces(traces: Sequence[_Trace]) -> RecurringFault:
     first = traces[0]
-    fault = Fault(
+    fault = RecurringFault(
         first.kind,
         _common_words([trace.avoid for trace in traces]),
         _common_words([trace.use for trace in traces]),
@@ -128,9 +128,9 @@ def _fault_of_traces(traces: Sequence[_Trace]) -> Fault:
     return fault
 
 
-def _merged_faults(one: Fault, other: Fault) -> Fault:
+def _merged_faults(one: RecurringFault, other: RecurringFault) -> RecurringFault:
     evidence = [*one.evidence, *other.evidence]
-    return Fault(
+    return RecurringFault(
         one.kind if one.kind == other.kind else "corrected",
         one.avoid,
         one.use,
@@ -141,7 +141,7 @@ def _merged_faults(one: Fault, other: Fault) -> Fault:
     )
 
 
-def _contradiction(fault: Fault, sessions: Sequence[SessionLog]) -> str:
+def _contradiction(fault: RecurringFault, sessions: Sequence[SessionLog]) -> str:
     """The reason that a failed command is not at fault itself: it works as often; "" if none."""
     worked = failed = 0
     for step in (step for session in sessions for step in session.steps if step.command):
@@ -207,7 +207,7 @@ def _correction_trace(session: SessionLog, place: int) -> Iterator[_Trace]:
 
 
 def find_correction(text: str) -> tuple[str, str] | None:
-    """What a person says is wrong and right, in their words; None if it is no correction."""
+    """The wrong and the right thing of a correction, in its words; None if it is none."""
     for pattern, wrong, right in _CORRECTIONS:
         found = re.search(pattern, text, re.IGNORECASE)
         if found:
@@ -268,11 +268,11 @@ def _call_words(segment: Sequence[str]) -> list[str]:
     return [words[0].rpartition("/")[2], *words[1:]] if words else []
 
 
-def _evidence(session: SessionLog, bad: int, good: int, error: str) -> Evidence:
+def _evidence(session: SessionLog, bad: int, good: int, error: str) -> FaultEvidence:
     steps = session.steps
     said = [s.text for s in steps[:bad] if s.who == "user" and s.text.strip()]
     requests = [text for text in said if find_correction(text) is None]
-    return Evidence(
+    return FaultEvidence(
         session=f"{session.source} {session.file} {session.name}",
         request=(requests or [""])[-1].strip(),
         purpose=steps[bad].text.strip() if steps[bad].command else "",

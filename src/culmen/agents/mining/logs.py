@@ -16,7 +16,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -374,8 +373,7 @@ def _decoded(value: object) -> object:
 def _text_of(value: object) -> str:
     """A text, or the texts of a list of blocks."""
     if isinstance(value, list):
-        texts: list[Any] = [block.get("text") for block in _rows(value)]
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return "\n".join(_text_of(block.get("text")) for block in _rows(value))
     return value if isinstance(value, str) else ""
 
 

@@ -1,7 +1,7 @@
 """Mined faults as proposed Harbor tasks, which become cases when a person confirms them.
 
 DIR/proposed/FAULT/ has evidence.md and up to six tasks, each of another session's request;
-DIR/tasks has the confirmed ones. DIR/faults.json is the record of what was found: what a person has
+DIR/tasks has the confirmed ones. DIR/faults.json is the record of all faults: one that a person has
 removed from proposed/ is not proposed again.
 
 No recorded command is ever run: a task asks which commands an agent would run, and its tests
@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.agents.mining import commands as check
-from culmen.agents.mining.faults import Evidence, Fault, find_faults
+from culmen.agents.mining.faults import FaultEvidence, RecurringFault, find_faults
 from culmen.agents.mining.logs import cut_session, read_logs
 from culmen.agents.mining.redaction import Redactor
 from culmen.core.errors import UserError
@@ -153,7 +153,7 @@ def _state(folder: Path, record: FaultRecord) -> str:
 
 
 def _propose(
-    fault: Fault, folder: Path, cut: Callable[[str], str], known: FaultRecord | None
+    fault: RecurringFault, folder: Path, cut: Callable[[str], str], known: FaultRecord | None
 ) -> FaultRecord:
     """The fault's record, after its tasks are written unless it was proposed before."""
     record = FaultRecord(
@@ -181,9 +181,9 @@ def _propose(
     return record
 
 
-def _usable_evidence(fault: Fault) -> tuple[list[Evidence], set[str]]:
-    """Evidence for tasks, each of another request, and the reasons that the other has none."""
-    found: list[Evidence] = []
+def _usable_evidence(fault: RecurringFault) -> tuple[list[FaultEvidence], set[str]]:
+    """FaultEvidence for tasks, each of another request, and the reasons that the other has none."""
+    found: list[FaultEvidence] = []
     reasons: set[str] = set()
     for evidence in fault.evidence:
         if len(found) == _TASKS:
@@ -196,7 +196,7 @@ def _usable_evidence(fault: Fault) -> tuple[list[Evidence], set[str]]:
     return found, reasons
 
 
-def _reason_against(fault: Fault, evidence: Evidence, requests: Sequence[str]) -> str:
+def _reason_against(fault: RecurringFault, evidence: FaultEvidence, requests: Sequence[str]) -> str:
     """The reason that evidence makes no task, "" if it does; the last one is the replay."""
     asked = f"{evidence.request} {evidence.purpose}".lower().split()
     asked = [word.strip(".,:;!?`'\"()") for word in asked]
@@ -212,7 +212,7 @@ def _reason_against(fault: Fault, evidence: Evidence, requests: Sequence[str]) -
     return "" if replay(fault, evidence.after) else "the check fails on what was right"
 
 
-def replay(fault: Fault, recorded: Sequence[str]) -> bool:
+def replay(fault: RecurringFault, recorded: Sequence[str]) -> bool:
     """True if the task's check passes on recorded commands. The commands are not run."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -228,7 +228,7 @@ def replay(fault: Fault, recorded: Sequence[str]) -> bool:
         return (folder / "reward.txt").read_text() == "1\n"
 
 
-def _rule_text(fault: Fault) -> str:
+def _rule_text(fault: RecurringFault) -> str:
     cause = "a person corrected it" if fault.kind == "corrected" else "it failed"
     why = f"in {fault.sessions} past sessions {cause} ({fault.error}); what worked: "
     use = " ".join(fault.use)
@@ -236,7 +236,11 @@ def _rule_text(fault: Fault) -> str:
 
 
 def _write_task(
-    folder: Path, fault: Fault, evidence: Evidence, number: int, cut: Callable[[str], str]
+    folder: Path,
+    fault: RecurringFault,
+    evidence: FaultEvidence,
+    number: int,
+    cut: Callable[[str], str],
 ) -> None:
     request = "\n".join(f"> {line}" for line in evidence.request[:_REQUEST].splitlines())
     if evidence.purpose:
@@ -260,8 +264,8 @@ def _write(file: Path, text: str, cut: Callable[[str], str]) -> None:
     file.write_text(cut(text), encoding="utf-8")
 
 
-def _evidence_text(fault: Fault, tasks: int, folder: Path) -> str:
-    """What a person needs in order to confirm or to remove a proposal."""
+def _evidence_text(fault: RecurringFault, tasks: int, folder: Path) -> str:
+    """The evidence for a person who confirms or removes a proposal."""
     cause = "corrected by a person" if fault.kind == "corrected" else "failed"
     lines = [
         f"# `{' '.join(fault.avoid)}` {cause}, `{' '.join(fault.use)}` came in its place",
