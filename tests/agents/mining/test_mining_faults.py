@@ -48,6 +48,14 @@ def test_faults_are_what_sessions_share() -> None:
     assert faults(pip("a"), pip("b"), least=3) == []
 
 
+def test_requests_are_a_persons_words() -> None:
+    """Marks of the program, and corrections, are no request."""
+    extra = [user("<command-name>/clear</command-name>"), user("[Request interrupted by user]"), user("use a not b")]
+    session = [pip("a")[0], *extra, *pip("a")[1:]]
+    (one,) = faults(session, session)
+    assert {each.request for each in one.evidence} == {"add a"}
+
+
 def test_faults_of_different_errors_are_united_by_their_patterns() -> None:
     other = [user("x"), ran("pip install d", "bash: pip: command not found"), ran("uv add d --dev")]
     one = [user("x"), ran("pip install e", "bash: pip: command not found"), ran("uv add e --dev")]

@@ -270,11 +270,12 @@ def _call_words(segment: Sequence[str]) -> list[str]:
 
 def _evidence(session: SessionLog, bad: int, good: int, error: str) -> FaultEvidence:
     steps = session.steps
-    said = [s.text for s in steps[:bad] if s.who == "user" and s.text.strip()]
-    requests = [text for text in said if find_correction(text) is None]
+    said = [s.text.strip() for s in steps[:bad] if s.who == "user"]
+    # texts that the program puts into a person's mouth begin with a mark
+    requests = [t for t in said if t and t[0] not in "<[" and find_correction(t) is None]
     return FaultEvidence(
         session=f"{session.source} {session.file} {session.name}",
-        request=(requests or [""])[-1].strip(),
+        request=(requests or [""])[-1],
         purpose=steps[bad].text.strip() if steps[bad].command else "",
         bad=steps[bad].command,
         good=steps[good].command if good > bad else "",
