@@ -52,7 +52,7 @@ def test_requests_are_a_persons_words() -> None:
     """Marks of the program, and corrections, are no request."""
     extra = [user("<command-name>/clear</command-name>"), user("[Request interrupted by user]"), user("use a not b")]
     session = [pip("a")[0], *extra, *pip("a")[1:]]
-    (one,) = faults(session, session)
+    (one,) = (each for each in faults(session, session) if each.use)
     assert {each.request for each in one.evidence} == {"add a"}
 
 

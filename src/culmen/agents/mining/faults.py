@@ -272,7 +272,8 @@ def _evidence(session: SessionLog, bad: int, good: int, error: str) -> FaultEvid
     steps = session.steps
     said = [s.text.strip() for s in steps[:bad] if s.who == "user"]
     # texts that the program puts into a person's mouth begin with a mark
-    requests = [t for t in said if t and t[0] not in "<[" and find_correction(t) is None]
+    marks = ("<", "[Request interrupted")
+    requests = [t for t in said if t and not t.startswith(marks) and find_correction(t) is None]
     return FaultEvidence(
         session=f"{session.source} {session.file} {session.name}",
         request=(requests or [""])[-1],
