@@ -77,7 +77,13 @@ def test_a_command_that_works_elsewhere_is_not_replayed() -> None:
 
 @pytest.mark.parametrize(
     "between",
-    [ran("git status"), ran("which tsc"), ran("tail -5 web/log"), ran("git push --help", "no manual entry")],
+    [
+        ran("git status"),
+        ran("which tsc"),
+        ran("tail -5 web/log"),
+        ran("git log push"),
+        ran("git push --help", "no manual entry"),
+    ],
 )
 def test_a_look_around_is_no_replacement(between: LoggedStep) -> None:
     session = [user("publish"), ran("git push", "fatal: no upstream branch"), between, ran("git push -u origin HEAD")]
@@ -85,7 +91,7 @@ def test_a_look_around_is_no_replacement(between: LoggedStep) -> None:
 
 
 def test_a_fault_without_a_replacement_is_named() -> None:
-    lost = [user("x"), ran("./deploy", "permission denied"), user("leave it"), ran("./deploy --now")]
+    lost = [user("x"), ran("./deploy it", "permission denied"), user("leave it"), ran("./ship it")]
     (one,) = faults(lost, lost)
     assert one.why_not == "no other command that worked came after it"
 
@@ -159,6 +165,7 @@ def test_commands_as_words(line: str, segments: list[list[str]]) -> None:
         ("git push --force", "git push --force", "git push", "`git push --force` is used"),
         ("git push", "git push --force", "git push", ""),
         ("A=1 pytest", "pytest", "A=1 pytest", ""),
+        ("git log push; git push -u x", "git push", "git push -u x", ""),
         ("echo uv add x", "pip install", "uv add", "`uv add` is not used"),
         ("python -m pytest t", "pytest", "python -m pytest", ""),
     ],

@@ -114,6 +114,22 @@ def test_checks_are_replayed_on_what_was_wrong_and_right(tmp_path: Path) -> None
     assert (replay(fault, evidence.before), replay(fault, evidence.after)) == (False, True)
 
 
+def test_checks_that_pass_on_what_was_wrong_are_left_out(tmp_path: Path) -> None:
+    """Two of four sessions failed with the words that worked elsewhere: they are no tasks."""
+    steps = [
+        [
+            Said("user", f"ship number {n}"),
+            Said("agent", "", f"deploy up a{n}" + (" --now z" if n < 2 else ""), "error: x", 1),
+            Said("agent", "", "deploy up --now z", "ok"),
+        ]
+        for n in range(4)
+    ]
+    report = mine_sessions([write(tmp_path / "logs", steps)], tmp_path / "out")
+    (name,) = report.new
+    found = harbor.read_tasks(tmp_path / "out" / "proposed" / name)
+    assert sorted(task.instruction[-1] for task in found) == ["2", "3"]
+
+
 def test_no_recorded_command_is_run(tmp_path: Path) -> None:
     marks = [tmp_path / f"run-{n}" for n in range(4)]
     logs = write(tmp_path / "logs", [session(f"number {n}", name=f"x; touch {mark}") for n, mark in enumerate(marks)])

@@ -76,6 +76,14 @@ def test_redaction_base64(letters: str, form: str, urlsafe: bool) -> None:
     assert run.rstrip("=")[:16] not in found
 
 
+def test_redaction_short_base64_and_random_tokens() -> None:
+    """A run too short to look random is decoded; a long random one needs no word beside it."""
+    short = base64.b64encode(b"pwd=hunter2secret9").decode()
+    assert Redactor().cut(f"value {short} end") == "value [encoded-1] end"
+    assert Redactor().cut("see Zk3vQ9xT7bLm2Wc8Rn5Yp1Hd6Jf4Gs0A now") == "see [key-1] now"
+    assert Redactor().cut("see TestUserLoginAndLogout now") == "see TestUserLoginAndLogout now"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_redaction_sentences_of_the_world(seed: int) -> None:
     """500 made sentences of 17 kinds, also as JSON in JSON: nothing of what was planted is left."""

@@ -69,11 +69,22 @@ def program_of_words(words: list[str]) -> str:
 
 
 def matches(words: list[str], pattern: list[str]) -> bool:
-    """True if a simple command calls the pattern's program with the pattern's words in order."""
+    """True if a simple command calls the pattern's program with the pattern's words in order.
+
+    The first argument that is no option is a subcommand for many programs: it must be the same.
+    """
     if not pattern or program_of_words(words) != program_of_words(pattern):
+        return False
+    wanted_first = _first_argument(pattern)
+    if wanted_first and _first_argument(words) != wanted_first:
         return False
     left = iter([_bare(word) for word in words])
     return all(any(_bare(wanted) == word for word in left) for wanted in pattern)
+
+
+def _first_argument(words: list[str]) -> str:
+    called = [word for word in words if not ASSIGNMENT.match(word)]
+    return next((word for word in called[1:] if not word.startswith("-")), "")
 
 
 def _bare(word: str) -> str:
