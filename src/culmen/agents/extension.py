@@ -9,6 +9,7 @@ EXTENSION = Extension(
     evaluator_forms={"rollout": "culmen.agents.rollouts.form:ROLLOUT"},
     performers={"session": "culmen.agents.sandbox.world:make_session_craft"},
     simulators={"session": "culmen.agents.simulated:perform_session"},
+    verbs={"mine": "culmen.agents.mining.cli:VERBS"},
     pages={"sessions": "culmen.agents.page:SESSIONS"},
     checks={"agents": "culmen.agents.doctor:AGENTS"},
     trials={"agent": "culmen.agents.doctor:try_agent"},

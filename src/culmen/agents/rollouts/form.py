@@ -108,6 +108,12 @@ def read_skill_folder(folder: Path, goal: str = "") -> Task:
     )
 
 
+def skill_path(folder: Path) -> Path:
+    """The skill's folder or file of a folder with a table [skill]."""
+    table: SkillTable = schema.read_toml(folder / "task.toml", ("skill", SkillTable)).more
+    return folder / table.path
+
+
 class SkillFolders:
     """See `evaluate.taskfiles.loading.FolderAdapter`."""
 

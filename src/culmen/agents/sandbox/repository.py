@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,6 +159,7 @@ class SharedRepository:
         message: str,
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
+        executable: Collection[str] = (),
     ) -> str:
         """Write a commit that changes its first parent by these files (None: removed).
 
@@ -179,7 +180,10 @@ class SharedRepository:
             stream += (
                 [f"D {_quoted_path(path)}\n"]
                 if new is None
-                else [f"M 100644 inline {_quoted_path(path)}\n", _data_block(new)]
+                else [
+                    f"M {100755 if path in executable else 100644} inline {_quoted_path(path)}\n",
+                    _data_block(new),
+                ]
             )
         stream += ["done\n"]
         encoded = b"".join(

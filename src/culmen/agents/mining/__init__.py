@@ -1,0 +1,1 @@
+"""Past sessions of coding agents, mined for recurring faults that become cases of a skill."""
