@@ -55,6 +55,11 @@ class Candidate(msgspec.Struct, frozen=True):
         return "\n".join(f"=== {name} ===\n{text}" for name, text in self.parts.items())
 
 
+def skill_names(parts: Mapping[str, str]) -> list[str]:
+    """The first folders of the parts' names, in order: the skills of a set."""
+    return list(dict.fromkeys(name.partition("/")[0] for name in parts if "/" in name))
+
+
 def digest_parts(parts: Mapping[str, str]) -> str:
     """SHA-256 (hex) of the parts, independent of their order.
 

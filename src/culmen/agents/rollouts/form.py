@@ -31,7 +31,7 @@ from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.asking import ASKER, AskingFailed, Loan
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, skill_names
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY, Case, Observation, Scoring, Status
 from culmen.core.json import JsonObject
@@ -56,11 +56,13 @@ _NAMED = 5  # tasks named in a note
 class SkillTable(msgspec.Struct, frozen=True):
     """The table [skill].
 
-    path          the folder with SKILL.md, or one file (AGENTS.md, CLAUDE.md, a system prompt)
+    path          the folder with SKILL.md, or a folder of such folders, or one file (AGENTS.md,
+                  CLAUDE.md, a system prompt)
     tasks         the folder of Harbor tasks
     agent         as `--agent`; {folder} is the folder of task.toml
     environment   plain: no task needs its container
     max_tokens    longest candidate, at 4 characters a token
+    max_skills    most skills of a set
     frontmatter   free: the YAML at the head of SKILL.md may change, too
     calls, tokens limits of the agent's model in one rollout
     """
@@ -70,6 +72,7 @@ class SkillTable(msgspec.Struct, frozen=True):
     agent: str = ""
     environment: Literal["", "plain"] = ""
     max_tokens: int = 5_000
+    max_skills: int = 12
     frontmatter: Literal["frozen", "free"] = "frozen"
     calls: int = 100
     tokens: int = 500_000
@@ -140,6 +143,7 @@ def _build_task(
             where=str(skill_path),
             fix="shorten it, or raise max_tokens",
         )
+    most = _most_skills(skill, skill_path, table)
     seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
     task = Task(
         name=skill.name,
@@ -152,12 +156,27 @@ def _build_task(
             language="markdown",
             max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
             frontmatter=table.frontmatter,
+            skills=most,
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
         notes=tuple(_notes(found, usable)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
+
+
+def _most_skills(skill: Skill, path: Path, table: SkillTable) -> int:
+    """The limit of a set of skills, 0 for any other candidate."""
+    count = len(skill_names(skill.parts))
+    if not skill.is_set:
+        return 0
+    if count > table.max_skills:
+        raise TaskError(
+            f"there are {count} skills, more than max_skills = {table.max_skills}",
+            where=str(path),
+            fix="write max_skills into [skill] of task.toml, or leave some out",
+        )
+    return table.max_skills
 
 
 def _rollout_evaluator(
@@ -186,6 +205,7 @@ def _rollout_evaluator(
             "agent": table.agent,
             "skill": skill.name,
             "is_skill": skill.is_skill,
+            **({"is_set": True} if skill.is_set else {}),
             "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
             "folder": os.path.relpath(folder.resolve(), anchor.parent),
             "environment": table.environment,
@@ -337,7 +357,8 @@ class RolloutBackend(Backend):
     ) -> Observation:
         assert self._runner is not None
         name, is_skill = str(self._options["skill"]), bool(self._options["is_skill"])
-        skill = Skill(name, candidate.parts, is_skill)
+        is_set = bool(self._options.get("is_set"))
+        skill = Skill(name, candidate.parts, is_skill, is_set)
         loan = await self._lend_model()
         access, token, spent = Access(), "", Usage()
         gateway = None if loan is None else await self._open_gateway()
@@ -406,6 +427,7 @@ class RolloutBackend(Backend):
         self, candidate: Candidate, case: Case, seed: int, trial: RolloutTrial, spent: Usage
     ) -> Observation:
         """The observation of a finished rollout."""
+        is_set = bool(self._options.get("is_set"))
         rewards = trial.rewards
         score = None
         if rewards:
@@ -425,6 +447,7 @@ class RolloutBackend(Backend):
             metrics={
                 **rewards,
                 "skill_tokens": float(token_count(candidate.parts)),
+                **({"skills": float(len(skill_names(candidate.parts)))} if is_set else {}),
                 "agent_tokens": float(spent.tokens),
                 "agent_steps": float(len(trial.trajectory["steps"]) - 1),
                 "tool_calls": float(calls),

@@ -167,7 +167,8 @@ class TrialRunner:
         for inside, below in skills.places(skill, self._adapter.name):
             mount_point = home / below
             mount_point.parent.mkdir(parents=True, exist_ok=True)
-            mount_point.touch() if inside else mount_point.mkdir()
+            is_file = (self._skill_folder(slot) / inside).is_file()
+            mount_point.touch() if is_file else mount_point.mkdir()
         self._agent_logs(slot).mkdir()
         worktree.set_tree_owner(self._layout.work_folder(slot), confinement.owner)
 
@@ -175,7 +176,7 @@ class TrialRunner:
         self, task: HarborTask, skill: Skill, slot: int, seed: int, access: Access
     ) -> tuple[str, str]:
         """The end of the agent's program, with its reason."""
-        folder, place = self._skill_folder(slot), f"{skills.SKILLS}/{skill.name}"
+        folder, place = self._skill_folder(slot), skill.place
         shown = [(str(folder), place, False), (str(self._agent_logs(slot)), "/logs/agent", True)]
         for inside, below in skills.places(skill, self._adapter.name):
             shown.append((str(folder / inside), f"{HOME}/{below}", False))
