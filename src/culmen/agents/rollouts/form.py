@@ -20,6 +20,7 @@ import msgspec
 
 from culmen.agents.adapters import catalog, native
 from culmen.agents.rollouts import harbor, trajectory
+from culmen.agents.rollouts.boxes import BoxTrialRunner
 from culmen.agents.rollouts.harbor import HarborTask
 from culmen.agents.rollouts.skill import (
     CHARACTERS_PER_TOKEN,
@@ -206,6 +207,7 @@ def _rollout_evaluator(
             "skill": skill.name,
             "is_skill": skill.is_skill,
             **({"is_set": True} if skill.is_set else {}),
+            **({"images": images} if (images := _image_ids(usable)) else {}),
             "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
             "folder": os.path.relpath(folder.resolve(), anchor.parent),
             "environment": table.environment,
@@ -215,6 +217,12 @@ def _rollout_evaluator(
         },
     )
     return with_agent_roles(evaluator)
+
+
+def _image_ids(tasks: Iterable[HarborTask]) -> dict[str, str]:
+    """Ids by name of the images that tasks have or build upon."""
+    found = [task.image.bases for task in tasks if task.image is not None]
+    return {name: bases[name] for bases in found for name in sorted(bases)}
 
 
 _GOAL = (
@@ -308,7 +316,9 @@ class RolloutBackend(Backend):
         self._seal = EvaluatorSeal(task.evaluator)
         self._options: JsonObject = task.evaluator.options
         self._tasks: dict[str, HarborTask] = {}
-        self._folder, self._runner, self._gateway = "", None, None
+        self._folder, self._gateway = "", None
+        self._runner: TrialRunner | None = None  # of plain tasks
+        self._boxes: BoxTrialRunner | None = None  # of tasks with an image
         self._opening = asyncio.Lock()
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -325,14 +335,23 @@ class RolloutBackend(Backend):
         self._seal.require_unchanged()
         anchor = Path(self.task.evaluator.path).parent
         root, folder = ((anchor / self._options[name]).resolve() for name in ("tasks", "folder"))
-        known = harbor.read_tasks(root, str(self._options["environment"]))
-        self._tasks = {each.name: each for each in known}
-        method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
-        level = probes.LEVELS[0]
+        known = await asyncio.to_thread(harbor.read_tasks, root, str(self._options["environment"]))
+        cases = {case.id for case in self.task.cases}
+        self._tasks = {each.name: each for each in known if each.name in cases}
+        _require_images(self._tasks.values(), self._options.get("images", {}))
+        boxed = [task for task in self._tasks.values() if task.image is not None]
+        level = "container" if boxed else probes.LEVELS[0]
         probes.require_level(level, self._require, {})
         self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
+        place, hidden = Path(self._folder), (str(root),)
         adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
-        self._runner = TrialRunner(Path(self._folder), method, adapter, (str(root),))
+        if len(boxed) < len(self._tasks):
+            method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
+            self._runner = TrialRunner(place, method, adapter, hidden)
+        if boxed:
+            self._boxes = boxes = BoxTrialRunner(place, adapter, hidden)
+            for task in boxed:
+                await asyncio.to_thread(boxes.prepare_task, task)
         return level
 
     async def evaluate(
@@ -355,7 +374,9 @@ class RolloutBackend(Backend):
     async def _roll_out(
         self, candidate: Candidate, case: Case, seed: int, slot: int
     ) -> Observation:
-        assert self._runner is not None
+        harbor_task = self._tasks[case.id]
+        runner = self._runner if harbor_task.image is None else self._boxes
+        assert runner is not None
         name, is_skill = str(self._options["skill"]), bool(self._options["is_skill"])
         is_set = bool(self._options.get("is_set"))
         skill = Skill(name, candidate.parts, is_skill, is_set)
@@ -370,7 +391,7 @@ class RolloutBackend(Backend):
                 token = gateway.open(slot, budget=budget, models={"*": loan.model})
                 socket, opened = Path(self._folder) / "gateway", token
                 access = Access(loan.model.model, token, socket, lambda: gateway.exhausted(opened))
-            trial = await self._runner.run(self._tasks[case.id], skill, slot, seed, access)
+            trial = await runner.run(harbor_task, skill, slot, seed, access)
         finally:
             if gateway is not None and token:
                 gateway.close(token)
@@ -484,6 +505,19 @@ class RolloutBackend(Backend):
         folder, self._folder = self._folder, ""
         if folder:
             await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+def _require_images(tasks: Iterable[HarborTask], expected: dict[str, str]) -> None:
+    """Raise `UserError` if an image is gone, or is not the one of the task as it was read."""
+    listed = list(tasks)
+    gaps = [gap for task in listed for gap in task.gaps]
+    changed = [name for name, key in _image_ids(listed).items() if expected.get(name) != key]
+    if gaps or changed:
+        raise UserError(
+            gaps[0] if gaps else f"the image {changed[0]} has changed since the task was read",
+            where="the images of the tasks",
+            fix="put the image back, or begin a new run",
+        )
 
 
 _FAULTS = {
