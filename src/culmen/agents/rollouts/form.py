@@ -398,6 +398,8 @@ class RolloutBackend(Backend):
                 spent = await gateway.settled(token)
             if loan is not None:
                 loan.settle(spent, spent.calls)
+        if spent.calls:
+            trial.trajectory["final_metrics"] = trajectory.with_usage(trial.trajectory, spent)
         report = gateway.report(token) if gateway is not None and token else None
         failed = sum(report.failed.values()) if report is not None else 0
         if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
