@@ -528,6 +528,7 @@ class OfflineProposer(Proposer):
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
             **({"skills": surface.skills} if surface.skills else {}),
+            **({"headed": True} if surface.skills or surface.frontmatter == "frozen" else {}),
             "sense": 1 if lab.task.objective.direction == "max" else -1,
             **self._allowance.loop_options(lab),
         }

@@ -6,7 +6,8 @@ program, and only evaluation shows its gain. Common options (all optional): step
 changes of numbers), frozen (part names), marked (True if EVOLVE-BLOCK markers bound the editable
 text, the default), calls and most (of its criterion, that an inserted loop starts with and may grow
 to), pace (seconds of processor time per call that it may take), sense (1 or -1: the task wants its
-score high or low), chars (longest whole candidate), skills (most skills of a set, 0 if none).
+score high or low), chars (longest whole candidate), skills (most skills of a set, 0 if none),
+headed (True if the YAML at the head of a text stays).
 """
 
 from __future__ import annotations
@@ -160,7 +161,10 @@ def cma_generation(candidates: tuple[Candidate, ...], options: JsonObject, rng: 
     if not names:
         return Edits(fault="inapplicable")
     name = Random(options["seed"]).choice(names)
-    return tuned_candidates(candidates[0], name, options.get("marked", True), options)
+    limits = options.get("marked", True), options.get("headed", False)
+    return tuned_candidates(
+        EditableText(name, candidates[0].parts[name], *limits), candidates[0], options
+    )
 
 
 def candidates_with_calls(
@@ -190,7 +194,8 @@ def _candidate_with_calls(candidate: Candidate, calls: int, options: JsonObject)
 def _editable_sources(parent: Candidate, options: JsonObject) -> list[EditableText]:
     frozen = options.get("frozen", ())
     names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
-    return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
+    limits = options.get("marked", True), options.get("headed", False)
+    return [EditableText(name, parent.parts[name], *limits) for name in names]
 
 
 # Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial",
@@ -311,9 +316,9 @@ def _text_with_values(
     return text if text is not None and is_well_formed(source, text) else source.text
 
 
-def tuned_candidates(candidate: Candidate, name: str, marked: bool, options: JsonObject) -> Edits:
+def tuned_candidates(source: EditableText, candidate: Candidate, options: JsonObject) -> Edits:
     """Whole candidates with one part tuned, in the order in which rewards are expected."""
-    texts = tuned_texts(EditableText(name, candidate.parts[name], marked), options)
+    name, texts = source.name, tuned_texts(source, options)
     return Edits(
         tuple({**candidate.parts, name: text} for text in texts),
         fault="" if texts else "inapplicable",

@@ -33,7 +33,7 @@ class RolloutSpan(msgspec.Struct, frozen=True):
 
 
 def rollout_spans(seen: Observation, start: float, end: float) -> list[RolloutSpan]:
-    """The spans of an evaluation's trajectory, the invocation of the agent first; [] without one.
+    """The spans of an evaluation's trajectory, the agent's invocation first; [] without one.
 
     All of them lie within the evaluation's `start` and `end`.
     """

@@ -13,7 +13,7 @@ import pytest
 import culmen
 from culmen.agents.rollouts.form import read_skill_folder
 from culmen.agents.rollouts.skill import places, prompt_for, read_skill
-from culmen.core.candidate import Candidate, skill_names
+from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.errors import TaskError
 from culmen.core.task import Surface, Task
 from culmen.core.usage import Budget
@@ -161,6 +161,17 @@ def test_sets_changes_without_a_model() -> None:
     options = {"weights": {"skills": 1.0}, "count": 1}
     assert vary_candidate((parent,), options, Random(1)).fault == "inapplicable"
     assert vary_candidate((parent,), options | {"skills": 4}, Random(1)).notes == ("skills",)
+
+
+def test_sets_edits_without_a_model_leave_heads_alone() -> None:
+    parent = Candidate.of({"answer/SKILL.md": skill("answer", "one two three.\nfour five 6.")})
+    options = {"weights": {"lines": 1.0, "numbers": 1.0}, "count": 3, "headed": True}
+    made = [parts for seed in range(30) for parts in vary_candidate((parent,), options, Random(seed)).parts]
+    assert made and all(frontmatter(parts["answer/SKILL.md"]) == skill("answer", "")[:-1] for parts in made)
+    free = [vary_candidate((parent,), options | {"headed": False}, Random(seed)) for seed in range(30)]
+    assert any(
+        frontmatter(parts["answer/SKILL.md"]) != skill("answer", "")[:-1] for each in free for parts in each.parts
+    )
 
 
 @pytest.mark.jail

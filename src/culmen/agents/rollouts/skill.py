@@ -11,12 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.core.candidate import skill_names
+from culmen.core.candidate import frontmatter, skill_names
 from culmen.core.errors import TaskError
 from culmen.core.task import SKILL_FILE as MAIN
 from culmen.evaluate.taskfiles.reading import read_text
 from culmen.evaluate.taskfiles.surface import (
-    frontmatter,
     head_value,
     is_skill_name,
     skills_fault,

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from culmen.core.candidate import Candidate, skill_names
+from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.task import SKILL_FILE, Task
 
 _MARKER = re.compile(
@@ -117,12 +117,6 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
     if any(immutable_change(seed[name], parts[name]) for name in marked):
         return "immutable_text_changed"
     return ""
-
-
-def frontmatter(text: str) -> str:
-    """The YAML at the head of a text, with its lines ---; "" without any."""
-    found = re.match(r"---[ \t]*\n.*?^---[ \t]*(\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    return found[0] if found else ""
 
 
 _SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
