@@ -60,4 +60,6 @@ class CustomBuildHook(BuildHookInterface):
             build_data["force_include"][str(page)] = (
                 f"culmen/docs/{page.relative_to(root / 'docs').as_posix()}"
             )
-        build_data["force_include"][str(root / "skills/culmen/SKILL.md")] = "culmen/docs/skill.md"
+        build_data["force_include"][str(root / "plugins/culmen/skills/culmen/SKILL.md")] = (
+            "culmen/docs/skill.md"
+        )

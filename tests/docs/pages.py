@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = tuple(page for place in ("*.md", "docs/**/*.md", "skills/**/*.md") for page in sorted(ROOT.glob(place)))
+PAGES = tuple(page for place in ("*.md", "docs/**/*.md", "plugins/**/*.md") for page in sorted(ROOT.glob(place)))
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>run|file: (?P<file>[\w./-]+)) -->\n)?```(?P<lang>\w*)\n(?P<body>.*?)^```$", re.M | re.S

@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
     ask = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.split("\0")
-    wanted = [name for name in listed if name.startswith(("src/", "docs/", "skills/")) or "/" not in name]
+    wanted = [name for name in listed if name.startswith(("src/", "docs/", "plugins/")) or "/" not in name]
     for name in filter(lambda name: (ROOT / name).is_file(), wanted):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())

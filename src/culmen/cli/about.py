@@ -316,7 +316,7 @@ def _doc_pages() -> dict[str, Path]:
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.md"))
     }
-    skill = package.parents[1] / "skills/culmen/SKILL.md"
+    skill = package.parents[1] / "plugins/culmen/skills/culmen/SKILL.md"
     return doc_pages | ({"skill": skill} if skill.is_file() else {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -53,6 +54,17 @@ class Candidate(msgspec.Struct, frozen=True):
         if len(self.parts) == 1:
             return next(iter(self.parts.values()))
         return "\n".join(f"=== {name} ===\n{text}" for name, text in self.parts.items())
+
+
+def skill_names(parts: Mapping[str, str]) -> list[str]:
+    """The first folders of the parts' names, in order: the skills of a set."""
+    return list(dict.fromkeys(name.partition("/")[0] for name in parts if "/" in name))
+
+
+def frontmatter(text: str) -> str:
+    """The YAML at the head of a text, with its lines ---; "" without any."""
+    found = re.match(r"---[ \t]*\n.*?^---[ \t]*(\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    return found[0] if found else ""
 
 
 def digest_parts(parts: Mapping[str, str]) -> str:

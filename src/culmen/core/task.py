@@ -348,12 +348,16 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.path.endswith(".py") and not self.program and not self.url
 
 
+SKILL_FILE = "SKILL.md"  # the part that every skill of a set has
+
+
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     """The editable text of a task.
 
     `frozen` parts may never change; with `markers` = enforced, only text between EVOLVE-BLOCK
     markers. With `frontmatter` = frozen, the YAML at the head of a part (between lines ---) may
-    not change.
+    not change. With `skills` > 0 a candidate is a set of at most that many skills, folders with a
+    SKILL.md each, which may be added, changed and dropped; 0: its parts are those of the first.
     """
 
     frozen: tuple[str, ...] = ()
@@ -361,6 +365,7 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     language: str = "python"
     max_chars: int = 200_000
     frontmatter: Literal["free", "frozen"] = "free"
+    skills: int = 0
 
 
 class Asks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from culmen.core.candidate import Candidate
-from culmen.core.task import Objective, Task
+from culmen.core.task import SKILL_FILE, Objective, Surface, Task
 
 _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
 _BACKTICKS = re.compile(r"`{3,}")
@@ -55,6 +55,8 @@ def rules_section(task: Task, parent: Candidate | None) -> str:
         lines.append(f"The language is {surface.language}.")
     if parent is not None and (interface := describe_interface(task)):
         lines.append(f"{interface} Keep to that interface." if _is_executed(task) else interface)
+    if surface.skills:
+        lines.append(_skills_rule(surface))
     if surface.frozen:
         lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
     if (
@@ -73,6 +75,18 @@ def rules_section(task: Task, parent: Candidate | None) -> str:
             f"{task.limits.memory_mb} MB."
         )
     return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)]) if lines else ""
+
+
+def _skills_rule(surface: Surface) -> str:
+    """The limits of a set of skills."""
+    heads = " The frontmatter of the first skills stays." if surface.frontmatter == "frozen" else ""
+    return (
+        f"The candidate is a set of 1 to {surface.skills} skills, each a folder NAME with "
+        f"NAME/{SKILL_FILE} and further files. Skills may be changed, added, dropped and merged; "
+        f"one that does not help should go. A new skill's {SKILL_FILE} begins with frontmatter: "
+        "name (equal to NAME: at most 64 small letters, digits and single hyphens) and description "
+        f"(at most 1024 characters: when to use it).{heads}"
+    )
 
 
 def is_text(task: Task) -> bool:

@@ -32,6 +32,7 @@ OPERATORS = {  # prior number of successes in eight trials, by operator
     "effort": 4.0,
     "cma": 0.75,
 }
+_SKILLS = 2.0  # the same of the operator that drops, adopts and merges skills of a set
 _TIMED = ("refine", "effort")
 UNTIMED = {
     name: prior for name, prior in OPERATORS.items() if name not in _TIMED
@@ -432,6 +433,8 @@ class OfflineProposer(Proposer):
         The more often all of them were drawn before, the more edits are made on top of one another.
         """
         mates = [exhibit.candidate for exhibit in brief.inspirations]
+        if lab.task.surface.skills:
+            self._credits.setdefault("skills", OperatorCredit(_SKILLS))
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
             weights.pop("effort", None)
@@ -524,6 +527,8 @@ class OfflineProposer(Proposer):
             "frozen": list(surface.frozen),
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
+            **({"skills": surface.skills} if surface.skills else {}),
+            **({"headed": True} if surface.skills or surface.frontmatter == "frozen" else {}),
             "sense": 1 if lab.task.objective.direction == "max" else -1,
             **self._allowance.loop_options(lab),
         }
@@ -601,7 +606,7 @@ def _nothing_to_edit(finding: str) -> UserError:
 
 
 def _child_candidate(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
-    mates = brief.inspirations if "crossover" in names else ()
+    mates = brief.inspirations if {"crossover", "skills"} & set(names.split("+")) else ()
     parents = (
         *((brief.parent.id,) if brief.parent else ()),
         *(mate.candidate.id for mate in mates),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from random import Random
 
+from culmen.core.candidate import frontmatter
 from culmen.offline import tokens
 from culmen.offline.tokens import Span
 
@@ -29,12 +30,14 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 class EditableText:
     """One text.
 
-    If `marked`, EVOLVE-BLOCK markers, if present, bound the editable characters.
+    If `marked`, EVOLVE-BLOCK markers, if present, bound the editable characters. If `headed`, the
+    YAML at its head is not editable.
     """
 
     name: str
     text: str
     marked: bool = True
+    headed: bool = False
     tree: ast.Module | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +74,9 @@ class EditableText:
             elif match[1] == "END" and opened is not None:
                 spans.append((opened, start))
                 opened = None
-        return spans if seen and self.marked else [(0, len(self.text))]
+        if seen and self.marked:
+            return spans
+        return [(len(frontmatter(self.text)) if self.headed else 0, len(self.text))]
 
     def is_editable(self, start: int, end: int) -> bool:
         """True if this span lies inside an editable one."""

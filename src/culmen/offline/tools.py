@@ -6,7 +6,8 @@ program, and only evaluation shows its gain. Common options (all optional): step
 changes of numbers), frozen (part names), marked (True if EVOLVE-BLOCK markers bound the editable
 text, the default), calls and most (of its criterion, that an inserted loop starts with and may grow
 to), pace (seconds of processor time per call that it may take), sense (1 or -1: the task wants its
-score high or low), chars (longest whole candidate).
+score high or low), chars (longest whole candidate), skills (most skills of a set, 0 if none),
+headed (True if the YAML at the head of a text stays).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from culmen.core.json import JsonObject
 from culmen.offline import changes, loops
 from culmen.offline.changes import Literal, editable_literals, numeral_text, shifted_number
 from culmen.offline.names import exchange_name
+from culmen.offline.skills import change_skills
 from culmen.offline.source import EditableText, EditContext, is_well_formed
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ PYTHON: dict[str, Operator] = {
     "effort": loops.raise_loop_calls,
 }
 OPERATORS = ANY_TEXT | PYTHON
+SKILLS = "skills"  # the operator that changes which skills a set has
 
 
 def apply_operator(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
@@ -80,6 +83,11 @@ def edited_child(
     while left and sources:
         name = rng.choices(list(left), list(left.values()))[0]
         del left[name]
+        if name == SKILLS:
+            parts = change_skills(parent, mates, options.get("skills", 0), rng)
+            if parts is not None and _has_room(parts, options):
+                return name, Candidate.of(parts)
+            continue
         for source in rng.sample(sources, len(sources)):
             others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
             edit = EditContext(
@@ -90,9 +98,13 @@ def edited_child(
             )
             text = apply_operator(OPERATORS[name], source, edit)
             parts = {**parent.parts, source.name: text or ""}
-            if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
+            if text is not None and _has_room(parts, options):
                 return name, Candidate.of(parts)
     return None
+
+
+def _has_room(parts: Mapping[str, str], options: JsonObject) -> bool:
+    return sum(map(len, parts.values())) <= options.get("chars", 200_000)
 
 
 def vary_candidate(candidates: tuple[Candidate, ...], options: JsonObject, rng: Random) -> Edits:
@@ -104,7 +116,9 @@ def vary_candidate(candidates: tuple[Candidate, ...], options: JsonObject, rng: 
     nothing can be edited.
     """
     weights = {
-        name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS
+        name: float(weight)
+        for name, weight in options["weights"].items()
+        if name in OPERATORS or (name == SKILLS and options.get("skills"))
     }
     found: dict[str, tuple[str, Candidate]] = {}
     for _ in range(2 * int(options.get("count", 1))):
@@ -147,7 +161,10 @@ def cma_generation(candidates: tuple[Candidate, ...], options: JsonObject, rng: 
     if not names:
         return Edits(fault="inapplicable")
     name = Random(options["seed"]).choice(names)
-    return tuned_candidates(candidates[0], name, options.get("marked", True), options)
+    limits = options.get("marked", True), options.get("headed", False)
+    return tuned_candidates(
+        EditableText(name, candidates[0].parts[name], *limits), candidates[0], options
+    )
 
 
 def candidates_with_calls(
@@ -177,7 +194,8 @@ def _candidate_with_calls(candidate: Candidate, calls: int, options: JsonObject)
 def _editable_sources(parent: Candidate, options: JsonObject) -> list[EditableText]:
     frozen = options.get("frozen", ())
     names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
-    return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
+    limits = options.get("marked", True), options.get("headed", False)
+    return [EditableText(name, parent.parts[name], *limits) for name in names]
 
 
 # Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial",
@@ -298,9 +316,9 @@ def _text_with_values(
     return text if text is not None and is_well_formed(source, text) else source.text
 
 
-def tuned_candidates(candidate: Candidate, name: str, marked: bool, options: JsonObject) -> Edits:
+def tuned_candidates(source: EditableText, candidate: Candidate, options: JsonObject) -> Edits:
     """Whole candidates with one part tuned, in the order in which rewards are expected."""
-    texts = tuned_texts(EditableText(name, candidate.parts[name], marked), options)
+    name, texts = source.name, tuned_texts(source, options)
     return Edits(
         tuple({**candidate.parts, name: text} for text in texts),
         fault="" if texts else "inapplicable",

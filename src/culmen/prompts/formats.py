@@ -15,7 +15,7 @@ import msgspec
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.json import JsonObject
-from culmen.core.task import Surface, Task
+from culmen.core.task import SKILL_FILE, Surface, Task
 from culmen.core.wording import indent_text, part_info, surface_language
 from culmen.prompts import fragments
 from culmen.prompts.fragments import (
@@ -158,7 +158,8 @@ class JsonParts:
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
-        names = ", ".join(f'{json.dumps(name)}: "..."' for name in part_names(task, parent))
+        listed = map(shown_name, part_names(task, parent))
+        names = ", ".join(f'{json.dumps(name)}: "..."' for name in listed)
         return templates.fill("json", names=names)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -168,7 +169,11 @@ class JsonParts:
             return Rewrite().parse(reply, task, parent)
         parts = data.get("parts", data)
         texts = (
-            {n: t for n, t in parts.items() if n in names and isinstance(t, str)}
+            {
+                n: t
+                for n, t in parts.items()
+                if fragments.is_part_name(n, names) and isinstance(t, str)
+            }
             if isinstance(parts, dict)
             else {}
         )
@@ -189,14 +194,36 @@ FORMATS: dict[str, ReplyFormat] = {
 def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
     """The parts that a reply may contain.
 
-    The parent's parts that are not frozen, or the single part of a first candidate.
+    The parent's parts that are not frozen, with `NEW_SKILL` if skills may be added; or the single
+    part of a first candidate.
     """
     if parent is not None:
-        return tuple(name for name in parent.parts if name not in task.surface.frozen)
+        return _editable_names(task.surface, parent)
     suffix = _SUFFIXES.get(
         task.surface.language, task.evaluator.suffix if task.surface.language else ".txt"
     )
     return (task.evaluator.module or f"program{suffix}",)
+
+
+def _editable_names(surface: Surface, parent: Candidate) -> tuple[str, ...]:
+    more = (fragments.NEW_SKILL,) if surface.skills else ()
+    return (*(name for name in parent.parts if name not in surface.frozen), *more)
+
+
+def shown_name(name: str) -> str:
+    """A part's name as a model reads it."""
+    return f"NEW-SKILL/{SKILL_FILE}" if name == fragments.NEW_SKILL else name
+
+
+def skills_note(surface: Surface) -> str:
+    """Instructions to add, drop and merge skills in a reply; "" if the parts are fixed."""
+    if not surface.skills:
+        return ""
+    return (
+        f"To add a skill, give the text of its NAME/{SKILL_FILE}; to drop one, give an empty text "
+        f"for its {SKILL_FILE}; to merge two, change one and drop the other. Next to edits, "
+        "added and dropped skills are fenced blocks that open with the part's name."
+    )
 
 
 def block_names(names: tuple[str, ...], language: str) -> str:
@@ -204,7 +231,7 @@ def block_names(names: tuple[str, ...], language: str) -> str:
 
     No example in a fence: the candidate to improve is all that a prompt has in fences.
     """
-    return "\n".join(f"- `{part_info(name, language)}`" for name in names)
+    return "\n".join(f"- `{part_info(shown_name(name), language)}`" for name in names)
 
 
 def read_json(text: str) -> tuple[object, bool]:
@@ -245,11 +272,13 @@ def parsed_edits(text: str, surface: Surface, parent: Candidate) -> Parsed:
 
     Faults: `diff_mismatch` and those of `drafted`.
     """
-    names = tuple(name for name in parent.parts if name not in surface.frozen)
+    names = _editable_names(surface, parent)
     edits = read_edits(text, names)
     before = text[: text.find("<<<<<")].strip()
+    old = {name: parent.parts[name] for name in names if name in parent.parts}
+    whole = _whole_blocks(text, names) if surface.skills else {}
     try:
-        parts = apply_edits({name: parent.parts[name] for name in names}, edits)
+        parts = apply_edits(old, edits) | whole
     except Mismatch:
         return Parsed(hypothesis=before, fault="diff_mismatch")
     return parsed_draft(
@@ -280,6 +309,12 @@ def parsed_draft(
     if sum(map(len, full.values())) > surface.max_chars:
         return Parsed(hypothesis=hypothesis, fault="too_long", whole=is_complete)
     return Parsed((Draft(full),), hypothesis, whole=is_complete)
+
+
+def _whole_blocks(text: str, names: tuple[str, ...]) -> dict[str, str]:
+    """Texts by part of the fenced blocks of a reply that are no edits."""
+    found = fragments.read_blocks(text, names)[1]
+    return {one.name: one.text for one in found if one.name and "SEARCH" not in one.text}
 
 
 def _blocks_by_part(
@@ -353,7 +388,7 @@ class Verbalized:
                 '"code": "..."',
                 f'"code" is the complete new text of {names[0]}, as a JSON string without fences.',
             )
-        inside = ", ".join(f'{json.dumps(name)}: "..."' for name in names)
+        inside = ", ".join(f'{json.dumps(shown_name(name))}: "..."' for name in names)
         description = (
             '"parts" holds the new text of each part that changes, whole; parts you leave out stay '
             "as they are."
@@ -489,7 +524,7 @@ def _response_texts(item: JsonObject, names: tuple[str, ...]) -> dict[str, str]:
         return {
             name: _unfenced_text(text)
             for name, text in parts.items()
-            if name in names and isinstance(text, str)
+            if fragments.is_part_name(name, names) and isinstance(text, str)
         }
     text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), None)
     return {names[0]: _unfenced_text(text)} if text is not None and len(names) == 1 else {}

@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.task import Surface
+from culmen.core.task import SKILL_FILE, Surface
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _LEAD = re.compile(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE)
+
+
+# among the names of parts: any other skill's file, of a set to which skills may be added
+NEW_SKILL = f"*/{SKILL_FILE}"
+_SKILL_PART = re.compile(rf"[\w.-]+/{re.escape(SKILL_FILE)}")
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -33,6 +38,13 @@ class Block(msgspec.Struct, frozen=True):
 def without_thoughts(reply: str) -> str:
     """The reply without a leading reasoning section."""
     return _THOUGHT.sub("", reply, count=1)
+
+
+def is_part_name(word: str, names: tuple[str, ...]) -> bool:
+    """True if a word is one of the names, or names a new skill where `NEW_SKILL` is one."""
+    if word == NEW_SKILL:
+        return False
+    return word in names or (NEW_SKILL in names and _SKILL_PART.fullmatch(word) is not None)
 
 
 def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Block]]:
@@ -109,7 +121,7 @@ def _part_and_language(info: str, names: tuple[str, ...]) -> tuple[str, str]:
     candidates = [*([rest] if colon else []), *words, info]
     for word in candidates:
         bare = _LEAD.sub("", word).strip("\"'`{}")
-        if bare in names:
+        if is_part_name(bare, names):
             return bare, "" if words[0].strip("\"'`") == bare else tag.lower()
     return "", tag.lower()
 
@@ -174,7 +186,7 @@ def named_part(line: str, names: tuple[str, ...]) -> str:
         head, colon, rest = words.partition(":")
         if colon and head.strip().lower() == lead:
             words = rest.strip().strip("`*\"'")
-    return words if words in names else ""
+    return words if is_part_name(words, names) else ""
 
 
 def apply_edits(parts: Mapping[str, str], edits: list[SearchReplace]) -> dict[str, str]:
@@ -278,18 +290,31 @@ def inherit_parts(
 ) -> dict[str, str]:
     """The parent's parts with those of the reply inserted.
 
-    Unknown and frozen names keep the parent's text. Raises `OutsideBlocks` if markers are enforced
-    and the text between them cannot be determined.
+    Unknown and frozen names keep the parent's text. Of a set of skills, new ones are added, and one
+    whose SKILL.md is empty is dropped with all its files. Raises `OutsideBlocks` if markers are
+    enforced and the text between them cannot be determined.
     """
     if parent is None:
         return dict(parts)
     child = dict(parent.parts)
     for name, text in parts.items():
-        if name not in child or name in surface.frozen:
+        is_known = name in child
+        if name in surface.frozen or not (is_known or surface.skills):
             continue
-        text = _same_end(text, child[name])
-        child[name] = into_blocks(child[name], text) if surface.markers == "enforced" else text
-    return child
+        text = _same_end(text, child.get(name, ""))
+        bounded = is_known and surface.markers == "enforced" and text.strip()
+        child[name] = into_blocks(child[name], text) if bounded else text
+    return without_empty_skills(child) if surface.skills else child
+
+
+def without_empty_skills(parts: Mapping[str, str]) -> dict[str, str]:
+    """The parts without the folders whose SKILL.md is empty."""
+    gone = {
+        name.partition("/")[0]
+        for name, text in parts.items()
+        if not text.strip() and _SKILL_PART.fullmatch(name)
+    }
+    return {name: text for name, text in parts.items() if name.partition("/")[0] not in gone}
 
 
 def into_blocks(parent: str, child: str) -> str:

@@ -28,7 +28,7 @@ from culmen.core.wording import (
     indent_fences,
     indent_text,
 )
-from culmen.prompts.formats import ReplyFormat
+from culmen.prompts.formats import ReplyFormat, skills_note
 from culmen.prompts.template import Templates
 
 
@@ -68,9 +68,7 @@ class PromptWriter:
                 "What to try, and nothing else", indent_fences(brief.hypothesis.strip())
             ),
             "inspirations": inspirations_section(brief, task.objective, shown),
-            "reply": form.instructions(
-                self._templates, task, brief.parent, max(1, brief.k)
-            ).strip(),
+            "reply": self._reply_section(form, brief),
         }
         if brief.parent is None:
             known = filter(
@@ -105,6 +103,12 @@ class PromptWriter:
             for _, text in _result_pictures(brief.observations, task.objective)[: shown.pictures]
         )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, pictures)
+
+    def _reply_section(self, form: ReplyFormat, brief: Brief) -> str:
+        task = self._task
+        text = form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip()
+        note = skills_note(task.surface) if brief.parent is not None else ""
+        return "\n\n".join(filter(None, (text, note)))
 
     def text_prompt(self, role: str, slots: JsonObject) -> Prompt:
         """The prompt of a request for text, from the template of the role's name.

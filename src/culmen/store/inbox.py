@@ -187,7 +187,10 @@ def _require_unfinished(run: Path) -> bool:
 
 
 def _named_parts(run: Path, parts: dict[str, str]) -> dict[str, str]:
-    seeds = views.run_meta(run).task.seeds
+    task = views.run_meta(run).task
+    if task.surface.skills:  # whose parts may come and go
+        return parts
+    seeds = task.seeds
     names = list(seeds[0]) if seeds else list(parts)
     if len(names) == 1 and len(parts) == 1:
         return {names[0]: next(iter(parts.values()))}

@@ -100,8 +100,8 @@ def _mean_by_case(rewards: list[float | None], repeats: int) -> list[float] | No
 def changed_lines(before: Candidate, after: Candidate) -> list[str]:
     """The lines that were removed (-) and added (+)."""
     lines: list[str] = []
-    for name, text in after.parts.items():
-        old = before.parts.get(name, "")
+    for name in dict.fromkeys([*before.parts, *after.parts]):
+        old, text = before.parts.get(name, ""), after.parts.get(name, "")
         found = difflib.ndiff(old.splitlines(), text.splitlines())
         lines += [line for line in found if line[:2] in ("- ", "+ ")]
     return lines

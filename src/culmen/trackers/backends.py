@@ -16,6 +16,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Result
 from culmen.core.json import JsonObject
+from culmen.trackers.rollouts import RolloutSpan, rollout_spans
 from culmen.trackers.tracking import (
     EffectSpan,
     TrackedCandidate,
@@ -28,7 +29,7 @@ from culmen.trackers.tracking import (
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
     from tensorboardX import SummaryWriter
 
 _TAG = "culmen.run"
@@ -290,7 +291,29 @@ class OpenTelemetry:
         if fault:
             otel_span.set_attribute("error.type", fault)
             otel_span.set_status(Status(StatusCode.ERROR))
+        if isinstance(result, Observation):
+            self._send_rollout(otel_span, rollout_spans(result, span.start, span.end), fault)
         otel_span.end(end_time=int(max(span.start, span.end) * _NANO))
+
+    def _send_rollout(self, evaluation: Span, spans: Sequence[RolloutSpan], fault: str) -> None:
+        """Send the spans of a rollout, below that of its evaluation."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+
+        parent = set_span_in_context(evaluation)
+        for each in spans:
+            made = self._tracer.start_span(
+                each.name,
+                context=parent,
+                kind=SpanKind.CLIENT if each.calls else SpanKind.INTERNAL,
+                start_time=int(each.start * _NANO),
+                attributes=each.attributes,
+            )
+            if not each.inner:
+                parent = set_span_in_context(made)
+                if fault:
+                    made.set_attribute("error.type", fault)
+                    made.set_status(Status(StatusCode.ERROR))
+            made.end(end_time=int(max(each.start, each.end) * _NANO))
 
     def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """No-op: there are spans for effects only."""

@@ -17,6 +17,8 @@ from culmen.core.evaluation import TRAJECTORY, Status
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
 from culmen.store import views
+from culmen.trackers.backends import OpenTelemetry
+from culmen.trackers.tracking import Tracking
 from tests.agents.sandbox.grounds import need_confinement
 from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
@@ -127,6 +129,24 @@ def test_world_model_is_metered_and_limited(
     seen = [one for one in views.stream_observations(study.path) if one.score is not None]
     assert {(each.role, each.model, each.asked) for one in seen for each in one.asked} == {("agent", "mine/big", 2)}
     assert seen and all("SECRET" not in str(one.artifacts) for one in seen)
+    assert_spans(study.path, len(seen))
+
+
+def assert_spans(path: Path, rollouts: int) -> None:
+    """A tracker's spans of these rollouts: an agent's invocation each, with the tokens that the gateway counted."""
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
+    Tracking("otel", OpenTelemetry(exporter=memory)).send_journal(path)
+    found = [span for span in memory.get_finished_spans() if span.name.startswith("invoke_agent")]
+    assert len(found) == rollouts
+    for span in found:
+        assert (span.attributes["gen_ai.provider.name"], span.attributes["gen_ai.request.model"]) == ("mine", "big")
+        assert (
+            span.attributes["gen_ai.usage.input_tokens"] == 60 and span.attributes["gen_ai.usage.output_tokens"] == 20
+        )
+        below = [
+            each for each in memory.get_finished_spans() if each.parent and each.parent.span_id == span.context.span_id
+        ]
+        assert [each.name for each in below] == ["chat big"]
 
 
 @pytest.mark.jail

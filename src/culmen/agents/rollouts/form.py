@@ -20,6 +20,7 @@ import msgspec
 
 from culmen.agents.adapters import catalog, native
 from culmen.agents.rollouts import harbor, trajectory
+from culmen.agents.rollouts.boxes import BoxTrialRunner
 from culmen.agents.rollouts.harbor import HarborTask
 from culmen.agents.rollouts.skill import (
     CHARACTERS_PER_TOKEN,
@@ -31,7 +32,7 @@ from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.asking import ASKER, AskingFailed, Loan
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, skill_names
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY, Case, Observation, Scoring, Status
 from culmen.core.json import JsonObject
@@ -56,11 +57,13 @@ _NAMED = 5  # tasks named in a note
 class SkillTable(msgspec.Struct, frozen=True):
     """The table [skill].
 
-    path          the folder with SKILL.md, or one file (AGENTS.md, CLAUDE.md, a system prompt)
+    path          the folder with SKILL.md, or a folder of such folders, or one file (AGENTS.md,
+                  CLAUDE.md, a system prompt)
     tasks         the folder of Harbor tasks
     agent         as `--agent`; {folder} is the folder of task.toml
     environment   plain: no task needs its container
     max_tokens    longest candidate, at 4 characters a token
+    max_skills    most skills of a set
     frontmatter   free: the YAML at the head of SKILL.md may change, too
     calls, tokens limits of the agent's model in one rollout
     """
@@ -70,6 +73,7 @@ class SkillTable(msgspec.Struct, frozen=True):
     agent: str = ""
     environment: Literal["", "plain"] = ""
     max_tokens: int = 5_000
+    max_skills: int = 12
     frontmatter: Literal["frozen", "free"] = "frozen"
     calls: int = 100
     tokens: int = 500_000
@@ -146,6 +150,7 @@ def _build_task(
             where=str(skill_path),
             fix="shorten it, or raise max_tokens",
         )
+    most = _most_skills(skill, skill_path, table)
     seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
     task = Task(
         name=skill.name,
@@ -158,12 +163,27 @@ def _build_task(
             language="markdown",
             max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
             frontmatter=table.frontmatter,
+            skills=most,
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
         notes=tuple(_notes(found, usable)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
+
+
+def _most_skills(skill: Skill, path: Path, table: SkillTable) -> int:
+    """The limit of a set of skills, 0 for any other candidate."""
+    count = len(skill_names(skill.parts))
+    if not skill.is_set:
+        return 0
+    if count > table.max_skills:
+        raise TaskError(
+            f"there are {count} skills, more than max_skills = {table.max_skills}",
+            where=str(path),
+            fix="write max_skills into [skill] of task.toml, or leave some out",
+        )
+    return table.max_skills
 
 
 def _rollout_evaluator(
@@ -192,6 +212,8 @@ def _rollout_evaluator(
             "agent": table.agent,
             "skill": skill.name,
             "is_skill": skill.is_skill,
+            **({"is_set": True} if skill.is_set else {}),
+            **({"images": images} if (images := _image_ids(usable)) else {}),
             "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
             "folder": os.path.relpath(folder.resolve(), anchor.parent),
             "environment": table.environment,
@@ -201,6 +223,12 @@ def _rollout_evaluator(
         },
     )
     return with_agent_roles(evaluator)
+
+
+def _image_ids(tasks: Iterable[HarborTask]) -> dict[str, str]:
+    """Ids by name of the images that tasks have or build upon."""
+    found = [task.image.bases for task in tasks if task.image is not None]
+    return {name: bases[name] for bases in found for name in sorted(bases)}
 
 
 _GOAL = (
@@ -294,7 +322,9 @@ class RolloutBackend(Backend):
         self._seal = EvaluatorSeal(task.evaluator)
         self._options: JsonObject = task.evaluator.options
         self._tasks: dict[str, HarborTask] = {}
-        self._folder, self._runner, self._gateway = "", None, None
+        self._folder, self._gateway = "", None
+        self._runner: TrialRunner | None = None  # of plain tasks
+        self._boxes: BoxTrialRunner | None = None  # of tasks with an image
         self._opening = asyncio.Lock()
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -311,14 +341,23 @@ class RolloutBackend(Backend):
         self._seal.require_unchanged()
         anchor = Path(self.task.evaluator.path).parent
         root, folder = ((anchor / self._options[name]).resolve() for name in ("tasks", "folder"))
-        known = harbor.read_tasks(root, str(self._options["environment"]))
-        self._tasks = {each.name: each for each in known}
-        method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
-        level = probes.LEVELS[0]
+        known = await asyncio.to_thread(harbor.read_tasks, root, str(self._options["environment"]))
+        cases = {case.id for case in self.task.cases}
+        self._tasks = {each.name: each for each in known if each.name in cases}
+        _require_images(self._tasks.values(), self._options.get("images", {}))
+        boxed = [task for task in self._tasks.values() if task.image is not None]
+        level = "container" if boxed else probes.LEVELS[0]
         probes.require_level(level, self._require, {})
         self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
+        place, hidden = Path(self._folder), (str(root),)
         adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
-        self._runner = TrialRunner(Path(self._folder), method, adapter, (str(root),))
+        if len(boxed) < len(self._tasks):
+            method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
+            self._runner = TrialRunner(place, method, adapter, hidden)
+        if boxed:
+            self._boxes = boxes = BoxTrialRunner(place, adapter, hidden)
+            for task in boxed:
+                await asyncio.to_thread(boxes.prepare_task, task)
         return level
 
     async def evaluate(
@@ -341,9 +380,12 @@ class RolloutBackend(Backend):
     async def _roll_out(
         self, candidate: Candidate, case: Case, seed: int, slot: int
     ) -> Observation:
-        assert self._runner is not None
+        harbor_task = self._tasks[case.id]
+        runner = self._runner if harbor_task.image is None else self._boxes
+        assert runner is not None
         name, is_skill = str(self._options["skill"]), bool(self._options["is_skill"])
-        skill = Skill(name, candidate.parts, is_skill)
+        is_set = bool(self._options.get("is_set"))
+        skill = Skill(name, candidate.parts, is_skill, is_set)
         loan = await self._lend_model()
         access, token, spent = Access(), "", Usage()
         gateway = None if loan is None else await self._open_gateway()
@@ -355,13 +397,15 @@ class RolloutBackend(Backend):
                 token = gateway.open(slot, budget=budget, models={"*": loan.model})
                 socket, opened = Path(self._folder) / "gateway", token
                 access = Access(loan.model.model, token, socket, lambda: gateway.exhausted(opened))
-            trial = await self._runner.run(self._tasks[case.id], skill, slot, seed, access)
+            trial = await runner.run(harbor_task, skill, slot, seed, access)
         finally:
             if gateway is not None and token:
                 gateway.close(token)
                 spent = await gateway.settled(token)
             if loan is not None:
                 loan.settle(spent, spent.calls)
+        if spent.calls:
+            trial.trajectory["final_metrics"] = trajectory.with_usage(trial.trajectory, spent)
         report = gateway.report(token) if gateway is not None and token else None
         failed = sum(report.failed.values()) if report is not None else 0
         if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
@@ -412,6 +456,7 @@ class RolloutBackend(Backend):
         self, candidate: Candidate, case: Case, seed: int, trial: RolloutTrial, spent: Usage
     ) -> Observation:
         """The observation of a finished rollout."""
+        is_set = bool(self._options.get("is_set"))
         rewards = trial.rewards
         score = None
         if rewards:
@@ -431,6 +476,7 @@ class RolloutBackend(Backend):
             metrics={
                 **rewards,
                 "skill_tokens": float(token_count(candidate.parts)),
+                **({"skills": float(len(skill_names(candidate.parts)))} if is_set else {}),
                 "agent_tokens": float(spent.tokens),
                 "agent_steps": float(len(trial.trajectory["steps"]) - 1),
                 "tool_calls": float(calls),
@@ -467,6 +513,19 @@ class RolloutBackend(Backend):
         folder, self._folder = self._folder, ""
         if folder:
             await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+def _require_images(tasks: Iterable[HarborTask], expected: dict[str, str]) -> None:
+    """Raise `UserError` if an image is gone, or is not the one of the task as it was read."""
+    listed = list(tasks)
+    gaps = [gap for task in listed for gap in task.gaps]
+    changed = [name for name, key in _image_ids(listed).items() if expected.get(name) != key]
+    if gaps or changed:
+        raise UserError(
+            gaps[0] if gaps else f"the image {changed[0]} has changed since the task was read",
+            where="the images of the tasks",
+            fix="put the image back, or begin a new run",
+        )
 
 
 _FAULTS = {

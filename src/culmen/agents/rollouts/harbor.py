@@ -1,8 +1,9 @@
 """Folders of Harbor tasks as cases: task.toml, instruction.md, environment/, tests/test.sh.
 
 Keys and layout: harborframework.com/docs/tasks. A task whose environment is declared plain uses the
-programs of this machine; of its Dockerfile WORKDIR, COPY, ADD and ENV are followed. What a task
-asks for and cannot have here is named in its `gaps`; such a task is left out.
+programs of this machine; of its Dockerfile WORKDIR, COPY, ADD and ENV are followed. All other tasks
+run in containers of their images (`images`). What a task asks for and cannot have here is named in
+its `gaps`; such a task is left out.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any
 
 import msgspec
 
+from culmen.agents.rollouts.images import TaskImage, image_of_task
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
 
 SPLITS = ("train", "val", "test")
 PLAIN = "plain"
 WORKDIR = "/app"  # if the environment names none
+_PLAIN = "declare the environment plain if it needs none"
 _SECONDS = 600.0  # Harbor's default for agent and verifier
 _SHARES = (0.6, 0.8)  # tasks without a split: train up to 60 %, val up to 80 %, test the rest
 _FEW = 5  # fewer tasks without a split are all training cases
@@ -47,6 +50,7 @@ class HarborTask(msgspec.Struct, frozen=True):
     """One task, as far as rollouts use it.
 
     copies    (file or folder below environment/, its path inside `workdir`)
+    image     its container's image; None for a plain task
     gaps      what the task asks for and cannot have here; not empty: it cannot run
     ignored   keys and instructions without effect
     """
@@ -64,6 +68,7 @@ class HarborTask(msgspec.Struct, frozen=True):
     memory_mb: int = 2048
     storage_mb: int = 10240
     network: bool = False
+    image: TaskImage | None = None
     gaps: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -145,12 +150,15 @@ def _task_of_table(
     world: JsonObject = table.get("environment", {})
     own: JsonObject = table.get("metadata", {}).get("culmen", {})
     plain = PLAIN in (environment, own.get("environment", ""))
-    recipe = _read_dockerfile(folder / "environment", world.get("workdir", "")) if plain else None
+    place, inside = str(world.get("workdir", "")), folder / "environment"
+    recipe = _read_dockerfile(inside, place) if plain else None
+    image = None if plain else image_of_task(inside, world, place)
     verifier_variables, wanted = _host_variables(table.get("verifier", {}).get("env", {}))
     variables, also_wanted = _host_variables(world.get("env", {}))
     gaps = [
         *_table_gaps(folder, table),
-        *([] if plain else ["its container: declare the environment plain if it needs none"]),
+        *([] if plain or image else [f"its container, for which there is no Dockerfile: {_PLAIN}"]),
+        *([f"{gap}; {_PLAIN}" for gap in image.gaps] if image else []),
         *([] if recipe is None else recipe.gaps),
         *(f"the variable {name} of this machine" for name in (*wanted, *also_wanted)),
     ]
@@ -159,7 +167,7 @@ def _task_of_table(
         folder=str(folder.resolve()),
         instruction=instruction,
         split=_checked_split(split or str(own.get("split", ""))),
-        workdir=recipe.workdir if recipe else WORKDIR,
+        workdir=recipe.workdir if recipe else image.workdir if image else WORKDIR,
         copies=tuple(recipe.copies) if recipe else (),
         variables={**(recipe.variables if recipe else {}), **variables},
         verifier_variables=verifier_variables,
@@ -168,6 +176,7 @@ def _task_of_table(
         memory_mb=int(world.get("memory_mb", 2048)),
         storage_mb=int(world.get("storage_mb", 10240)),
         network=world.get("network_mode") == "public" or world.get("allow_internet") is True,
+        image=image,
         gaps=tuple(gaps),
         ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ())),
     )

@@ -1,27 +1,30 @@
-"""Candidates that agents read: a skill's folder, AGENTS.md or CLAUDE.md, a system prompt.
+"""Candidates that agents read: skills, sets of them, AGENTS.md or CLAUDE.md, system prompts.
 
-A folder's text files are the candidate's parts, by their paths. Agents find a skill in the place
+A folder's text files are the candidate's parts, by their paths. Agents find skills in the place
 where their program looks for skills, and every other text as their program's own memory file.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from culmen.core.candidate import frontmatter, skill_names
 from culmen.core.errors import TaskError
+from culmen.core.task import SKILL_FILE as MAIN
 from culmen.evaluate.taskfiles.reading import read_text
-from culmen.evaluate.taskfiles.surface import frontmatter
+from culmen.evaluate.taskfiles.surface import (
+    head_value,
+    is_skill_name,
+    skills_fault,
+)
 
-MAIN = "SKILL.md"
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
 CHARACTERS_PER_TOKEN = 4  # of English text with the usual tokenizers, roughly
 _FILES, _BYTES = 64, 1 << 20
 _SKIPPED = ("__pycache__", ".git", ".DS_Store")
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _SKILL_FOLDERS = {
     "claude": ".claude/skills",
     "codex": ".agents/skills",
@@ -39,16 +42,26 @@ _MEMORY_FILES = {
 class Skill(msgspec.Struct, frozen=True):
     """A candidate's kind and name, and its initial parts.
 
-    `is_skill` is False for a memory file or a prompt, which is one part.
+    `is_skill` is False for a memory file or a prompt, which is one part; `is_set` is True for a
+    set of skills, whose parts are NAME/SKILL.md and the like.
     """
 
     name: str
     parts: dict[str, str]
     is_skill: bool = True
+    is_set: bool = False
+
+    @property
+    def place(self) -> str:
+        """The folder in which an agent finds the candidate."""
+        return SKILLS if self.is_set else f"{SKILLS}/{self.name}"
 
 
 def read_skill(path: Path) -> Skill:
-    """The skill of a folder with SKILL.md, or the text of one file; raise `TaskError`."""
+    """The skill of a folder with SKILL.md, the skills of its folders, or the text of one file.
+
+    Raises `TaskError`.
+    """
     if path.is_file():
         return Skill(path.stem.lower(), {path.name: _readable_text(path)}, is_skill=False)
     if not path.is_dir():
@@ -61,7 +74,8 @@ def read_skill(path: Path) -> Skill:
         if file.is_file() and not set(file.relative_to(path).parts) & set(_SKIPPED)
     ]
     parts = {file.relative_to(path).as_posix(): _readable_text(file) for file in found[:_FILES]}
-    if MAIN not in parts:
+    is_set = MAIN not in parts and any(f"{name}/{MAIN}" in parts for name in skill_names(parts))
+    if MAIN not in parts and not is_set:
         raise TaskError(
             f"no {MAIN} in this folder",
             where=str(path),
@@ -74,7 +88,26 @@ def read_skill(path: Path) -> Skill:
             where=str(path),
             fix="leave out what agents do not read",
         )
+    if is_set:
+        _check_set(path, parts)
+        return Skill(path.resolve().name.lower(), parts, is_set=True)
     return Skill(_skill_name(path, parts[MAIN]), parts)
+
+
+def _check_set(path: Path, parts: dict[str, str]) -> None:
+    """Raise `TaskError` for the first folder that is not a valid skill."""
+    for name in skill_names(parts):
+        own = {part: text for part, text in parts.items() if part.startswith(f"{name}/")}
+        if skills_fault(own, 1):
+            raise TaskError(
+                "a skill of a set needs frontmatter with its folder's name and a description",
+                where=str(path / name / MAIN),
+                fix=f"begin it with ---, name: {name}, description: when to use it, ---",
+            )
+    if loose := next((part for part in parts if "/" not in part), ""):
+        raise TaskError(
+            f"{loose} lies beside the skills", where=str(path), fix="move it into a skill, or away"
+        )
 
 
 def _readable_text(file: Path) -> str:
@@ -86,9 +119,8 @@ def _readable_text(file: Path) -> str:
 
 def _skill_name(path: Path, main: str) -> str:
     """The name in the frontmatter, which is that of the folder where agents look for it."""
-    found = re.search(r"^name:\s*[\"']?([^\"'\s]+)", frontmatter(main), re.MULTILINE)
-    name = found[1] if found else path.resolve().name.lower()
-    if not _NAME.fullmatch(name) or len(name) > 64:
+    name = head_value(frontmatter(main), "name") or path.resolve().name.lower()
+    if not is_skill_name(name):
         raise TaskError(
             f"'{name}' cannot be a skill's name",
             where=str(path / MAIN),
@@ -114,16 +146,22 @@ def places(skill: Skill, agent: str) -> tuple[tuple[str, str], ...]:
     "" is the candidate's folder.
     """
     program = program_of(agent)
-    if not program:
-        return (("", f".agents/skills/{skill.name}"),) if skill.is_skill else ()
     if skill.is_skill:
-        return (("", f"{_SKILL_FOLDERS[program]}/{skill.name}"),)
-    return ((next(iter(skill.parts)), _MEMORY_FILES[program]),)
+        folder = _SKILL_FOLDERS.get(program, ".agents/skills")
+        if skill.is_set:
+            return tuple((name, f"{folder}/{name}") for name in skill_names(skill.parts))
+        return (("", f"{folder}/{skill.name}"),)
+    return ((next(iter(skill.parts)), _MEMORY_FILES[program]),) if program else ()
 
 
 def prompt_for(skill: Skill, agent: str, instruction: str) -> str:
     """The first message: the instruction, and for an unknown program where the candidate is."""
     if program_of(agent) or "{skill}" in agent:
         return instruction
-    file = f"{SKILLS}/{skill.name}/{next(iter(skill.parts)) if not skill.is_skill else MAIN}"
+    if skill.is_set:
+        names = ", ".join(f"{SKILLS}/{name}/{MAIN}" for name in skill_names(skill.parts))
+        return (
+            f"Read those of {names} that fit before you begin, and work by them.\n\n{instruction}"
+        )
+    file = f"{skill.place}/{next(iter(skill.parts)) if not skill.is_skill else MAIN}"
     return f"Read {file} before you begin, and work by it.\n\n{instruction}"

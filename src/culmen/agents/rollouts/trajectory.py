@@ -63,13 +63,22 @@ def build_trajectory(
         "schema_version": VERSION,
         "agent": agent,
         "steps": steps,
-        "final_metrics": {
-            "total_prompt_tokens": usage.input_tokens,
-            "total_completion_tokens": usage.output_tokens,
-            "total_cost_usd": usage.dollars,
-            "total_steps": len(steps),
-        },
+        "final_metrics": {**_usage_totals(usage), "total_steps": len(steps)},
     }
+
+
+def _usage_totals(usage: Usage) -> JsonObject:
+    return {
+        "total_prompt_tokens": usage.input_tokens,
+        "total_completion_tokens": usage.output_tokens,
+        "total_cost_usd": usage.dollars,
+    }
+
+
+def with_usage(trajectory: JsonObject, usage: Usage) -> JsonObject:
+    """The final metrics of a trajectory with what the gateway has measured."""
+    claimed = trajectory.get("final_metrics")
+    return {**(claimed if isinstance(claimed, dict) else {}), **_usage_totals(usage)}
 
 
 def _with_gap(rows: Sequence[ProgramRow]) -> Iterable[ProgramRow]:

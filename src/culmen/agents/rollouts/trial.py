@@ -154,10 +154,8 @@ class TrialRunner:
         self._remove_worlds(slot)
         confinement = self._confinement(task, slot)
         prepare_folders(confinement)
-        tree, home = self._layout.tree_folder(slot), self._layout.home_folder(slot)
-        for source, place in task.copies:
-            _copy_in(Path(task.folder) / "environment" / source, tree / place)
-        tree.mkdir(exist_ok=True)
+        home = self._layout.home_folder(slot)
+        self._fill_tree(task, self._layout.tree_folder(slot))
         for name, text in skill.parts.items():
             file = self._skill_folder(slot) / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -167,15 +165,33 @@ class TrialRunner:
         for inside, below in skills.places(skill, self._adapter.name):
             mount_point = home / below
             mount_point.parent.mkdir(parents=True, exist_ok=True)
-            mount_point.touch() if inside else mount_point.mkdir()
+            is_file = (self._skill_folder(slot) / inside).is_file()
+            mount_point.touch() if is_file else mount_point.mkdir()
         self._agent_logs(slot).mkdir()
         worktree.set_tree_owner(self._layout.work_folder(slot), confinement.owner)
+
+    def _fill_tree(self, task: HarborTask, tree: Path) -> None:
+        """Put the environment's files into the working directory."""
+        for source, place in task.copies:
+            _copy_in(Path(task.folder) / "environment" / source, tree / place)
+        tree.mkdir(exist_ok=True)
+
+    def _new_host(
+        self,
+        task: HarborTask,
+        confinement: Confinement,
+        job: AgentJob,
+        transcript: Path,
+        on_end: Callable[[], None],
+    ) -> ProgramHost:
+        """The host of the agent's program."""
+        return ProgramHost(confinement, self._adapter, job, transcript, on_end, lambda: True)
 
     async def _run_agent(
         self, task: HarborTask, skill: Skill, slot: int, seed: int, access: Access
     ) -> tuple[str, str]:
         """The end of the agent's program, with its reason."""
-        folder, place = self._skill_folder(slot), f"{skills.SKILLS}/{skill.name}"
+        folder, place = self._skill_folder(slot), skill.place
         shown = [(str(folder), place, False), (str(self._agent_logs(slot)), "/logs/agent", True)]
         for inside, below in skills.places(skill, self._adapter.name):
             shown.append((str(folder / inside), f"{HOME}/{below}", False))
@@ -193,14 +209,8 @@ class TrialRunner:
             variables={**task.variables, SEED_VARIABLE: str(seed), SKILL_VARIABLE: place},
         )
         over = asyncio.Event()
-        host = ProgramHost(
-            confinement,
-            self._adapter,
-            job,
-            self._layout.transcript_file(slot),
-            over.set,
-            lambda: True,
-        )
+        transcript = self._layout.transcript_file(slot)
+        host = self._new_host(task, confinement, job, transcript, over.set)
         try:
             await host.start()
             cause = await _wait_for_end(over, task.agent_seconds, access)
@@ -252,10 +262,19 @@ class TrialRunner:
             ),
         )
         variables = {**task.variables, **_SAFE, **task.verifier_variables}
-        in_time, printed = await _run_script(confinement, variables, task.verifier_seconds)
+        running = await self._start_script(task, confinement, variables)
+        in_time, printed = await _finish_script(running, confinement, task.verifier_seconds)
         if not in_time:
             return "tests_timeout", {}, printed
         return (*read_rewards(rewards), printed)
+
+    async def _start_script(
+        self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
+    ) -> SandboxProcess:
+        """Start /tests/test.sh."""
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        line = confined_command(confinement, [shell, "/tests/test.sh"])
+        return await SandboxProcess.start(line, agent_environment(confinement, variables))
 
 
 async def _wait_for_end(over: asyncio.Event, seconds: float, access: Access) -> str:
@@ -274,13 +293,10 @@ async def _wait_for_end(over: asyncio.Event, seconds: float, access: Access) -> 
             each.cancel()
 
 
-async def _run_script(
-    confinement: Confinement, variables: Mapping[str, str], seconds: float
+async def _finish_script(
+    running: SandboxProcess, confinement: Confinement, seconds: float
 ) -> tuple[bool, str]:
-    """Run /tests/test.sh to its end; True if it ended in time, and the end of its output."""
-    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    line = confined_command(confinement, [shell, "/tests/test.sh"])
-    running = await SandboxProcess.start(line, agent_environment(confinement, variables))
+    """Wait until a script ends; True if it ended in time, and the end of its output."""
     gone, tail = asyncio.Event(), StreamTail(_KEPT)
     pipes = running.pipes
     ending = asyncio.ensure_future(wait_for_exit(pipes.wait(), gone))

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from culmen.agents.adapters import Adapter, AgentJob, Parting, Pipes, ProgramDialogue, ProgramEvent
+from culmen.agents.adapters import (
+    Adapter,
+    AgentJob,
+    Parting,
+    Pipes,
+    Plan,
+    ProgramDialogue,
+    ProgramEvent,
+)
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.confinement import (
     MARK,
@@ -266,12 +274,7 @@ class ProgramHost:
             await asyncio.to_thread(
                 safe.write_regular_file, home, path, text.encode(), confinement.owner
             )
-        port = port_of(self._job.base_url)
-        line = confined_command(confinement, plan.argv, port)
-        variables = {**self._job.variables, **plan.environment}
-        env = agent_environment(confinement, variables, plan.path)
-        cwd = None if confinement.method else Path(confinement.tree)
-        self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
+        self._running = running = await self._launch(plan)
         self._dialogue = self._adapter.open_dialogue(running.pipes, self._job, self._on_event)
         self.parting, self.life = None, time.monotonic()
         self._tasks = [
@@ -280,6 +283,19 @@ class ProgramHost:
         ]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
+
+    async def _launch(self, plan: Plan) -> SandboxProcess:
+        """Start the plan's command in the confinement."""
+        confinement = self._confinement
+        line = confined_command(confinement, plan.argv, port_of(self._job.base_url))
+        variables = {**self._job.variables, **plan.environment}
+        env = agent_environment(confinement, variables, plan.path)
+        cwd = None if confinement.method else Path(confinement.tree)
+        return await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
+
+    def _watched_folders(self) -> list[Path]:
+        """The folders that count as the session's disk space."""
+        return [self._confinement.layout.work_folder(self._confinement.agent)]
 
     @property
     def seconds(self) -> float:
@@ -361,7 +377,7 @@ class ProgramHost:
         self._on_end()
 
     async def _enforce_limits(self, running: SandboxProcess) -> None:
-        folders = [self._confinement.layout.work_folder(self._confinement.agent)]
+        folders = await asyncio.to_thread(self._watched_folders)
         cause = await watch_limits(
             running.pid,
             folders,

@@ -179,13 +179,14 @@ def _evaluator_text(task: Task) -> str:
 def _initial_program_text(task: Task) -> str:
     if task.seeds:
         names = ", ".join(f"`{name}`" for name in task.seeds[0])
-        several = len(task.seeds[0]) > 1
-        form = (
-            f"A candidate is a folder with the parts {names}; parts you leave out are taken as "
-            "they were at first."
-            if several
-            else ""
-        )
+        form = ""
+        if task.surface.skills:
+            form = f"A candidate is a folder of skills; the first has {names}."
+        elif len(task.seeds[0]) > 1:
+            form = (
+                f"A candidate is a folder with the parts {names}; parts you leave out are taken "
+                "as they were at first."
+            )
         return (
             f"{form}\nThe programs that the search began with are in the history as agent -1."
         ).strip()

@@ -362,7 +362,8 @@ class AgentWorkspace:
     def _experiment_candidate(self, experiment: Experiment) -> Candidate:
         """Candidate of an experiment.
 
-        A single text is the task's only part; missing parts are taken from the initial program.
+        A single text is the task's only part; missing parts are taken from the initial program,
+        except in a set of skills, where they are dropped.
         """
         task, parts = self._lab.task, dict(experiment.parts)
         names = (
@@ -370,9 +371,9 @@ class AgentWorkspace:
             if task.seeds
             else [task.evaluator.module or f"program{task.evaluator.suffix}"]
         )
-        if len(names) == 1 and len(parts) == 1:
+        if len(names) == 1 and len(parts) == 1 and not task.surface.skills:
             parts = {names[0]: next(iter(parts.values()))}
-        elif task.seeds and len(names) > 1:
+        elif task.seeds and len(names) > 1 and not task.surface.skills:
             parts = {**task.seeds[0], **parts}
         origin = Origin(
             f"agent:{self.kind.partition(':')[0]}", model=self._model, note=experiment.path

@@ -76,7 +76,7 @@ def find_container_program(image: str) -> str:
         raise JailFailed("neither podman nor docker is installed")
     errors = []
     for program in programs:
-        ran = _run_command(program, "image", "inspect", image)
+        ran = run_command(program, "image", "inspect", image)
         if ran.returncode == 0:
             return program
         errors.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
@@ -412,7 +412,13 @@ def _write_to_pipe(pipe: IO[bytes], data: bytes) -> None:
         pipe.flush()
 
 
-def _run_command(*words: str) -> subprocess.CompletedProcess[str]:
+def caller_environment() -> dict[str, str]:
+    """The variables of this process that podman and docker need."""
+    return {name: os.environ[name] for name in ENVIRONS if name in os.environ}
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return its output; its exit status may be any."""
     return subprocess.run(
         words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
@@ -422,7 +428,7 @@ def _remove_container(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
     # docker does not wait
     at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
-    _run_command(program, "rm", "--force", "--volumes", *at_once, name)
+    run_command(program, "rm", "--force", "--volumes", *at_once, name)
 
 
 def remove_orphaned_containers() -> None:

@@ -15,11 +15,12 @@ requirements into the scorer.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from culmen.core.candidate import Candidate
-from culmen.core.task import Task
+from culmen.core.candidate import Candidate, frontmatter, skill_names
+from culmen.core.task import SKILL_FILE, Task
 
 _MARKER = re.compile(
     r"^[ \t]*(?:"
@@ -38,7 +39,7 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
     """Reason to reject the candidate without running it, "" if there is none.
 
     part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
-    immutable_text_changed
+    immutable_text_changed · of a set of skills also too_many_skills, bad_skill
 
     Frozen parts and immutable text are compared with every initial program; agreement with one of
     them is enough.
@@ -79,6 +80,8 @@ def _shape_fault(task: Task, parts: dict[str, str]) -> str:
         return "part_missing"
     if not all(safe_name(name) for name in parts):
         return "bad_part_name"
+    if task.surface.skills:
+        return skills_fault(parts, task.surface.skills)
     if not task.seeds:
         return ""
     expected = task.seeds[0].keys()
@@ -100,8 +103,10 @@ def _change_fault(task: Task, parts: dict[str, str]) -> str:
 
 def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> str:
     frozen = task.surface.frozen
-    if any(parts[name] != seed[name] for name in frozen if name in seed):
+    if any(parts.get(name) != seed[name] for name in frozen if name in seed):
         return "frozen_part_changed"
+    if task.surface.skills:  # a dropped skill is no change of its head
+        seed = {name: text for name, text in seed.items() if name in parts}
     if task.surface.frontmatter == "frozen":
         heads = ((frontmatter(text), frontmatter(parts[name])) for name, text in seed.items())
         if any(old != now for old, now in heads):
@@ -114,10 +119,42 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
     return ""
 
 
-def frontmatter(text: str) -> str:
-    """The YAML at the head of a text, with its lines ---; "" without any."""
-    found = re.match(r"---[ \t]*\n.*?^---[ \t]*(\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    return found[0] if found else ""
+_SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024  # characters; agentskills.io/specification
+
+
+def is_skill_name(name: str) -> bool:
+    """True for a name that a skill may have: small letters, digits and single hyphens."""
+    return _SKILL_NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+
+
+def skills_fault(parts: Mapping[str, str], most: int) -> str:
+    """Reason why parts are not a set of at most `most` skills, "" if they are.
+
+    unknown_part · too_many_skills · bad_skill (by the rules of agentskills.io/specification)
+    """
+    if not all("/" in name for name in parts):
+        return "unknown_part"
+    names = skill_names(parts)
+    if len(names) > most:
+        return "too_many_skills"
+    heads = {name: frontmatter(parts.get(f"{name}/{SKILL_FILE}", "")) for name in names}
+    return "" if all(_is_valid_head(name, head) for name, head in heads.items()) else "bad_skill"
+
+
+def _is_valid_head(name: str, head: str) -> bool:
+    description = head_value(head, "description")
+    is_described = 0 < len(description) <= _LONGEST_DESCRIPTION
+    return is_skill_name(name) and head_value(head, "name") == name and is_described
+
+
+def head_value(head: str, key: str) -> str:
+    """The text of a key in frontmatter, with continued lines as one; "" without."""
+    found = re.search(rf"^{key}:[ \t]*(.*(?:\n[ \t]+.*)*)", head, re.MULTILINE)
+    text = " ".join(found[1].split()) if found else ""
+    text = re.sub(r"^[>|][+-]?\d? ", "", text)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1].strip() if quoted else text
 
 
 class MarkedRegion(NamedTuple):

@@ -218,9 +218,10 @@ def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
         for name in (seeds[0].id, now.best.id)
     )
     parts = {
-        name: {"before": was.parts.get(name, ""), "after": text}
-        for name, text in best.parts.items()
-        if text != was.parts.get(name, "") and len(text) + len(was.parts.get(name, "")) <= _BOOK
+        name: {"before": before, "after": after}
+        for name in dict.fromkeys([*was.parts, *best.parts])
+        if (before := was.parts.get(name, "")) != (after := best.parts.get(name, ""))
+        and len(before) + len(after) <= _BOOK
     }
     return {
         "from": was.id,

@@ -1,0 +1,275 @@
+"""Rollouts of tasks that need their container: one for the agent, a fresh one for the tests.
+
+The working directory, HOME and the logs are folders of this machine, mounted into both kinds of
+container, so what an agent may leave is the same as without one (`trial`): the regular files of the
+working directory. Whatever else it changed in its container is gone when the tests begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from culmen.agents.adapters import Adapter, AgentJob, Plan
+from culmen.agents.rollouts.harbor import HarborTask
+from culmen.agents.rollouts.images import Image, TaskImage, prepare_image
+from culmen.agents.rollouts.trial import TrialRunner
+from culmen.agents.sandbox.confinement import (
+    HOME,
+    MARK,
+    Confinement,
+    ConfinementMethod,
+    agent_environment,
+    port_of,
+)
+from culmen.agents.sandbox.process import ProgramHost, SandboxProcess
+from culmen.core.errors import UserError
+from culmen.evaluate.jail import bubblewrap, container
+
+METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "container")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine
+_RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of tests
+_IDLE = "while :; do sleep 1000; done"
+_FILES, _PROCESSES = 4096, 1024
+
+
+@dataclass
+class Box:
+    """One container; its first process does nothing.
+
+    mounts   (path here, path inside, True if writable)
+    user     of its processes, "" for root
+    """
+
+    image: Image
+    mounts: Sequence[tuple[str, str, bool]]
+    workdir: str
+    memory_mb: int
+    network: bool
+    user: str = ""
+    name: str = field(default_factory=container.new_name)
+    _lock: BinaryIO | None = None
+
+    def start(self) -> None:
+        """Start it; raise `UserError` if the program refuses."""
+        container.remove_orphaned_containers()
+        self._lock = container.claim_container(self.name)
+        words = ("run", "--detach", "--name", self.name, *self._options())
+        line = (*words, "--entrypoint", "/bin/sh", self.image.id, "-c", _IDLE)
+        ran = container.run_command(self.image.program, *line)
+        if ran.returncode:
+            self.end()
+            raise UserError(
+                f"a container cannot be started: {ran.stderr.strip()[-500:]}",
+                where=self.image.program,
+                fix="correct that, or declare the tasks plain",
+            )
+
+    def _options(self) -> list[str]:
+        line = ["--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        line += [] if self.network else ["--network", "none"]
+        line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
+        line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
+        line += ["--memory", f"{self.memory_mb}m", "--memory-swap", f"{self.memory_mb}m"]
+        line += ["--workdir", self.workdir, "--user", self.user or "0:0"]
+        if not self.user:
+            line += [word for right in _RIGHTS for word in ("--cap-add", right)]
+        for source, place, writable in self.mounts:
+            line += ["--volume", f"{source}:{place}:{'rw' if writable else 'ro'}"]
+        return line
+
+    def command(self, argv: Iterable[str], names: Iterable[str], stdin: bool) -> list[str]:
+        """The command line that runs a program in it.
+
+        Variables of these names come from the environment of the command line, so that no value
+        of theirs is in the list of processes.
+        """
+        line = [self.image.program, "exec", *(["--interactive"] if stdin else [])]
+        line += [word for name in names for word in ("--env", name)]
+        return [*line, self.name, *argv]
+
+    def has_program(self, name: str) -> bool:
+        """True if the image has a program of this name on its PATH."""
+        found = self._run("exec", self.name, "/bin/sh", "-c", 'command -v -- "$0"', name)
+        return found.strip() != ""
+
+    @property
+    def network_namespace(self) -> str:
+        """The path of its network namespace."""
+        number = self._run("inspect", "--format", "{{.State.Pid}}", self.name)
+        return f"/proc/{number.strip()}/ns/net"
+
+    @property
+    def upper_folder(self) -> Path | None:
+        """The folder with what was written outside of the mounts; None if it is not known."""
+        path = self._run("inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", self.name).strip()
+        return Path(path) if path.startswith("/") else None
+
+    def _run(self, *words: str) -> str:
+        return container.run_command(self.image.program, *words).stdout
+
+    def end(self) -> None:
+        """End all its processes, and remove it; a second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            container.release_container(self.image.program, self.name, lock)
+
+
+class BoxProcess(SandboxProcess):
+    """A program in a container, with which the container ends."""
+
+    box: Box
+
+    @classmethod
+    async def start_in(
+        cls, box: Box, line: list[str], env: Mapping[str, str], stdin: bool = False
+    ) -> BoxProcess:
+        """Start a command line made by `Box.command`."""
+        variables = container.caller_environment() | dict(env)
+        variables["PATH"] = os.environ.get("PATH", os.defpath)  # of podman, not of the program
+        running = await cls.start(line, variables, stdin=stdin, cwd=Path("/"))
+        assert isinstance(running, BoxProcess)
+        running.box = box
+        return running
+
+    async def end(self) -> None:
+        """End every process of the container, and return when they are gone."""
+        await asyncio.to_thread(self.box.end)
+        await super().end()
+
+
+class BoxHost(ProgramHost):
+    """Host of an agent's program in a container."""
+
+    def __init__(self, box: Box, *arguments: object) -> None:
+        super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
+        self._box = box
+
+    async def _launch(self, plan: Plan) -> SandboxProcess:
+        confinement, box = self._confinement, self._box
+        empty = confinement.layout.run / "empty"
+        empty.mkdir(exist_ok=True)
+        covers = [(str(empty), path, False) for path in _covered(confinement.hidden, plan.visible)]
+        box.mounts = [*box.mounts, *_visible_mounts(plan.visible), *covers]
+        await asyncio.to_thread(box.start)
+        argv = await asyncio.to_thread(self._inner_command, plan)
+        env = agent_environment(confinement, {**self._job.variables, **plan.environment})
+        own = [path for path in plan.path if not path.startswith(_SYSTEM)]
+        script = f'PATH="{":".join([*own, box.image.path or os.defpath])}"; exec "$@"'
+        names = [name for name in env if name != "PATH"]
+        line = box.command(["/bin/sh", "-c", script, "sh", *argv], names, plan.stdin)
+        if port := port_of(self._job.base_url):
+            line = await asyncio.to_thread(self._relayed, line, port)
+        return await BoxProcess.start_in(box, line, env, plan.stdin)
+
+    def _inner_command(self, plan: Plan) -> list[str]:
+        """The plan's command: a program that the image has is the image's own."""
+        first, name = plan.argv[0], os.path.basename(plan.argv[0])
+        if self._box.has_program(name):
+            return [name, *plan.argv[1:]]
+        if first.startswith(_SYSTEM):
+            raise UserError(
+                f"the image has no program '{name}'",
+                where=self._adapter.name,
+                fix="install it in the image, or on this machine in a folder outside of /usr",
+            )
+        return list(plan.argv)
+
+    def _relayed(self, line: list[str], port: int) -> list[str]:
+        """The command line behind a relay in the container's network, to the gateway's socket."""
+        if os.geteuid() != 0:
+            raise UserError(
+                "an agent in a container reaches its model only if culmen runs as root",
+                where=self._adapter.name,
+                fix='run as root, or declare the tasks plain: environment = "plain"',
+            )
+        relay = str(bubblewrap.PACKAGE / "agents" / "gateway" / "relay.py")
+        enter = ["nsenter", f"--net={self._box.network_namespace}"]
+        socket = str(self._confinement.socket)
+        return [*enter, sys.executable, "-I", "-S", relay, socket, str(port), "--", *line]
+
+    def _watched_folders(self) -> list[Path]:
+        upper = self._box.upper_folder
+        return [*super()._watched_folders(), *([upper] if upper is not None else [])]
+
+
+def _visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
+    return [(path, path, False) for path in paths if not path.startswith(_SYSTEM)]
+
+
+def _covered(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
+    """Hidden folders inside visible ones."""
+    bases = [path.rstrip("/") + "/" for path in visible]
+    return [path for path in hidden if f"{path}/".startswith(tuple(bases)) and os.path.isdir(path)]
+
+
+class BoxTrialRunner(TrialRunner):
+    """Runs rollouts of tasks that have an image."""
+
+    def __init__(self, folder: Path, adapter: Adapter, hidden: tuple[str, ...]) -> None:
+        super().__init__(folder, METHOD, adapter, hidden)
+        self._folder = folder / "images"
+        self._images: dict[str, Image] = {}
+
+    def prepare_task(self, task: HarborTask) -> None:
+        """Build or find a task's image, and copy its working directory; raise `UserError`."""
+        assert task.image is not None
+        self._images[task.name] = image = prepare_image(task.image)
+        source = self._start_tree(task.image)
+        if not source.exists():
+            _copy_out(image, task.workdir, source)
+
+    def _start_tree(self, image: TaskImage) -> Path:
+        return self._folder / f"{image.name}:{image.workdir}".replace("/", "_")
+
+    def _fill_tree(self, task: HarborTask, tree: Path) -> None:
+        assert task.image is not None
+        shutil.copytree(self._start_tree(task.image), tree, symlinks=True)
+
+    def _new_host(
+        self,
+        task: HarborTask,
+        confinement: Confinement,
+        job: AgentJob,
+        transcript: Path,
+        on_end: Callable[[], None],
+    ) -> ProgramHost:
+        owner = "" if confinement.owner is None else f"{confinement.owner}:{confinement.owner}"
+        box = self._new_box(task, confinement, owner)
+        going = lambda: True  # noqa: E731
+        return BoxHost(box, confinement, self._adapter, job, transcript, on_end, going)
+
+    def _new_box(self, task: HarborTask, confinement: Confinement, user: str) -> Box:
+        layout, number = confinement.layout, confinement.agent
+        home = (str(layout.home_folder(number)), HOME, True)
+        tree = (str(layout.tree_folder(number)), task.workdir, True)
+        image = self._images[task.name]
+        mounts = [tree, home, *confinement.shown]
+        return Box(image, mounts, task.workdir, task.memory_mb, task.network, user)
+
+    async def _start_script(
+        self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
+    ) -> SandboxProcess:
+        box = self._new_box(task, confinement, "")
+        await asyncio.to_thread(box.start)
+        shell = "exec $(command -v bash || echo /bin/sh) /tests/test.sh"
+        env = {**variables, "HOME": HOME, MARK: confinement.mark}
+        line = box.command(["/bin/sh", "-c", shell], env, False)
+        return await BoxProcess.start_in(box, line, env)
+
+
+def _copy_out(image: Image, workdir: str, target: Path) -> None:
+    """Copy a folder of an image to this machine; without it, make an empty one."""
+    made = container.run_command(image.program, "create", "--pull", "never", image.id, "true")
+    name = made.stdout.strip()
+    target.mkdir(parents=True)
+    try:
+        container.run_command(image.program, "cp", f"{name}:{workdir}/.", str(target))
+    finally:
+        container.run_command(image.program, "rm", "--force", name)

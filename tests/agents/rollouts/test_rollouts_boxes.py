@@ -1,0 +1,208 @@
+"""Tasks that need their container: the agent in one of the task's image, the tests in a fresh one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
+from culmen.agents.rollouts.harbor import read_task
+from culmen.agents.rollouts.images import find_image, image_of_task
+from culmen.core.errors import TaskError, UserError
+from culmen.core.evaluation import TRAJECTORY
+from culmen.core.task import Task
+from culmen.llm.call import Tokens
+from tests.agents.sandbox.grounds import need_confinement
+from tests.evaluate.container import image
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
+
+from .folders import ANSWER, HEAD, rolled_out, run, write
+from .test_rollouts_world import ASKER
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+PUPPET = """import subprocess, sys
+done = subprocess.run(["sh", sys.argv[1] + "/scripts/work.sh"], capture_output=True, text=True)
+print(done.stdout, done.stderr)
+"""
+TEST = """#!/bin/sh
+cd /app
+[ -x tool ] && echo "a tool is there"
+python3 -c "import json, numpy; open('built').read()" || exit 1
+if [ "$(cat answer.txt)" = "$(cat /tests/expected.txt)" ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+"""
+HONEST = f"printf '{ANSWER}' > answer.txt\n"
+LOOK = """
+python3 -c "import os; print(os.getuid() != 0, os.getcwd(), sorted(os.listdir()), os.environ['MODE'])"
+cat built
+for place in $CULMEN_SKILL ~/.agents/skills/worker; do (: > $place/x) 2>&1 | awk '{print "closed"}'; done
+python3 -c "import os; print(os.path.exists('/tests'), os.path.exists('/logs/verifier'), os.path.exists('/work'))"
+python3 -c "import socket; socket.create_connection(('1.1.1.1', 53), 2)" 2>&1 | awk '/unreachable/ {print "offline"}'
+"""
+GAMES = {
+    "writes the reward": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo 1 > reward.txt",
+    "replaces the tests": "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh",
+    "replaces programs": (
+        "printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt\\n' > fake; chmod 755 fake; "
+        "for f in /bin/sh /bin/cat /usr/local/bin/python3; do rm -f $f; cat fake > $f; done; cat fake > ~/.profile"
+    ),
+    "links to the answer": "python3 -c \"import os; os.symlink('/tests/expected.txt', 'answer.txt')\"",
+    "waits for the tests": (
+        'python3 -c "import os, time\nif os.fork() == 0:\n os.setsid()\n'
+        " for fd in (0, 1, 2): os.close(fd)\n while True:\n  os.system("
+        "'echo 1 > /logs/verifier/reward.txt; cat /tests/expected.txt > answer.txt'); time.sleep(0.01)\""
+    ),
+    "shadows modules": (
+        "echo \"open('/logs/verifier/reward.txt', 'w').write('1'); import os; os._exit(1)\" > json.py; "
+        "cat json.py > numpy.py"
+    ),
+    "keeps a privileged shell": "cat /bin/sh > tool; chmod 6755 tool",
+    "kills everything": "kill -9 -1",
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of an image made of this machine's files; skips where podman cannot run it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", image.path_of_podman(tmp_path_factory.mktemp("bin")))
+        if why := image.made():
+            pytest.skip(f"no container can be run here: {why}")
+        yield image.IMAGE
+
+
+def boxed_task(folder: Path, base: str, agent: str = "", more: str = "", dockerfile: str = "") -> Task:
+    agent = agent or "cmd: python3 {folder}/puppet.py {skill}"
+    recipe = f"FROM {base} AS first\nWORKDIR /app\nCOPY hint.txt .\nENV MODE=fast\nRUN echo by RUN > built\n"
+    files = {
+        "task.toml": f"goal = 'work'\n[skill]\nagent = \"{agent}\"\n",
+        "puppet.py": PUPPET,
+        "asker.py": ASKER,
+        "skill/SKILL.md": f"{HEAD}Run scripts/work.sh.\n",
+        "skill/scripts/work.sh": "true\n",
+        "tasks/one/task.toml": f'[metadata.culmen]\nsplit = "train"\n[environment]\nmemory_mb = 512\n{more}',
+        "tasks/one/instruction.md": "Write the answer to answer.txt.\n",
+        "tasks/one/environment/Dockerfile": dockerfile or recipe,
+        "tasks/one/environment/hint.txt": "42\n",
+        "tasks/one/tests/test.sh": TEST,
+        "tasks/one/tests/expected.txt": ANSWER,
+    }
+    return read_skill_folder(write(folder, files))
+
+
+def left_containers() -> list[str]:
+    listed = subprocess.run(
+        ["podman", "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True, check=True
+    ).stdout
+    return [name for name in listed.split() if name.startswith("culmen-container-")]
+
+
+def test_boxes_world_of_agent_and_tests(base: str, tmp_path: Path) -> None:
+    """RUN of the Dockerfile counts; no right, no network, no test for the agent; nothing stays."""
+    task = boxed_task(tmp_path, base, agent="cmd: python3 {folder}/puppet.py {skill} {folder}")
+    assert task.notes == () and task.evaluator.options["images"] == {base: find_image(base).id}
+    tmp_path.chmod(0o755)
+    hidden = f"python3 -c \"import os; print('tasks', os.listdir('{tmp_path}/tasks'))\"\n"
+    honest, nothing, changed = rolled_out(task, f"{LOOK}{hidden}{HONEST}", "true\n", f"{HONEST}rm -f built\n")
+    assert honest.score == 1.0, honest.feedback
+    said = json.loads(honest.artifacts[TRAJECTORY])["steps"][1]["message"]
+    assert "True /app ['built', 'hint.txt'] fast" in said and "by RUN" in said
+    assert said.count("closed") == 2 and "False False False" in said and "offline" in said
+    assert "tasks []" in said
+    assert (nothing.score, changed.reason) == (0.0, "no_reward")
+    assert left_containers() == []
+
+
+def test_boxes_no_game_wins(base: str, tmp_path: Path) -> None:
+    task = boxed_task(tmp_path, base)
+    found = rolled_out(task, *(f"{text}\n" for text in GAMES.values()))
+    outcomes = {name: (one.score, one.reason, one.feedback) for name, one in zip(GAMES, found, strict=True)}
+    assert all(score == 0.0 for score, _, _ in outcomes.values()), outcomes
+    assert left_containers() == []
+
+
+def test_boxes_a_limit_ends_the_container(base: str, tmp_path: Path) -> None:
+    """Time ends the agent with all its processes; a prebuilt image needs no Dockerfile."""
+    task = boxed_task(
+        tmp_path, base, more=f'docker_image = "{base}"\nworkdir = "/srv/work"\n[agent]\ntimeout_sec = 2.0\n'
+    )
+    test = 'cd /srv/work; [ "$(cat answer.txt)" = 42 ] && echo 1 > /logs/verifier/reward.txt\n'
+    write(tmp_path, {"tasks/one/tests/test.sh": test})
+    task = read_skill_folder(tmp_path)
+    (cut,) = rolled_out(task, "printf 42 > answer.txt; sleep 60\n")
+    assert cut.score == 1.0 and "the agent seconds" in cut.feedback
+    assert left_containers() == []
+
+
+@pytest.mark.jail
+def test_boxes_model_through_the_gateway(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container without a network the agent's model is reached through the relay alone."""
+    need_confinement()
+    from culmen.core.asking import ASKER as CURRENT
+    from culmen.llm.answerer import QuestionAnswerer
+    from culmen.llm.caller import Providers
+    from culmen.llm.roles import ModelBook
+
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UPSTREAM_KEY", "sk-x")
+    task = boxed_task(tmp_path / "t", base, agent="cmd: python3 {folder}/asker.py")
+
+    async def play(models: Path) -> object:
+        roles = ModelBook(str(models)).parse_roles({"default": "offline", "agent": "big"})
+        answerer = QuestionAnswerer(roles, Providers())
+        talk = answerer.open_talk(1)
+        token = CURRENT.set(talk)
+        backend = RolloutBackend(task, 1)
+        try:
+            assert await backend.start() == "container"
+            return talk.with_questions(await backend.evaluate(task.initial_candidates()[0], task.cases[0], 1))
+        finally:
+            CURRENT.reset(token)
+            await backend.close()
+            await answerer.close()
+
+    with ModelServer([Turn(ANSWER, tokens=Tokens(30, 10))]) as server:
+        models = tmp_path / "models.toml"
+        models.write_text(
+            f'[providers.mine]\nbase_url = "{server.url}/v1"\nkey_env = "UPSTREAM_KEY"\n'
+            '[models.big]\nmodel = "big"\nprovider = "mine"\nprice = {input = 1.0, output = 2.0}\n'
+        )
+        one = run(play(models))
+    assert one.score == 1.0, one.feedback
+    assert [each.asked for each in one.asked] == [2]
+
+
+def test_boxes_images_that_are_missing_or_changed(base: str, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="localhost/nothing is not on this machine"):
+        boxed_task(tmp_path / "a", base, dockerfile="FROM localhost/nothing\n")
+    stages = f"FROM --platform=linux/amd64 {base} AS one\nWORKDIR /opt/x\nFROM one\nWORKDIR y\nFROM scratch\n"
+    found = image_of_task(write(tmp_path / "b", {"Dockerfile": stages}), {}, "")
+    assert found is not None and (list(found.bases), found.workdir, found.gaps) == ([base], "/opt/x/y", ())
+    root = image_of_task(write(tmp_path / "c", {"Dockerfile": f"FROM {base}\nWORKDIR /tests/x\n"}), {}, "")
+    assert root is not None and root.gaps == ("the working directory /tests/x",)
+    task = boxed_task(tmp_path / "d", base, dockerfile=f"FROM {base}\nRUN exit 3\n")
+    with pytest.raises(UserError, match="cannot be built"):
+        rolled_out(task)
+    options = {**task.evaluator.options, "images": {base: "sha256:other"}}
+    other = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, options=options))
+    with pytest.raises(UserError, match="has changed since"):
+        rolled_out(other)
+
+
+def test_boxes_no_program_leaves_tasks_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no container program is installed, a task that needs one is named, as any other gap."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_image.cache_clear()
+    folder = write(tmp_path / "one", {"task.toml": "", "instruction.md": "x", "environment/Dockerfile": "FROM x\n"})
+    gaps = read_task(folder).gaps
+    assert any("neither podman nor docker is installed" in gap and "plain" in gap for gap in gaps)
+    (folder / "environment" / "Dockerfile").unlink()
+    assert any("no Dockerfile" in gap for gap in read_task(folder).gaps)
