@@ -130,6 +130,24 @@ def test_portfolio_charges_what_is_dear() -> None:
     assert arm.cost < arm.spent  # the older cost has faded
 
 
+def test_portfolio_knows_no_ancestors_of_another_run() -> None:
+    """A fork's initial program names parents that this run never evaluated."""
+    first = Candidate.of(task().initial_candidates()[0].parts, ("elsewhere",))
+
+    @dataclass(frozen=True)
+    class Heir:
+        async def search(self, lab: Lab) -> None:
+            await lab.evaluate(first)
+            while True:
+                for candidate in (await lab.propose(Brief(first))).candidates:
+                    await lab.evaluate(candidate)
+
+    globals()["Heir"] = Heir
+    two = Portfolio((f"{__name__}:Heir", "pedigree"))
+    done = simulate(two, task(), Witness(), Budget(evaluations=60), seed=2)
+    assert done.verdict is not None
+
+
 def test_portfolio_refuses_arms_that_cannot_be() -> None:
     with pytest.raises(UserError, match=r"no strategy 'pedigre'.*did you mean 'pedigree'"):
         Portfolio(("pedigre",))

@@ -15,6 +15,7 @@ from culmen.core.usage import Usage
 T = TypeVar("T")
 _PRIOR = 0.5  # successes that the prior is worth
 _FIT = 2.0  # turns that one request of an arm may take; with others it does not fit the budget
+_UNLIMITED = 1_000.0  # evaluations that turns are shares of if no budget is limited
 _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
 
@@ -63,7 +64,8 @@ class TurnTaking:
         self.leader, self.successes = "", dict.fromkeys(arms, 0.0)
         self.persons: list[Candidate] = []
         left = {name: lab.left(name) for name in _BUDGETS}
-        self.budgets = {name: most for name, most in left.items() if 0 < most < math.inf}
+        limits = {name: most for name, most in left.items() if 0 < most < math.inf}
+        self.budgets = limits or {"evaluations": _UNLIMITED}
 
     def end_arm(self, arm: Arm) -> None:
         """Note that an arm makes no more requests."""
@@ -160,8 +162,14 @@ class TurnTaking:
                 arm, when = self.makers[id]
                 self.successes[arm] += math.exp((when - self.spent) / self.rules.memory)
                 arm.last = max(arm.last, when)
-            parents = self.lab.find(id).parents
-            id = parents[0] if parents else ""
+            id = self._parent_of(id)
+
+    def _parent_of(self, id: str) -> str:
+        """The first parent of a candidate; "" for an initial program, and for another run's."""
+        try:
+            return next(iter(self.lab.find(id).parents), "")
+        except KeyError:
+            return ""
 
     def is_stalled(self, arm: Arm) -> bool:
         """True if the arm's last successes are long ago."""
