@@ -132,7 +132,8 @@ def test_portfolio_charges_what_is_dear() -> None:
 
 def test_portfolio_knows_no_ancestors_of_another_run() -> None:
     """A fork's initial program names parents that this run never evaluated."""
-    first = Candidate.of(task().initial_candidates()[0].parts, ("elsewhere",))
+    parts = {name: f"{text}\n" for name, text in task().initial_candidates()[0].parts.items()}
+    first = Candidate.of(parts, ("elsewhere",))
 
     @dataclass(frozen=True)
     class Heir:
