@@ -149,6 +149,31 @@ def test_portfolio_knows_no_ancestors_of_another_run() -> None:
     assert done.verdict is not None
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_portfolio_goes_on_when_coroutines_end_beside_waiting_ones(workers: int) -> None:
+    """The last result may belong to a coroutine that ends, while its brothers wait for a turn."""
+
+    @dataclass(frozen=True)
+    class Stages:
+        async def search(self, lab: Lab) -> None:
+            first = lab.seeds[0]
+
+            async def evaluate_times(times: int) -> None:
+                for _ in range(times):
+                    await lab.evaluate(first)
+
+            while True:
+                await lab.gather(*(evaluate_times(times) for times in (2, 2, 1, 3)))
+
+    globals()["Stages"] = Stages
+    two = Portfolio((f"{__name__}:Stages",) * 2)
+    plain = task()
+    done = simulate(two, plain, Witness(), Budget(evaluations=100), seed=1, workers=workers)
+    notes = [event.entry.body for event in done.journal.read() if event.entry.kind == "note"]
+    assert not any("waits" in str(body) for body in notes)
+    assert sum(event.entry.kind == "done" for event in done.journal.read()) >= 90
+
+
 def test_portfolio_refuses_arms_that_cannot_be() -> None:
     with pytest.raises(UserError, match=r"no strategy 'pedigre'.*did you mean 'pedigree'"):
         Portfolio(("pedigre",))

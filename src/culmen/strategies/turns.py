@@ -15,6 +15,7 @@ from culmen.core.usage import Usage
 T = TypeVar("T")
 _PRIOR = 0.5  # successes that the prior is worth
 _FIT = 2.0  # turns that one request of an arm may take; with others it does not fit the budget
+_STEPS = 4  # levels of coroutines that a result passes through until its arm asks for more
 _UNLIMITED = 1_000.0  # evaluations that turns are shares of if no budget is limited
 _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
@@ -86,17 +87,26 @@ class TurnTaking:
                 await promise
             self.running += 1
             try:
-                return await request
+                result = await request
             finally:
                 self.running -= 1
+            if not self._has_turn() and any(each.waiting for each in self.arms):
+                self.lab.spawn(self._give_turn_later())
+            return result
+
+    async def _give_turn_later(self) -> None:
+        """Give the next turn once the arm whose result came has gone on, and may wait itself."""
+        for _ in range(_STEPS):
+            await self.lab.spawn(_pass_step())
+        self.give_turn()
+
+    def _has_turn(self) -> bool:
+        return any(arm.balance > 0.0 for arm in self.arms)
 
     def give_turn(self) -> None:
-        """Give the next turn if no arm has one and a worker is free.
-
-        Called when an arm waits or has ended, not when a result comes: its arm may go on.
-        """
+        """Give the next turn if no arm has one and a worker is free."""
         waiting = [arm for arm in self.arms if arm.waiting]
-        if self.running >= self.lab.workers or any(arm.balance > 0.0 for arm in self.arms):
+        if self.running >= self.lab.workers or self._has_turn():
             return
         self.count_successes()
         while waiting and all(arm.balance <= 0.0 for arm in waiting):
@@ -174,3 +184,7 @@ class TurnTaking:
     def is_stalled(self, arm: Arm) -> bool:
         """True if the arm's last successes are long ago."""
         return self.spent - arm.last > self.rules.patience * self.rules.turn
+
+
+async def _pass_step() -> None:
+    """Let the other coroutines take a step."""
