@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from culmen.agents.rollouts.boxes import covered_folders, visible_mounts
 from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.agents.rollouts.harbor import read_task
 from culmen.agents.rollouts.images import find_image, image_of_task
@@ -37,6 +39,8 @@ cd /app
 python3 -c "import json, numpy; open('built').read()" || exit 1
 if [ "$(cat answer.txt)" = "$(cat /tests/expected.txt)" ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
+REWARD = "/logs/verifier/reward.txt"
+ENV = 'python3 -c "import os; [print(*each, sep=chr(61)) for each in os.environ.items()]"\n'
 HONEST = f"printf '{ANSWER}' > answer.txt\n"
 LOOK = """
 python3 -c "import os; print(os.getuid() != 0, os.getcwd(), sorted(os.listdir()), os.environ['MODE'])"
@@ -195,6 +199,40 @@ def test_boxes_images_that_are_missing_or_changed(base: str, tmp_path: Path) -> 
     other = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, options=options))
     with pytest.raises(UserError, match="has changed since"):
         rolled_out(other)
+
+
+def test_boxes_variables_and_proxies(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of a task are the program's, never podman's own; proxies of this machine stay out."""
+    monkeypatch.setenv("HTTP_PROXY", "http://me:secret@proxy:1")
+    own = {
+        "CONTAINER_HOST": "tcp://127.0.0.1:1", "HOME": "/nowhere", "XDG_RUNTIME_DIR": "/x", "LINES": "a\n'$b\"",
+        "PATH": "/opt/x:/usr/local/bin:/usr/bin:/bin",
+    }  # fmt: skip
+    given = "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items())
+    text = "[environment.env]\n" + given + "[verifier.env]\nCONTAINER_SSHKEY = '/none'\n"
+    recipe = f"FROM {base}\nWORKDIR /app\nRUN echo {time.time()} && env > built\n"  # never built before
+    boxed_task(tmp_path, base, more=text, dockerfile=recipe)
+    write(tmp_path, {"tasks/one/tests/test.sh": f"{ENV}[ $CONTAINER_SSHKEY = /none ] && echo 1 > {REWARD}\n"})
+    (found,) = rolled_out(read_skill_folder(tmp_path), f"cat built\n{ENV}")
+    assert found.score == 1.0 and found.reason == "", found.feedback
+    said = json.loads(found.artifacts[TRAJECTORY])["steps"][1]["message"]
+    printed = said + found.feedback
+    assert "secret" not in printed and "CULMEN_VARIABLE_" not in printed
+    lines = said.splitlines()
+    assert "CONTAINER_HOST=tcp://127.0.0.1:1" in lines and "XDG_RUNTIME_DIR=/x" in lines
+    assert f"PATH={own['PATH']}" in lines and "LINES=a" in lines and "'$b\"" in lines
+
+
+def test_boxes_paths_of_mounts(tmp_path: Path) -> None:
+    """A hidden folder is covered where it is seen, whatever links lead there."""
+    (tmp_path / "real" / "tasks").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    for hidden, visible in (("real", "link"), ("link", "real"), ("link", "link"), ("real", "real")):
+        found = covered_folders([f"{tmp_path}/{hidden}/tasks"], [f"{tmp_path}/{visible}"])
+        assert found == [f"{tmp_path}/{visible}/tasks"]
+    assert covered_folders([f"{tmp_path}/real/tasks"], [f"{tmp_path}/rea"]) == []
+    mounts = visible_mounts(["/library/agent", "/usr/lib/x", "/lib"])
+    assert mounts == [("/library/agent", "/library/agent", False)]
 
 
 def test_boxes_no_program_leaves_tasks_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ from culmen.evaluate.jail import bubblewrap, container
 METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "container")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of tests
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STAND_IN = "CULMEN_VARIABLE_"
 _IDLE = "while :; do sleep 1000; done"
 _FILES, _PROCESSES = 4096, 1024
 
@@ -77,6 +80,7 @@ class Box:
         line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
         line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
         line += ["--memory", f"{self.memory_mb}m", "--memory-swap", f"{self.memory_mb}m"]
+        line += container.proxy_options(self.image.program)
         line += ["--workdir", self.workdir, "--user", self.user or "0:0"]
         if not self.user:
             line += [word for right in _RIGHTS for word in ("--cap-add", right)]
@@ -85,14 +89,24 @@ class Box:
         return line
 
     def command(self, argv: Iterable[str], names: Iterable[str], stdin: bool) -> list[str]:
-        """The command line that runs a program in it.
+        """The command line that runs a program in it, with variables of these names.
 
-        Variables of these names come from the environment of the command line, so that no value
-        of theirs is in the list of processes.
+        Their values come from stand-ins in the environment of the command line (`stand_ins`): none
+        is in the list of processes, and none is a variable of podman's own.
         """
         line = [self.image.program, "exec", *(["--interactive"] if stdin else [])]
-        line += [word for name in names for word in ("--env", name)]
-        return [*line, self.name, *argv]
+        script = ""
+        for number, name in enumerate(names):
+            if not _VARIABLE.fullmatch(name):
+                raise UserError(
+                    f"'{name}' cannot be a variable in a container",
+                    where="env",
+                    fix="name it with letters, digits and underscores",
+                )
+            stand_in = f"{_STAND_IN}{number}"
+            line += ["--env", stand_in]
+            script += f'export {name}="${stand_in}"; unset {stand_in}; '
+        return [*line, self.name, "/bin/sh", "-c", f'{script}exec "$@"', "sh", *argv]
 
     def has_program(self, name: str) -> bool:
         """True if the image has a program of this name on its PATH."""
@@ -121,6 +135,11 @@ class Box:
             container.release_container(self.image.program, self.name, lock)
 
 
+def stand_ins(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command line made by `Box.command` for the names of `env`."""
+    return {f"{_STAND_IN}{number}": value for number, value in enumerate(env.values())}
+
+
 class BoxProcess(SandboxProcess):
     """A program in a container, with which the container ends."""
 
@@ -130,9 +149,8 @@ class BoxProcess(SandboxProcess):
     async def start_in(
         cls, box: Box, line: list[str], env: Mapping[str, str], stdin: bool = False
     ) -> BoxProcess:
-        """Start a command line made by `Box.command`."""
-        variables = container.caller_environment() | dict(env)
-        variables["PATH"] = os.environ.get("PATH", os.defpath)  # of podman, not of the program
+        """Start a command line made by `Box.command` for the names of `env`."""
+        variables = {**os.environ, **stand_ins(env), MARK: env[MARK]}
         running = await cls.start(line, variables, stdin=stdin, cwd=Path("/"))
         assert isinstance(running, BoxProcess)
         running.box = box
@@ -155,15 +173,17 @@ class BoxHost(ProgramHost):
         confinement, box = self._confinement, self._box
         empty = confinement.layout.run / "empty"
         empty.mkdir(exist_ok=True)
-        covers = [(str(empty), path, False) for path in _covered(confinement.hidden, plan.visible)]
-        box.mounts = [*box.mounts, *_visible_mounts(plan.visible), *covers]
+        covers = [
+            (str(empty), path, False) for path in covered_folders(confinement.hidden, plan.visible)
+        ]
+        box.mounts = [*box.mounts, *visible_mounts(plan.visible), *covers]
         await asyncio.to_thread(box.start)
         argv = await asyncio.to_thread(self._inner_command, plan)
-        env = agent_environment(confinement, {**self._job.variables, **plan.environment})
-        own = [path for path in plan.path if not path.startswith(_SYSTEM)]
-        script = f'PATH="{":".join([*own, box.image.path or os.defpath])}"; exec "$@"'
-        names = [name for name in env if name != "PATH"]
-        line = box.command(["/bin/sh", "-c", script, "sh", *argv], names, plan.stdin)
+        variables = {"PATH": box.image.path or os.defpath, **self._job.variables}
+        env = agent_environment(confinement, {**variables, **plan.environment})
+        own = [path for path in plan.path if not _is_system(path)]
+        env["PATH"] = ":".join([*own, env["PATH"]])
+        line = box.command(argv, env, plan.stdin)
         if port := port_of(self._job.base_url):
             line = await asyncio.to_thread(self._relayed, line, port)
         return await BoxProcess.start_in(box, line, env, plan.stdin)
@@ -173,7 +193,7 @@ class BoxHost(ProgramHost):
         first, name = plan.argv[0], os.path.basename(plan.argv[0])
         if self._box.has_program(name):
             return [name, *plan.argv[1:]]
-        if first.startswith(_SYSTEM):
+        if _is_system(first):
             raise UserError(
                 f"the image has no program '{name}'",
                 where=self._adapter.name,
@@ -199,14 +219,22 @@ class BoxHost(ProgramHost):
         return [*super()._watched_folders(), *([upper] if upper is not None else [])]
 
 
-def _visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
-    return [(path, path, False) for path in paths if not path.startswith(_SYSTEM)]
+def visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
+    return [(path, path, False) for path in paths if not _is_system(path)]
 
 
-def _covered(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
-    """Hidden folders inside visible ones."""
-    bases = [path.rstrip("/") + "/" for path in visible]
-    return [path for path in hidden if f"{path}/".startswith(tuple(bases)) and os.path.isdir(path)]
+def _is_system(path: str) -> bool:
+    return f"{path}/".startswith(tuple(f"{folder}/" for folder in _SYSTEM))
+
+
+def covered_folders(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
+    """Hidden folders inside visible ones, by their paths there, whatever links lead to either."""
+    hidden, found = [os.path.realpath(path) for path in hidden], list[str]()
+    for base in visible:
+        real = os.path.realpath(base)
+        inside = [path for path in hidden if f"{path}/".startswith(f"{real}/")]
+        found += [base.rstrip("/") + path[len(real) :] for path in inside if os.path.isdir(path)]
+    return found
 
 
 class BoxTrialRunner(TrialRunner):

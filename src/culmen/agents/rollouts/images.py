@@ -123,7 +123,9 @@ def prepare_image(image: TaskImage) -> Image:
     # the build's own network, as for people: it runs what the task's author wrote, no agent
     words = ("build", "--quiet", "--network", "host", "--tag", image.name, image.context)
     limits = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024")
-    ran = container.run_command(program, words[0], *limits, *words[1:])
+    own = container.proxy_options(program)
+    own += ["--pull=never"] if Path(program).name == "podman" else []
+    ran = container.run_command(program, words[0], *limits, *own, *words[1:])
     if ran.returncode:
         raise UserError(
             f"the image of a task cannot be built: {ran.stderr.strip()[-_TAIL:]}",

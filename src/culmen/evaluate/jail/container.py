@@ -143,8 +143,13 @@ def container_command(
         str(100_000 * cpus),
     ]
     if os.path.basename(program) == "podman":
-        line += ["--read-only-tmpfs=false", "--http-proxy=false"]
-    return line
+        line.append("--read-only-tmpfs=false")
+    return [*line, *proxy_options(program)]
+
+
+def proxy_options(program: str) -> list[str]:
+    """Options that keep the proxies of this machine, and their passwords, out of a container."""
+    return ["--http-proxy=false"] if os.path.basename(program) == "podman" else []
 
 
 class ContainerJail(Jail):
