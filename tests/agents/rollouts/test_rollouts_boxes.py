@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +15,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.agents.rollouts.boxes import covered_folders, visible_mounts
+from culmen.agents.rollouts.boxes import Box, copy_out, covered_folders, visible_mounts
 from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.agents.rollouts.harbor import read_task
-from culmen.agents.rollouts.images import find_image, image_of_task
+from culmen.agents.rollouts.images import Image, find_image, image_of_task
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY
 from culmen.core.task import Task
+from culmen.evaluate.jail import container
 from culmen.llm.call import Tokens
 from tests.agents.sandbox.grounds import need_confinement
 from tests.evaluate.container import image
@@ -221,6 +225,60 @@ def test_boxes_variables_and_proxies(base: str, tmp_path: Path, monkeypatch: pyt
     lines = said.splitlines()
     assert "CONTAINER_HOST=tcp://127.0.0.1:1" in lines and "XDG_RUNTIME_DIR=/x" in lines
     assert f"PATH={own['PATH']}" in lines and "LINES=a" in lines and "'$b\"" in lines
+
+
+def test_boxes_end_whatever_happens(base: str) -> None:
+    """A box ends by an error or a cancellation before its program starts, even while it starts."""
+    found = find_image(base)
+
+    async def cancelled(seconds: float) -> None:
+        box = Box(found, (), "/", 256, False)
+
+        async def start() -> None:
+            async with box.ended_on_error():
+                await asyncio.to_thread(box.start)
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(start())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert box.name not in left_containers()
+
+    for seconds in (0.0, 0.1, 3.0):
+        run(cancelled(seconds))
+
+
+def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Box(find_image(base), (), "/", 256, False)
+    box.start()
+    first = threading.Thread(target=box.end)
+    first.start()
+    box.end()
+    assert box.name not in left_containers()
+    first.join()
+    stuck = Box(find_image(base), (), "/", 256, False)
+    stuck.start()
+    lock = Path(tempfile.gettempdir(), f"{stuck.name}.lock")
+    (tmp_path / "podman").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "podman").chmod(0o755)
+    stuck.image = Image(str(tmp_path / "podman"), "", "", "")
+    stuck.end()
+    assert stuck.name in left_containers() and lock.exists()
+    container.remove_orphaned_containers()
+    assert stuck.name not in left_containers() and not lock.exists()
+
+
+def test_boxes_working_directory_of_an_image(base: str, tmp_path: Path) -> None:
+    """A folder that the image lacks is empty; any other failure is an error, and leaves nothing."""
+    copy_out(find_image(base), "/nothing/here", tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
+    with pytest.raises(UserError, match="cannot be copied"):
+        copy_out(msgspec.structs.replace(find_image(base), id="0" * 64), "/usr", tmp_path / "full")
+    assert not (tmp_path / "full").exists()
+    assert left_containers() == []
 
 
 def test_boxes_paths_of_mounts(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ working directory. Whatever else it changed in its container is gone when the te
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -37,6 +39,8 @@ METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "contai
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of tests
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# what podman and docker say of a folder that an image lacks
+_MISSING = re.compile(r"could not be found on container|could not find the file", re.IGNORECASE)
 _STAND_IN = "CULMEN_VARIABLE_"
 _IDLE = "while :; do sleep 1000; done"
 _FILES, _PROCESSES = 4096, 1024
@@ -58,16 +62,23 @@ class Box:
     user: str = ""
     name: str = field(default_factory=container.new_name)
     _lock: BinaryIO | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _is_over: bool = False
 
     def start(self) -> None:
-        """Start it; raise `UserError` if the program refuses."""
+        """Start it, unless it is to end already; raise `UserError` if the program refuses."""
         container.remove_orphaned_containers()
-        self._lock = container.claim_container(self.name)
+        with self._guard:
+            if not self._is_over:
+                self._start()
+
+    def _start(self) -> None:
+        self._lock = container.claim_container(self.image.program, self.name)
         words = ("run", "--detach", "--name", self.name, *self._options())
         line = (*words, "--entrypoint", "/bin/sh", self.image.id, "-c", _IDLE)
         ran = container.run_command(self.image.program, *line)
         if ran.returncode:
-            self.end()
+            self._remove()
             raise UserError(
                 f"a container cannot be started: {ran.stderr.strip()[-500:]}",
                 where=self.image.program,
@@ -129,7 +140,21 @@ class Box:
         return container.run_command(self.image.program, *words).stdout
 
     def end(self) -> None:
-        """End all its processes, and remove it; a second call does nothing."""
+        """End all its processes, and remove it; a second call waits for the first."""
+        with self._guard:
+            self._is_over = True
+            self._remove()
+
+    @contextlib.asynccontextmanager
+    async def ended_on_error(self) -> AsyncIterator[None]:
+        """End it if an error or a cancellation leaves the block, even if it is still starting."""
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(self.end))
+            raise
+
+    def _remove(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             container.release_container(self.image.program, self.name, lock)
@@ -177,7 +202,12 @@ class BoxHost(ProgramHost):
             (str(empty), path, False) for path in covered_folders(confinement.hidden, plan.visible)
         ]
         box.mounts = [*box.mounts, *visible_mounts(plan.visible), *covers]
-        await asyncio.to_thread(box.start)
+        async with box.ended_on_error():
+            await asyncio.to_thread(box.start)
+            return await self._start_in(box, plan)
+
+    async def _start_in(self, box: Box, plan: Plan) -> SandboxProcess:
+        confinement = self._confinement
         argv = await asyncio.to_thread(self._inner_command, plan)
         variables = {"PATH": box.image.path or os.defpath, **self._job.variables}
         env = agent_environment(confinement, {**variables, **plan.environment})
@@ -251,7 +281,7 @@ class BoxTrialRunner(TrialRunner):
         self._images[task.name] = image = prepare_image(task.image)
         source = self._start_tree(task.image)
         if not source.exists():
-            _copy_out(image, task.workdir, source)
+            copy_out(image, task.workdir, source)
 
     def _start_tree(self, image: TaskImage) -> Path:
         return self._folder / f"{image.name}:{image.workdir}".replace("/", "_")
@@ -285,19 +315,35 @@ class BoxTrialRunner(TrialRunner):
         self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
     ) -> SandboxProcess:
         box = self._new_box(task, confinement, "")
-        await asyncio.to_thread(box.start)
         shell = "exec $(command -v bash || echo /bin/sh) /tests/test.sh"
         env = {**variables, "HOME": HOME, MARK: confinement.mark}
-        line = box.command(["/bin/sh", "-c", shell], env, False)
-        return await BoxProcess.start_in(box, line, env)
+        async with box.ended_on_error():
+            await asyncio.to_thread(box.start)
+            line = box.command(["/bin/sh", "-c", shell], env, False)
+            return await BoxProcess.start_in(box, line, env)
 
 
-def _copy_out(image: Image, workdir: str, target: Path) -> None:
-    """Copy a folder of an image to this machine; without it, make an empty one."""
-    made = container.run_command(image.program, "create", "--pull", "never", image.id, "true")
-    name = made.stdout.strip()
-    target.mkdir(parents=True)
+def copy_out(image: Image, workdir: str, target: Path) -> None:
+    """Copy a folder of an image to this machine; without it, make an empty one.
+
+    Raises `UserError` if that fails; then there is no `target`.
+    """
+    name = container.new_name()
+    lock = container.claim_container(image.program, name)
+    partial = target.with_name(f"{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     try:
-        container.run_command(image.program, "cp", f"{name}:{workdir}/.", str(target))
+        words = ("create", "--pull", "never", "--name", name, image.id, "true")
+        ran = container.run_command(image.program, *words)
+        if not ran.returncode:
+            ran = container.run_command(image.program, "cp", f"{name}:{workdir}/.", str(partial))
     finally:
-        container.run_command(image.program, "rm", "--force", name)
+        container.release_container(image.program, name, lock)
+    if ran.returncode and not _MISSING.search(ran.stderr):
+        raise UserError(
+            f"the working directory {workdir} cannot be copied: {ran.stderr.strip()[-500:]}",
+            where=image.program,
+            fix="correct that, or declare the tasks plain",
+        )
+    partial.rename(target)
