@@ -191,7 +191,7 @@ def test_boxes_model_through_the_gateway(base: str, tmp_path: Path, monkeypatch:
 def test_boxes_images_that_are_missing_or_changed(base: str, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="localhost/nothing is not on this machine"):
         boxed_task(tmp_path / "a", base, dockerfile="FROM localhost/nothing\n")
-    stages = f"FROM --platform=linux/amd64 {base} AS one\nWORKDIR /opt/x\nFROM one\nWORKDIR y\nFROM scratch\n"
+    stages = f"FROM --platform=linux/amd64 {base} AS one\nWORKDIR /opt/x\nFROM one\nWORKDIR y\n"
     found = image_of_task(write(tmp_path / "b", {"Dockerfile": stages}), {}, "")
     assert found is not None and (list(found.bases), found.workdir, found.gaps) == ([base], "/opt/x/y", ())
     root = image_of_task(write(tmp_path / "c", {"Dockerfile": f"FROM {base}\nWORKDIR /tests/x\n"}), {}, "")
@@ -279,6 +279,59 @@ def test_boxes_working_directory_of_an_image(base: str, tmp_path: Path) -> None:
         copy_out(msgspec.structs.replace(find_image(base), id="0" * 64), "/usr", tmp_path / "full")
     assert not (tmp_path / "full").exists()
     assert left_containers() == []
+
+
+def test_boxes_recipes_are_read_as_builds_read_them(base: str, tmp_path: Path) -> None:
+    """Here-documents hold no instruction, a stage begins anew, and every image must be here."""
+
+    def read(text: str) -> tuple[str, tuple[str, ...]]:
+        found = image_of_task(write(tmp_path, {"Dockerfile": text}), {}, "")
+        assert found is not None and list(found.bases) == [base]
+        return found.workdir, found.gaps
+
+    heredoc = f"FROM {base}\nWORKDIR /one\nRUN <<EOF cat\nFROM localhost/nothing\nWORKDIR /two\nEOF\n"
+    assert read(heredoc) == ("/one", ()) and read(f"{heredoc}WORKDIR three\n") == ("/one/three", ())
+    stages = f"FROM {base} AS one\nWORKDIR /one\nFROM {base}\nCOPY --from=one /a .\nCOPY --from=0 /a .\n"
+    assert read(f"{stages}WORKDIR two\n") == ("/two", ())
+    for line in (
+        "COPY --chown=1 --from=localhost/nothing /a .",
+        "RUN --mount=type=bind,from=localhost/nothing,target=/x x",
+    ):
+        (gap,) = read(f"{stages}WORKDIR /two\n{line}\n")[1]
+        assert "localhost/nothing is not on this machine" in gap
+    for taken in ("/home/agent", "/home"):
+        assert read(f"FROM {base}\nWORKDIR {taken}\n")[1] == (f"the working directory {taken}",)
+    assert read(f"FROM {base}\nWORKDIR /home/agents\n")[1] == ()
+    empty = image_of_task(write(tmp_path, {"Dockerfile": "FROM scratch\n"}), {}, "")
+    assert empty is not None and empty.gaps == ("its container: no image that is here is its base",)
+
+
+def test_boxes_a_changed_build_is_another_image(base: str, tmp_path: Path) -> None:
+    """The name of a built image depends on its base, and on the modes and links of its files."""
+    context = write(tmp_path, {"Dockerfile": f"FROM {base}\n", "run.sh": "true\n"})
+
+    def name() -> str:
+        found = image_of_task(context, {}, "/app")
+        assert found is not None
+        return found.name
+
+    names = [name(), name()]
+    (context / "run.sh").chmod(0o755)
+    names.append(name())
+    (context / "link").symlink_to("run.sh")
+    names.append(name())
+    (context / "Dockerfile").write_text("FROM localhost/culmen-test-base\n")
+    for message in ("one", "two"):
+        made = subprocess.run(
+            ["podman", "build", "-q", "-t", "localhost/culmen-test-base", "-"],
+            input=f"FROM {base}\nLABEL x={message}\n".encode(), check=True, capture_output=True,
+        )  # fmt: skip
+        find_image.cache_clear()
+        assert made.stdout
+        names.append(name())
+    subprocess.run(["podman", "rmi", "-f", "localhost/culmen-test-base"], check=True, capture_output=True)
+    find_image.cache_clear()
+    assert names[0] == names[1] and len(set(names)) == 5
 
 
 def test_boxes_paths_of_mounts(tmp_path: Path) -> None:
