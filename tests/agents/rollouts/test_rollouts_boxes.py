@@ -232,7 +232,7 @@ def test_boxes_end_whatever_happens(base: str) -> None:
     found = find_image(base)
 
     async def cancelled(seconds: float) -> None:
-        box = Box(found, (), "/", 256, False)
+        box = Box(found, (), "/", 256, 64, False)
 
         async def start() -> None:
             async with box.ended_on_error():
@@ -252,14 +252,14 @@ def test_boxes_end_whatever_happens(base: str) -> None:
 def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = Box(find_image(base), (), "/", 256, False)
+    box = Box(find_image(base), (), "/", 256, 64, False)
     box.start()
     first = threading.Thread(target=box.end)
     first.start()
     box.end()
     assert box.name not in left_containers()
     first.join()
-    stuck = Box(find_image(base), (), "/", 256, False)
+    stuck = Box(find_image(base), (), "/", 256, 64, False)
     stuck.start()
     lock = Path(tempfile.gettempdir(), f"{stuck.name}.lock")
     (tmp_path / "podman").write_text("#!/bin/sh\nexit 3\n")
@@ -332,6 +332,19 @@ def test_boxes_a_changed_build_is_another_image(base: str, tmp_path: Path) -> No
     subprocess.run(["podman", "rmi", "-f", "localhost/culmen-test-base"], check=True, capture_output=True)
     find_image.cache_clear()
     assert names[0] == names[1] and len(set(names)) == 5
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_boxes_tests_have_a_limit_of_disk(base: str, tmp_path: Path, pieces: int) -> None:
+    """Neither one large file nor several together, anywhere in the tests' container, get by."""
+    boxed_task(tmp_path, base, more="storage_mb = 20\n")
+    write_all = f"for n in range({pieces}): open(f'/var/{{n}}', 'wb').write(b'x' * {45 // pieces} * 1000000)"
+    wait = "sleep 25\n" if pieces > 1 else ""
+    test = f'mkdir -p /var; python3 -c "{write_all}" || exit 1\n{wait}echo 1 > {REWARD}\n'
+    write(tmp_path, {"tasks/one/tests/test.sh": test})
+    (found,) = rolled_out(read_skill_folder(tmp_path), "true\n")
+    assert found.reason == ("tests_timeout" if pieces > 1 else "no_reward"), found.feedback
+    assert left_containers() == []
 
 
 def test_boxes_paths_of_mounts(tmp_path: Path) -> None:

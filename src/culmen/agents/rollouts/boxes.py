@@ -58,6 +58,7 @@ class Box:
     mounts: Sequence[tuple[str, str, bool]]
     workdir: str
     memory_mb: int
+    disk_mb: int
     network: bool
     user: str = ""
     name: str = field(default_factory=container.new_name)
@@ -90,6 +91,7 @@ class Box:
         line += [] if self.network else ["--network", "none"]
         line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
         line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
+        line += ["--ulimit", f"fsize={self.disk_mb << 20}:{self.disk_mb << 20}"]
         line += ["--memory", f"{self.memory_mb}m", "--memory-swap", f"{self.memory_mb}m"]
         line += container.proxy_options(self.image.program)
         line += ["--workdir", self.workdir, "--user", self.user or "0:0"]
@@ -179,6 +181,8 @@ class BoxProcess(SandboxProcess):
         running = await cls.start(line, variables, stdin=stdin, cwd=Path("/"))
         assert isinstance(running, BoxProcess)
         running.box = box
+        upper = await asyncio.to_thread(lambda: box.upper_folder)
+        running.folders = (upper,) if upper is not None else ()
         return running
 
     async def end(self) -> None:
@@ -245,8 +249,8 @@ class BoxHost(ProgramHost):
         return [*enter, sys.executable, "-I", "-S", relay, socket, str(port), "--", *line]
 
     def _watched_folders(self) -> list[Path]:
-        upper = self._box.upper_folder
-        return [*super()._watched_folders(), *([upper] if upper is not None else [])]
+        running = self._running
+        return [*super()._watched_folders(), *(running.folders if running is not None else ())]
 
 
 def visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
@@ -309,7 +313,8 @@ class BoxTrialRunner(TrialRunner):
         tree = (str(layout.tree_folder(number)), task.workdir, True)
         image = self._images[task.name]
         mounts = [tree, home, *confinement.shown]
-        return Box(image, mounts, task.workdir, task.memory_mb, task.network, user)
+        limits = (task.memory_mb, task.storage_mb)
+        return Box(image, mounts, task.workdir, *limits, task.network, user)
 
     async def _start_script(
         self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
