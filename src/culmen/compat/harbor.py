@@ -117,7 +117,7 @@ class HarborJudge:
 
         container.remove_orphaned_containers()
         name = container.new_name()
-        lock = container.claim_container(name)
+        lock = container.claim_container(self._program, name)
         try:
             self._run_container_engine(
                 "run",

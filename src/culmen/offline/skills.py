@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from culmen.core.candidate import Candidate, skill_names
+from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.task import SKILL_FILE
 
 Parts = dict[str, str]
@@ -16,10 +16,11 @@ def change_skills(
 ) -> Parts | None:
     """The parts after one change, of at most `most` skills; None if there is none to make."""
     names = skill_names(parent.parts)
+    whole = [name for name in names if f"{name}/{SKILL_FILE}" in parent.parts]
     kinds = [
         [without_skill(parent.parts, name) for name in names if len(names) > 1],
         [parts for mate in mates for parts in _adopted(parent.parts, mate.parts, names)],
-        [_merged(parent.parts, one, other) for one in names for other in names if one != other],
+        [_merged(parent.parts, one, other) for one in whole for other in whole if one != other],
     ]
     possible = [
         found for kind in kinds if (found := [parts for parts in kind if _fits(parts, most)])
@@ -47,5 +48,5 @@ def _adopted(parts: Parts, others: Parts, names: Sequence[str]) -> Iterator[Part
 def _merged(parts: Parts, kept: str, dropped: str) -> Parts:
     """One skill with another's instructions below its own; the other one's further files go."""
     main, other = f"{kept}/{SKILL_FILE}", f"{dropped}/{SKILL_FILE}"
-    body = parts[other].partition("\n---")[2] if parts[other].startswith("---") else parts[other]
+    body = parts[other].removeprefix(frontmatter(parts[other]))
     return without_skill(parts, dropped) | {main: f"{parts[main].rstrip()}\n\n{body.strip()}\n"}

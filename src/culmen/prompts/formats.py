@@ -281,9 +281,8 @@ def parsed_edits(text: str, surface: Surface, parent: Candidate) -> Parsed:
         parts = apply_edits(old, edits) | whole
     except Mismatch:
         return Parsed(hypothesis=before, fault="diff_mismatch")
-    return parsed_draft(
-        parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE")
-    )
+    begun, done = (len(mark.findall(text)) for mark in (fragments.SEARCH, fragments.REPLACE))
+    return parsed_draft(parts, before, surface, parent, begun <= done)
 
 
 def parsed_draft(
@@ -314,7 +313,9 @@ def parsed_draft(
 def _whole_blocks(text: str, names: tuple[str, ...]) -> dict[str, str]:
     """Texts by part of the fenced blocks of a reply that are no edits."""
     found = fragments.read_blocks(text, names)[1]
-    return {one.name: one.text for one in found if one.name and "SEARCH" not in one.text}
+    return {
+        one.name: one.text for one in found if one.name and not fragments.SEARCH.search(one.text)
+    }
 
 
 def _blocks_by_part(

@@ -128,9 +128,9 @@ def _part_and_language(info: str, names: tuple[str, ...]) -> tuple[str, str]:
 
 # SEARCH/REPLACE edits: applied exactly or with tolerance for white space, all of them or none.
 
-_SEARCH = re.compile(r"^<{5,}\s*SEARCH\s*$")
+SEARCH = re.compile(r"^<{5,}[ \t]*SEARCH\s*$", re.MULTILINE)
 _MIDDLE = re.compile(r"^={5,}\s*$")
-_REPLACE = re.compile(r"^>{5,}\s*REPLACE\s*$")
+REPLACE = re.compile(r"^>{5,}[ \t]*REPLACE\s*$", re.MULTILINE)
 
 
 class SearchReplace(msgspec.Struct, frozen=True):
@@ -159,7 +159,7 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
     replace: list[str] = []
     for line in reply.split("\n"):
         if state == "outside":
-            if _SEARCH.match(line):
+            if SEARCH.match(line):
                 state, search, replace = "search", [], []
             else:
                 part = named_part(line, names) or part
@@ -168,7 +168,7 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
                 state = "replace"
             else:
                 search.append(line)
-        elif _REPLACE.match(line):
+        elif REPLACE.match(line):
             edits.append(SearchReplace(tuple(search), tuple(replace), part))
             state = "outside"
         else:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from culmen.agents.rollouts.boxes import Box, copy_out, covered_folders, visible_mounts
 from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.agents.rollouts.harbor import read_task
-from culmen.agents.rollouts.images import find_image, image_of_task
+from culmen.agents.rollouts.images import Image, find_image, image_of_task
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY
 from culmen.core.task import Task
+from culmen.evaluate.jail import container
 from culmen.llm.call import Tokens
 from tests.agents.sandbox.grounds import need_confinement
 from tests.evaluate.container import image
@@ -37,6 +43,8 @@ cd /app
 python3 -c "import json, numpy; open('built').read()" || exit 1
 if [ "$(cat answer.txt)" = "$(cat /tests/expected.txt)" ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
+REWARD = "/logs/verifier/reward.txt"
+ENV = 'python3 -c "import os; [print(*each, sep=chr(61)) for each in os.environ.items()]"\n'
 HONEST = f"printf '{ANSWER}' > answer.txt\n"
 LOOK = """
 python3 -c "import os; print(os.getuid() != 0, os.getcwd(), sorted(os.listdir()), os.environ['MODE'])"
@@ -183,7 +191,7 @@ def test_boxes_model_through_the_gateway(base: str, tmp_path: Path, monkeypatch:
 def test_boxes_images_that_are_missing_or_changed(base: str, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="localhost/nothing is not on this machine"):
         boxed_task(tmp_path / "a", base, dockerfile="FROM localhost/nothing\n")
-    stages = f"FROM --platform=linux/amd64 {base} AS one\nWORKDIR /opt/x\nFROM one\nWORKDIR y\nFROM scratch\n"
+    stages = f"FROM --platform=linux/amd64 {base} AS one\nWORKDIR /opt/x\nFROM one\nWORKDIR y\n"
     found = image_of_task(write(tmp_path / "b", {"Dockerfile": stages}), {}, "")
     assert found is not None and (list(found.bases), found.workdir, found.gaps) == ([base], "/opt/x/y", ())
     root = image_of_task(write(tmp_path / "c", {"Dockerfile": f"FROM {base}\nWORKDIR /tests/x\n"}), {}, "")
@@ -195,6 +203,160 @@ def test_boxes_images_that_are_missing_or_changed(base: str, tmp_path: Path) -> 
     other = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, options=options))
     with pytest.raises(UserError, match="has changed since"):
         rolled_out(other)
+
+
+def test_boxes_variables_and_proxies(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of a task are the program's, never podman's own; proxies of this machine stay out."""
+    monkeypatch.setenv("HTTP_PROXY", "http://me:secret@proxy:1")
+    own = {
+        "CONTAINER_HOST": "tcp://127.0.0.1:1", "HOME": "/nowhere", "XDG_RUNTIME_DIR": "/x", "LINES": "a\n'$b\"",
+        "PATH": "/opt/x:/usr/local/bin:/usr/bin:/bin",
+    }  # fmt: skip
+    given = "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items())
+    text = "[environment.env]\n" + given + "[verifier.env]\nCONTAINER_SSHKEY = '/none'\n"
+    recipe = f"FROM {base}\nWORKDIR /app\nRUN echo {time.time()} && env > built\n"  # never built before
+    boxed_task(tmp_path, base, more=text, dockerfile=recipe)
+    write(tmp_path, {"tasks/one/tests/test.sh": f"{ENV}[ $CONTAINER_SSHKEY = /none ] && echo 1 > {REWARD}\n"})
+    (found,) = rolled_out(read_skill_folder(tmp_path), f"cat built\n{ENV}")
+    assert found.score == 1.0 and found.reason == "", found.feedback
+    said = json.loads(found.artifacts[TRAJECTORY])["steps"][1]["message"]
+    printed = said + found.feedback
+    assert "secret" not in printed and "CULMEN_VARIABLE_" not in printed
+    lines = said.splitlines()
+    assert "CONTAINER_HOST=tcp://127.0.0.1:1" in lines and "XDG_RUNTIME_DIR=/x" in lines
+    assert f"PATH={own['PATH']}" in lines and "LINES=a" in lines and "'$b\"" in lines
+
+
+def test_boxes_end_whatever_happens(base: str) -> None:
+    """A box ends by an error or a cancellation before its program starts, even while it starts."""
+    found = find_image(base)
+
+    async def cancelled(seconds: float) -> None:
+        box = Box(found, (), "/", 256, 64, False)
+
+        async def start() -> None:
+            async with box.ended_on_error():
+                await asyncio.to_thread(box.start)
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(start())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert box.name not in left_containers()
+
+    for seconds in (0.0, 0.1, 3.0):
+        run(cancelled(seconds))
+
+
+def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Box(find_image(base), (), "/", 256, 64, False)
+    box.start()
+    first = threading.Thread(target=box.end)
+    first.start()
+    box.end()
+    assert box.name not in left_containers()
+    first.join()
+    stuck = Box(find_image(base), (), "/", 256, 64, False)
+    stuck.start()
+    lock = Path(tempfile.gettempdir(), f"{stuck.name}.lock")
+    (tmp_path / "podman").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "podman").chmod(0o755)
+    stuck.image = Image(str(tmp_path / "podman"), "", "", "")
+    stuck.end()
+    assert stuck.name in left_containers() and lock.exists()
+    container.remove_orphaned_containers()
+    assert stuck.name not in left_containers() and not lock.exists()
+
+
+def test_boxes_working_directory_of_an_image(base: str, tmp_path: Path) -> None:
+    """A folder that the image lacks is empty; any other failure is an error, and leaves nothing."""
+    copy_out(find_image(base), "/nothing/here", tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
+    with pytest.raises(UserError, match="cannot be copied"):
+        copy_out(msgspec.structs.replace(find_image(base), id="0" * 64), "/usr", tmp_path / "full")
+    assert not (tmp_path / "full").exists()
+    assert left_containers() == []
+
+
+def test_boxes_recipes_are_read_as_builds_read_them(base: str, tmp_path: Path) -> None:
+    """Here-documents hold no instruction, a stage begins anew, and every image must be here."""
+
+    def read(text: str) -> tuple[str, tuple[str, ...]]:
+        found = image_of_task(write(tmp_path, {"Dockerfile": text}), {}, "")
+        assert found is not None and list(found.bases) == [base]
+        return found.workdir, found.gaps
+
+    heredoc = f"FROM {base}\nWORKDIR /one\nRUN <<EOF cat\nFROM localhost/nothing\nWORKDIR /two\nEOF\n"
+    assert read(heredoc) == ("/one", ()) and read(f"{heredoc}WORKDIR three\n") == ("/one/three", ())
+    stages = f"FROM {base} AS one\nWORKDIR /one\nFROM {base}\nCOPY --from=one /a .\nCOPY --from=0 /a .\n"
+    assert read(f"{stages}WORKDIR two\n") == ("/two", ())
+    for line in (
+        "COPY --chown=1 --from=localhost/nothing /a .",
+        "RUN --mount=type=bind,from=localhost/nothing,target=/x x",
+    ):
+        (gap,) = read(f"{stages}WORKDIR /two\n{line}\n")[1]
+        assert "localhost/nothing is not on this machine" in gap
+    for taken in ("/home/agent", "/home"):
+        assert read(f"FROM {base}\nWORKDIR {taken}\n")[1] == (f"the working directory {taken}",)
+    assert read(f"FROM {base}\nWORKDIR /home/agents\n")[1] == ()
+    empty = image_of_task(write(tmp_path, {"Dockerfile": "FROM scratch\n"}), {}, "")
+    assert empty is not None and empty.gaps == ("its container: no image that is here is its base",)
+
+
+def test_boxes_a_changed_build_is_another_image(base: str, tmp_path: Path) -> None:
+    """The name of a built image depends on its base, and on the modes and links of its files."""
+    context = write(tmp_path, {"Dockerfile": f"FROM {base}\n", "run.sh": "true\n"})
+
+    def name() -> str:
+        found = image_of_task(context, {}, "/app")
+        assert found is not None
+        return found.name
+
+    names = [name(), name()]
+    (context / "run.sh").chmod(0o755)
+    names.append(name())
+    (context / "link").symlink_to("run.sh")
+    names.append(name())
+    (context / "Dockerfile").write_text("FROM localhost/culmen-test-base\n")
+    for message in ("one", "two"):
+        made = subprocess.run(
+            ["podman", "build", "-q", "-t", "localhost/culmen-test-base", "-"],
+            input=f"FROM {base}\nLABEL x={message}\n".encode(), check=True, capture_output=True,
+        )  # fmt: skip
+        find_image.cache_clear()
+        assert made.stdout
+        names.append(name())
+    subprocess.run(["podman", "rmi", "-f", "localhost/culmen-test-base"], check=True, capture_output=True)
+    find_image.cache_clear()
+    assert names[0] == names[1] and len(set(names)) == 5
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_boxes_tests_have_a_limit_of_disk(base: str, tmp_path: Path, pieces: int) -> None:
+    """Neither one large file nor several together, anywhere in the tests' container, get by."""
+    boxed_task(tmp_path, base, more="storage_mb = 20\n")
+    write_all = f"for n in range({pieces}): open(f'/var/{{n}}', 'wb').write(b'x' * {45 // pieces} * 1000000)"
+    wait = "sleep 25\n" if pieces > 1 else ""
+    test = f'mkdir -p /var; python3 -c "{write_all}" || exit 1\n{wait}echo 1 > {REWARD}\n'
+    write(tmp_path, {"tasks/one/tests/test.sh": test})
+    (found,) = rolled_out(read_skill_folder(tmp_path), "true\n")
+    assert found.reason == ("tests_timeout" if pieces > 1 else "no_reward"), found.feedback
+    assert left_containers() == []
+
+
+def test_boxes_paths_of_mounts(tmp_path: Path) -> None:
+    """A hidden folder is covered where it is seen, whatever links lead there."""
+    (tmp_path / "real" / "tasks").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    for hidden, visible in (("real", "link"), ("link", "real"), ("link", "link"), ("real", "real")):
+        found = covered_folders([f"{tmp_path}/{hidden}/tasks"], [f"{tmp_path}/{visible}"])
+        assert found == [f"{tmp_path}/{visible}/tasks"]
+    assert covered_folders([f"{tmp_path}/real/tasks"], [f"{tmp_path}/rea"]) == []
+    mounts = visible_mounts(["/library/agent", "/usr/lib/x", "/lib"])
+    assert mounts == [("/library/agent", "/library/agent", False)]
 
 
 def test_boxes_no_program_leaves_tasks_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,10 @@ def test_sets_candidates_are_valid_skills(tmp_path: Path) -> None:
     assert fault({f"n{number}/SKILL.md": skill(f"n{number}", "x") for number in range(2)}) == "too_many_skills"
     assert fault({"notes.md": "x"}) == "unknown_part"
     assert fault(dict.fromkeys(SET)) == "part_missing"
+    # a name that is the folder of another cannot be written, nor can any number of files
+    assert fault({"answer/SKILL.md/x": "y"}) == fault({"doubt/references": "y"}) == "unknown_part"
+    assert fault({f"answer/{number}.md": "" for number in range(60)}) == ""
+    assert fault({f"answer/{number}.md": "" for number in range(61)}) == "unknown_part"
     assert fault({"new/SKILL.md": skill("new", "x" * 2400)}) == "too_long"
     long = "a" * 65
     for name, text in (
@@ -146,6 +150,16 @@ def test_sets_replies_add_and_drop(form: str) -> None:
     assert all("new/SKILL.md" not in each.parts and len(each.parts) == len(SET) for each in still.drafts)
 
 
+def test_sets_a_new_skill_may_say_search() -> None:
+    """In the format of edits only a line <<<<<<< SEARCH makes a fenced block an edit."""
+    task = Task("t", seeds=(SET,), surface=Surface(language="markdown", skills=5))
+    told = skill("new", "SEARCH the files, all of them.")
+    reply = f"{REPLIES['diff'].partition(EMPTY)[0]}```new/SKILL.md\n{told}```\n"
+    parsed = parse_completion(Completion(reply, "length"), FORMATS["diff"], task, task.initial_candidates()[0])
+    assert not parsed.fault and parsed.drafts[0].parts["new/SKILL.md"] == told
+    assert "write 42" in parsed.drafts[0].parts["answer/SKILL.md"]
+
+
 def test_sets_changes_without_a_model() -> None:
     """Each change drops, adopts or merges whole skills; the limit holds, and other tasks have none of it."""
     parent = Candidate.of(SET)
@@ -156,6 +170,10 @@ def test_sets_changes_without_a_model() -> None:
     merged = next(parts for parts in made if "or 43" in parts.get("idle/SKILL.md", ""))
     assert merged["idle/SKILL.md"] == f"{SET['idle/SKILL.md']}\nthen  or 43\n" and len(merged) == 2
     assert all(len(skill_names(change_skills(parent, [mate], 3, Random(n)) or {})) < 4 for n in range(40))
+    headless = Candidate.of({**SET, "loose/notes.md": "x", "idle/SKILL.md": "---\nBe kind.\n---\nBe quick.\n"})
+    every = [change_skills(headless, [], 9, Random(seed)) or {} for seed in range(80)]
+    whole = next(parts for parts in every if parts.get("answer/SKILL.md", "").endswith("quick.\n"))
+    assert whole["answer/SKILL.md"] == f"{SET['answer/SKILL.md']}\nBe quick.\n" and "loose/notes.md" in whole
     alone = Candidate.of({"answer/SKILL.md": SET["answer/SKILL.md"]})
     assert change_skills(alone, [], 4, Random(1)) is None
     options = {"weights": {"skills": 1.0}, "count": 1}

@@ -8,10 +8,13 @@ working directory. Whatever else it changed in its container is gone when the te
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -35,6 +38,10 @@ from culmen.evaluate.jail import bubblewrap, container
 METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "container")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of tests
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# what podman and docker say of a folder that an image lacks
+_MISSING = re.compile(r"could not be found on container|could not find the file", re.IGNORECASE)
+_STAND_IN = "CULMEN_VARIABLE_"
 _IDLE = "while :; do sleep 1000; done"
 _FILES, _PROCESSES = 4096, 1024
 
@@ -51,20 +58,28 @@ class Box:
     mounts: Sequence[tuple[str, str, bool]]
     workdir: str
     memory_mb: int
+    disk_mb: int
     network: bool
     user: str = ""
     name: str = field(default_factory=container.new_name)
     _lock: BinaryIO | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _is_over: bool = False
 
     def start(self) -> None:
-        """Start it; raise `UserError` if the program refuses."""
+        """Start it, unless it is to end already; raise `UserError` if the program refuses."""
         container.remove_orphaned_containers()
-        self._lock = container.claim_container(self.name)
+        with self._guard:
+            if not self._is_over:
+                self._start()
+
+    def _start(self) -> None:
+        self._lock = container.claim_container(self.image.program, self.name)
         words = ("run", "--detach", "--name", self.name, *self._options())
         line = (*words, "--entrypoint", "/bin/sh", self.image.id, "-c", _IDLE)
         ran = container.run_command(self.image.program, *line)
         if ran.returncode:
-            self.end()
+            self._remove()
             raise UserError(
                 f"a container cannot be started: {ran.stderr.strip()[-500:]}",
                 where=self.image.program,
@@ -76,7 +91,9 @@ class Box:
         line += [] if self.network else ["--network", "none"]
         line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
         line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
+        line += ["--ulimit", f"fsize={self.disk_mb << 20}:{self.disk_mb << 20}"]
         line += ["--memory", f"{self.memory_mb}m", "--memory-swap", f"{self.memory_mb}m"]
+        line += container.proxy_options(self.image.program)
         line += ["--workdir", self.workdir, "--user", self.user or "0:0"]
         if not self.user:
             line += [word for right in _RIGHTS for word in ("--cap-add", right)]
@@ -85,14 +102,24 @@ class Box:
         return line
 
     def command(self, argv: Iterable[str], names: Iterable[str], stdin: bool) -> list[str]:
-        """The command line that runs a program in it.
+        """The command line that runs a program in it, with variables of these names.
 
-        Variables of these names come from the environment of the command line, so that no value
-        of theirs is in the list of processes.
+        Their values come from stand-ins in the environment of the command line (`stand_ins`): none
+        is in the list of processes, and none is a variable of podman's own.
         """
         line = [self.image.program, "exec", *(["--interactive"] if stdin else [])]
-        line += [word for name in names for word in ("--env", name)]
-        return [*line, self.name, *argv]
+        script = ""
+        for number, name in enumerate(names):
+            if not _VARIABLE.fullmatch(name):
+                raise UserError(
+                    f"'{name}' cannot be a variable in a container",
+                    where="env",
+                    fix="name it with letters, digits and underscores",
+                )
+            stand_in = f"{_STAND_IN}{number}"
+            line += ["--env", stand_in]
+            script += f'export {name}="${stand_in}"; unset {stand_in}; '
+        return [*line, self.name, "/bin/sh", "-c", f'{script}exec "$@"', "sh", *argv]
 
     def has_program(self, name: str) -> bool:
         """True if the image has a program of this name on its PATH."""
@@ -115,10 +142,29 @@ class Box:
         return container.run_command(self.image.program, *words).stdout
 
     def end(self) -> None:
-        """End all its processes, and remove it; a second call does nothing."""
+        """End all its processes, and remove it; a second call waits for the first."""
+        with self._guard:
+            self._is_over = True
+            self._remove()
+
+    @contextlib.asynccontextmanager
+    async def ended_on_error(self) -> AsyncIterator[None]:
+        """End it if an error or a cancellation leaves the block, even if it is still starting."""
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(self.end))
+            raise
+
+    def _remove(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             container.release_container(self.image.program, self.name, lock)
+
+
+def stand_ins(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command line made by `Box.command` for the names of `env`."""
+    return {f"{_STAND_IN}{number}": value for number, value in enumerate(env.values())}
 
 
 class BoxProcess(SandboxProcess):
@@ -130,12 +176,13 @@ class BoxProcess(SandboxProcess):
     async def start_in(
         cls, box: Box, line: list[str], env: Mapping[str, str], stdin: bool = False
     ) -> BoxProcess:
-        """Start a command line made by `Box.command`."""
-        variables = container.caller_environment() | dict(env)
-        variables["PATH"] = os.environ.get("PATH", os.defpath)  # of podman, not of the program
+        """Start a command line made by `Box.command` for the names of `env`."""
+        variables = {**os.environ, **stand_ins(env), MARK: env[MARK]}
         running = await cls.start(line, variables, stdin=stdin, cwd=Path("/"))
         assert isinstance(running, BoxProcess)
         running.box = box
+        upper = await asyncio.to_thread(lambda: box.upper_folder)
+        running.folders = (upper,) if upper is not None else ()
         return running
 
     async def end(self) -> None:
@@ -155,15 +202,22 @@ class BoxHost(ProgramHost):
         confinement, box = self._confinement, self._box
         empty = confinement.layout.run / "empty"
         empty.mkdir(exist_ok=True)
-        covers = [(str(empty), path, False) for path in _covered(confinement.hidden, plan.visible)]
-        box.mounts = [*box.mounts, *_visible_mounts(plan.visible), *covers]
-        await asyncio.to_thread(box.start)
+        covers = [
+            (str(empty), path, False) for path in covered_folders(confinement.hidden, plan.visible)
+        ]
+        box.mounts = [*box.mounts, *visible_mounts(plan.visible), *covers]
+        async with box.ended_on_error():
+            await asyncio.to_thread(box.start)
+            return await self._start_in(box, plan)
+
+    async def _start_in(self, box: Box, plan: Plan) -> SandboxProcess:
+        confinement = self._confinement
         argv = await asyncio.to_thread(self._inner_command, plan)
-        env = agent_environment(confinement, {**self._job.variables, **plan.environment})
-        own = [path for path in plan.path if not path.startswith(_SYSTEM)]
-        script = f'PATH="{":".join([*own, box.image.path or os.defpath])}"; exec "$@"'
-        names = [name for name in env if name != "PATH"]
-        line = box.command(["/bin/sh", "-c", script, "sh", *argv], names, plan.stdin)
+        variables = {"PATH": box.image.path or os.defpath, **self._job.variables}
+        env = agent_environment(confinement, {**variables, **plan.environment})
+        own = [path for path in plan.path if not _is_system(path)]
+        env["PATH"] = ":".join([*own, env["PATH"]])
+        line = box.command(argv, env, plan.stdin)
         if port := port_of(self._job.base_url):
             line = await asyncio.to_thread(self._relayed, line, port)
         return await BoxProcess.start_in(box, line, env, plan.stdin)
@@ -173,7 +227,7 @@ class BoxHost(ProgramHost):
         first, name = plan.argv[0], os.path.basename(plan.argv[0])
         if self._box.has_program(name):
             return [name, *plan.argv[1:]]
-        if first.startswith(_SYSTEM):
+        if _is_system(first):
             raise UserError(
                 f"the image has no program '{name}'",
                 where=self._adapter.name,
@@ -195,18 +249,26 @@ class BoxHost(ProgramHost):
         return [*enter, sys.executable, "-I", "-S", relay, socket, str(port), "--", *line]
 
     def _watched_folders(self) -> list[Path]:
-        upper = self._box.upper_folder
-        return [*super()._watched_folders(), *([upper] if upper is not None else [])]
+        running = self._running
+        return [*super()._watched_folders(), *(running.folders if running is not None else ())]
 
 
-def _visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
-    return [(path, path, False) for path in paths if not path.startswith(_SYSTEM)]
+def visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
+    return [(path, path, False) for path in paths if not _is_system(path)]
 
 
-def _covered(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
-    """Hidden folders inside visible ones."""
-    bases = [path.rstrip("/") + "/" for path in visible]
-    return [path for path in hidden if f"{path}/".startswith(tuple(bases)) and os.path.isdir(path)]
+def _is_system(path: str) -> bool:
+    return f"{path}/".startswith(tuple(f"{folder}/" for folder in _SYSTEM))
+
+
+def covered_folders(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
+    """Hidden folders inside visible ones, by their paths there, whatever links lead to either."""
+    hidden, found = [os.path.realpath(path) for path in hidden], list[str]()
+    for base in visible:
+        real = os.path.realpath(base)
+        inside = [path for path in hidden if f"{path}/".startswith(f"{real}/")]
+        found += [base.rstrip("/") + path[len(real) :] for path in inside if os.path.isdir(path)]
+    return found
 
 
 class BoxTrialRunner(TrialRunner):
@@ -223,7 +285,7 @@ class BoxTrialRunner(TrialRunner):
         self._images[task.name] = image = prepare_image(task.image)
         source = self._start_tree(task.image)
         if not source.exists():
-            _copy_out(image, task.workdir, source)
+            copy_out(image, task.workdir, source)
 
     def _start_tree(self, image: TaskImage) -> Path:
         return self._folder / f"{image.name}:{image.workdir}".replace("/", "_")
@@ -251,25 +313,42 @@ class BoxTrialRunner(TrialRunner):
         tree = (str(layout.tree_folder(number)), task.workdir, True)
         image = self._images[task.name]
         mounts = [tree, home, *confinement.shown]
-        return Box(image, mounts, task.workdir, task.memory_mb, task.network, user)
+        limits = (task.memory_mb, task.storage_mb)
+        return Box(image, mounts, task.workdir, *limits, task.network, user)
 
     async def _start_script(
         self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
     ) -> SandboxProcess:
         box = self._new_box(task, confinement, "")
-        await asyncio.to_thread(box.start)
         shell = "exec $(command -v bash || echo /bin/sh) /tests/test.sh"
         env = {**variables, "HOME": HOME, MARK: confinement.mark}
-        line = box.command(["/bin/sh", "-c", shell], env, False)
-        return await BoxProcess.start_in(box, line, env)
+        async with box.ended_on_error():
+            await asyncio.to_thread(box.start)
+            line = box.command(["/bin/sh", "-c", shell], env, False)
+            return await BoxProcess.start_in(box, line, env)
 
 
-def _copy_out(image: Image, workdir: str, target: Path) -> None:
-    """Copy a folder of an image to this machine; without it, make an empty one."""
-    made = container.run_command(image.program, "create", "--pull", "never", image.id, "true")
-    name = made.stdout.strip()
-    target.mkdir(parents=True)
+def copy_out(image: Image, workdir: str, target: Path) -> None:
+    """Copy a folder of an image to this machine; without it, make an empty one.
+
+    Raises `UserError` if that fails; then there is no `target`.
+    """
+    name = container.new_name()
+    lock = container.claim_container(image.program, name)
+    partial = target.with_name(f"{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     try:
-        container.run_command(image.program, "cp", f"{name}:{workdir}/.", str(target))
+        words = ("create", "--pull", "never", "--name", name, image.id, "true")
+        ran = container.run_command(image.program, *words)
+        if not ran.returncode:
+            ran = container.run_command(image.program, "cp", f"{name}:{workdir}/.", str(partial))
     finally:
-        container.run_command(image.program, "rm", "--force", name)
+        container.release_container(image.program, name, lock)
+    if ran.returncode and not _MISSING.search(ran.stderr):
+        raise UserError(
+            f"the working directory {workdir} cannot be copied: {ran.stderr.strip()[-500:]}",
+            where=image.program,
+            fix="correct that, or declare the tasks plain",
+        )
+    partial.rename(target)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
+from culmen.agents.sandbox.confinement import HOME
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import container
@@ -23,6 +25,9 @@ _BUILT = "localhost/culmen-harbor"
 _TAIL = 1_500  # characters of a failed build
 # first folders of paths that a working directory in a container cannot have
 _TAKEN = ("", "dev", "logs", "proc", "skills", "solution", "sys", "tests")
+
+# images that instructions other than FROM read
+_SOURCES = re.compile(r"--(?:from=|mount=\S*\bfrom=)([^\s,]+)")
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -66,49 +71,80 @@ def image_of_task(environment: Path, table: JsonObject, workdir: str) -> TaskIma
     """The image of a task's folder environment/ and table; None if it names and builds none."""
     named, recipe = str(table.get("docker_image") or ""), environment / "Dockerfile"
     if named:
-        return _with_bases(TaskImage(named, workdir), (named,), ())
+        return _with_bases(TaskImage(named, workdir), f"FROM {named}")
     if not recipe.is_file():
         return None
-    text = re.sub(r"\\[ \t]*\n", " ", recipe.read_text(encoding="utf-8"))
-    folders = re.findall(r"^\s*WORKDIR\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    name = f"{_BUILT}:{_context_digest(environment)}"
-    image = TaskImage(name, workdir, str(environment.resolve()))
-    return _with_bases(image, tuple(_base_images(text)), folders)
+    recipe_text = recipe.read_text(encoding="utf-8")
+    image = _with_bases(TaskImage("", workdir, str(environment.resolve())), recipe_text)
+    digest = _context_digest(environment, image.bases)
+    return msgspec.structs.replace(image, name=f"{_BUILT}:{digest}")
 
 
-def _base_images(text: str) -> Iterator[str]:
-    """The images in FROM lines that are not stages of the same Dockerfile."""
-    stages = {"scratch"}
-    for rest in re.findall(r"^\s*FROM\s+(.+)$", text, re.MULTILINE | re.IGNORECASE):
-        words = [word for word in rest.split() if not word.startswith("--")]
-        if words and words[0].lower() not in stages:
-            yield words[0]
-        if len(words) > 2 and words[1].upper() == "AS":
-            stages.add(words[2].lower())
+def _instructions(text: str) -> Iterator[tuple[str, str]]:
+    """Name and rest of each instruction of a Dockerfile, without bodies of here-documents."""
+    ends = list[str]()
+    for line in re.sub(r"\\[ \t]*\n", " ", text).split("\n"):
+        if ends:
+            ends = ends[1:] if line.strip("\t") == ends[0] else ends
+            continue
+        name, _, rest = line.strip().partition(" ")
+        if name.upper() in ("RUN", "COPY", "ADD"):
+            ends = re.findall(r"<<-?[\"']?(\w+)", rest)
+        yield name.upper(), rest.strip()
 
 
-def _with_bases(image: TaskImage, names: Iterable[str], folders: Iterable[str]) -> TaskImage:
-    """The image with its bases, working directory, and what is missing."""
-    bases, gaps, workdir = dict[str, str](), list[str](), ""
-    for name in names:
+def _with_bases(image: TaskImage, text: str) -> TaskImage:
+    """The image with the bases and working directory of a Dockerfile, and what is missing."""
+    bases, gaps, workdir = dict[str, str](), dict[str, None](), ""
+    stages, last = {"scratch": ""}, ""
+
+    def find_base(name: str) -> str:
         try:
             found = find_image(name)
         except container.JailFailed as error:
-            gaps.append(f"its container: {error}")
-            continue
-        bases[name], workdir = found.id, found.workdir or workdir
-    for folder in folders:
-        workdir = posixpath.join(workdir or "/", folder)
+            gaps[f"its container: {error}"] = None
+            return ""
+        bases[name] = found.id
+        return found.workdir
+
+    for name, rest in _instructions(text):
+        if name == "FROM":
+            words = [word for word in rest.split() if not word.startswith("--")] or ["scratch"]
+            base = words[0]
+            workdir = stages[base.lower()] if base.lower() in stages else find_base(base)
+            last = words[2].lower() if len(words) > 2 else ""
+        elif name == "WORKDIR":
+            workdir = posixpath.join(workdir or "/", rest)
+        for source in _SOURCES.findall(rest) if name in ("RUN", "COPY", "ADD") else ():
+            if source.lower() not in stages and not source.isdigit():
+                find_base(source)
+        if last:
+            stages[last] = workdir
+    return _with_workdir(image, workdir, bases, tuple(gaps))
+
+
+def _with_workdir(
+    image: TaskImage, workdir: str, bases: dict[str, str], gaps: tuple[str, ...]
+) -> TaskImage:
     workdir = posixpath.normpath(image.workdir or workdir or "/app")
-    if workdir.strip("/").partition("/")[0] in _TAKEN:
-        gaps.append(f"the working directory {workdir}")
-    return msgspec.structs.replace(image, workdir=workdir, bases=bases, gaps=tuple(gaps))
+    if workdir.strip("/").partition("/")[0] in _TAKEN or f"{HOME}/".startswith(f"{workdir}/"):
+        gaps = (*gaps, f"the working directory {workdir}")
+    if not bases and not gaps:
+        gaps = ("its container: no image that is here is its base",)
+    return msgspec.structs.replace(image, workdir=workdir, bases=bases, gaps=gaps)
 
 
-def _context_digest(environment: Path) -> str:
-    sha = hashlib.sha256()
-    for file in sorted(path for path in environment.rglob("*") if path.is_file()):
-        for piece in (file.relative_to(environment).as_posix().encode(), file.read_bytes()):
+def _context_digest(environment: Path, bases: Mapping[str, str]) -> str:
+    """Digest of all that a build depends on: bases, and files with their modes and links."""
+    sha = hashlib.sha256(repr(sorted(bases.items())).encode())
+    for file in sorted(environment.rglob("*")):
+        data = b""
+        if file.is_symlink():
+            data = os.fsencode(os.readlink(file))
+        elif file.is_file():
+            data = file.read_bytes()
+        about = f"{file.relative_to(environment).as_posix()} {file.lstat().st_mode}"
+        for piece in (os.fsencode(about), data):
             sha.update(len(piece).to_bytes(8, "big") + piece)
     return sha.hexdigest()[:16]
 
@@ -123,7 +159,9 @@ def prepare_image(image: TaskImage) -> Image:
     # the build's own network, as for people: it runs what the task's author wrote, no agent
     words = ("build", "--quiet", "--network", "host", "--tag", image.name, image.context)
     limits = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024")
-    ran = container.run_command(program, words[0], *limits, *words[1:])
+    own = container.proxy_options(program)
+    own += ["--pull=never"] if Path(program).name == "podman" else []
+    ran = container.run_command(program, words[0], *limits, *own, *words[1:])
     if ran.returncode:
         raise UserError(
             f"the image of a task cannot be built: {ran.stderr.strip()[-_TAIL:]}",

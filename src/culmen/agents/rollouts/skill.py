@@ -16,6 +16,7 @@ from culmen.core.errors import TaskError
 from culmen.core.task import SKILL_FILE as MAIN
 from culmen.evaluate.taskfiles.reading import read_text
 from culmen.evaluate.taskfiles.surface import (
+    MOST_FILES,
     head_value,
     is_skill_name,
     skills_fault,
@@ -23,7 +24,7 @@ from culmen.evaluate.taskfiles.surface import (
 
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
 CHARACTERS_PER_TOKEN = 4  # of English text with the usual tokenizers, roughly
-_FILES, _BYTES = 64, 1 << 20
+_BYTES = 1 << 20
 _SKIPPED = ("__pycache__", ".git", ".DS_Store")
 _SKILL_FOLDERS = {
     "claude": ".claude/skills",
@@ -73,7 +74,7 @@ def read_skill(path: Path) -> Skill:
         for file in sorted(path.rglob("*"))
         if file.is_file() and not set(file.relative_to(path).parts) & set(_SKIPPED)
     ]
-    parts = {file.relative_to(path).as_posix(): _readable_text(file) for file in found[:_FILES]}
+    parts = {file.relative_to(path).as_posix(): _readable_text(file) for file in found[:MOST_FILES]}
     is_set = MAIN not in parts and any(f"{name}/{MAIN}" in parts for name in skill_names(parts))
     if MAIN not in parts and not is_set:
         raise TaskError(
@@ -82,9 +83,9 @@ def read_skill(path: Path) -> Skill:
             fix=f"write {MAIN}, or name one file such as AGENTS.md",
         )
     size = sum(len(text.encode()) for text in parts.values())
-    if len(found) > _FILES or size > _BYTES:
+    if len(found) > MOST_FILES or size > _BYTES:
         raise TaskError(
-            f"a skill may have {_FILES} files and 1 MB, this has {len(found)} files",
+            f"a skill may have {MOST_FILES} files and 1 MB, this has {len(found)} files",
             where=str(path),
             fix="leave out what agents do not read",
         )

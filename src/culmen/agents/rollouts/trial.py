@@ -303,7 +303,7 @@ async def _finish_script(
     watching = asyncio.ensure_future(
         watch_limits(
             running.pid,
-            [confinement.layout.work_folder(confinement.agent)],
+            [confinement.layout.work_folder(confinement.agent), *running.folders],
             confinement.settings,
             lambda: True,
             lambda: running.has_ended,

@@ -40,7 +40,12 @@ _PATIENCE = 10.0
 
 
 class SandboxProcess:
-    """A sandbox started by `start`; the kernel ends all of it when this process dies."""
+    """A sandbox started by `start`; the kernel ends all of it when this process dies.
+
+    `folders` are those outside of the session's own that count as its disk space.
+    """
+
+    folders: tuple[Path, ...] = ()
 
     def __init__(self, process: asyncio.subprocess.Process, init: int, mark: str) -> None:
         self._process, self._init, self._mark = process, init, mark

@@ -143,8 +143,13 @@ def container_command(
         str(100_000 * cpus),
     ]
     if os.path.basename(program) == "podman":
-        line += ["--read-only-tmpfs=false", "--http-proxy=false"]
-    return line
+        line.append("--read-only-tmpfs=false")
+    return [*line, *proxy_options(program)]
+
+
+def proxy_options(program: str) -> list[str]:
+    """Options that keep the proxies of this machine, and their passwords, out of a container."""
+    return ["--http-proxy=false"] if os.path.basename(program) == "podman" else []
 
 
 class ContainerJail(Jail):
@@ -219,7 +224,7 @@ class ContainerJail(Jail):
     def _prepare_container(self) -> str:
         remove_orphaned_containers()
         program = find_container_program(self.image)
-        self._lock = claim_container(self.name)
+        self._lock = claim_container(program, self.name)
         return program
 
     def _jail_command(self) -> list[str]:
@@ -351,7 +356,7 @@ class EvaluatorContainer:
         except JailFailed as error:
             raise OSError(str(error)) from None
         self._name = new_name()
-        self._lock = claim_container(self._name)
+        self._lock = claim_container(self._program, self._name)
         line = container_command(self._program, self._name, "/tmp", "1777", **self._limits)
         return [*line, "--user", "65534:65534", self._image, *self._words]
 
@@ -361,19 +366,22 @@ def new_name() -> str:
     return f"culmen-container-{secrets.token_hex(6)}"
 
 
-def claim_container(name: str) -> BinaryIO:
-    """Take a lock that is held as long as the container's owner lives."""
+def claim_container(program: str, name: str) -> BinaryIO:
+    """Take a lock that is held as long as the container's owner lives; it names the program."""
     lock = open(os.path.join(tempfile.gettempdir(), f"{name}.lock"), "wb")  # noqa: SIM115 - it stays open
     fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write(os.path.basename(program).encode())
+    lock.flush()
     return lock
 
 
 def release_container(program: str, name: str, lock: BinaryIO) -> None:
-    """End and remove a container, and release its lock."""
-    _remove_container(program, name)
+    """End and remove a container, and release its lock; one that stays is an orphan."""
+    gone = _remove_container(program, name)
     lock.close()
-    with contextlib.suppress(OSError):
-        os.unlink(lock.name)
+    if gone:
+        with contextlib.suppress(OSError):
+            os.unlink(lock.name)
 
 
 def _zipped_code(setup: JsonObject, packages: Iterable[str]) -> bytes:
@@ -424,11 +432,12 @@ def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _remove_container(program: str, name: str) -> None:
-    """End and remove a container, if it is still there."""
+def _remove_container(program: str, name: str) -> bool:
+    """End and remove a container, if it is still there; False if it may still be there."""
     # docker does not wait
     at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
-    run_command(program, "rm", "--force", "--volumes", *at_once, name)
+    ran = run_command(program, "rm", "--force", "--volumes", *at_once, name)
+    return ran.returncode == 0 or "no such container" in ran.stderr.lower()
 
 
 def remove_orphaned_containers() -> None:
@@ -437,9 +446,10 @@ def remove_orphaned_containers() -> None:
         try:
             with open(path, "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for name in PROGRAMS:
-                    if (program := shutil.which(name)) is not None:
-                        _remove_container(program, os.path.basename(path).removesuffix(".lock"))
-                os.unlink(path)
+                name = os.path.basename(path).removesuffix(".lock")
+                own = lock.read(20).decode(errors="replace")
+                program = shutil.which(own) if own in PROGRAMS else None
+                if program is None or _remove_container(program, name):
+                    os.unlink(path)
         except OSError:
             continue  # in use, or of another user

@@ -120,6 +120,7 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
 
 
 _SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_FILES = 64  # of a skill or a set of skills
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024  # characters; agentskills.io/specification
 
 
@@ -133,7 +134,8 @@ def skills_fault(parts: Mapping[str, str], most: int) -> str:
 
     unknown_part · too_many_skills · bad_skill (by the rules of agentskills.io/specification)
     """
-    if not all("/" in name for name in parts):
+    folders = {str(folder) for name in parts for folder in PurePosixPath(name).parents}
+    if len(parts) > MOST_FILES or folders & parts.keys() or not all("/" in name for name in parts):
         return "unknown_part"
     names = skill_names(parts)
     if len(names) > most:
