@@ -132,6 +132,13 @@ def log_places(given: Sequence[Path] | None) -> list[Path]:
     from culmen.agents.mining.logs import PLACES
 
     if given:
+        for place in given:
+            if not place.expanduser().exists():
+                raise UserError(
+                    "there are no sessions: no such file or folder",
+                    where=str(place),
+                    fix="name a log, or the folder of the logs",
+                )
         return [place.expanduser() for place in given]
     found = existing_places()
     if not found:

@@ -34,8 +34,8 @@ _ERROR_LINE = re.compile(
     r"(?im)^\s*(?:\S+: )?(?:error\b|fatal:|traceback \(most|.*command not found"
     r"|.*no such file or directory|.*\w(?:Error|Exception): )"
 )
-_FIRST_LINE = re.compile(r"(?i)\A\s*(?:error: )?exit code:? (-?\d+)\s*")
-_HEAD = re.compile(r"(?im)^(?:process exited with code|exit code:) (-?\d+)\s*$")
+_FIRST_LINE = re.compile(r"(?i)\A\s*(?:error: )?exit code:? (-?\d{1,9})\s*")
+_HEAD = re.compile(r"(?im)^(?:process exited with code|exit code:) (-?\d{1,9})\s*$")
 
 
 class LoggedStep(msgspec.Struct):
@@ -116,8 +116,10 @@ def _log_files(place: Path) -> Iterator[tuple[Path, Path | None]]:
 
 def _storage_of(file: Path) -> Path | None:
     for folder in file.parents:
-        if folder.name in ("session", "message", "part") and (folder.parent / "session").is_dir():
-            return folder.parent
+        if folder.name in ("session", "message", "part") and file.suffix == ".json":
+            storage = folder.parent
+            if all((storage / name).is_dir() for name in ("session", "message")):
+                return storage
     return None
 
 
@@ -243,6 +245,8 @@ def _codex_steps(items: Iterable[JsonObject]) -> Iterator[LoggedStep]:
 
 def _stored_messages(file: Path, storage: Path) -> list[tuple[JsonObject, list[JsonObject]]]:
     session = str(_mapping(_json_file(file)).get("id") or file.stem)
+    if Path(session).name != session:  # not a name, but a path that leads elsewhere
+        session = file.stem
     return [
         (
             _mapping(_json_file(message)),

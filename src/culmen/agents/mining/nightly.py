@@ -31,6 +31,7 @@ from culmen.core.result import RunResult
 from culmen.core.task import Task, digest_pieces
 from culmen.observe.statements import result_headline
 from culmen.run.request import RunRequest, requested_run
+from culmen.strategies import catalog
 from culmen.study import ReportedCandidate, Study
 
 STAGED = "staged"
@@ -87,9 +88,9 @@ def _lock(folder: Path) -> Iterator[None]:
 def _search_and_stage(folder: Path, request: RunRequest, mining: MiningReport) -> NightReport:
     plan = requested_run(folder, request)
     options = plan.options
-    asked = digest_pieces(
-        plan.task.digest, str(options.budget), str(options.model), str(options.seed)
-    )
+    method = msgspec.json.encode(catalog.strategy_config(plan.strategy)).decode()
+    settings = (options.budget, options.model, options.seed, method)
+    asked = digest_pieces(plan.task.digest, *map(str, settings))
     record = read_record(folder)
     if record.searched == asked:
         why = "the same skill was searched on the same cases: --seed N searches again"
@@ -100,16 +101,21 @@ def _search_and_stage(folder: Path, request: RunRequest, mining: MiningReport) -
     study = Study.from_plan(plan, folder / "runs" / f"night-{stamp}")
     study.run(progress=False)
     best = study.best
-    record.searched = asked
-    write_record(folder, record)
     why = reason_against(best)
     if why or best is None:
+        _note_search(folder, asked)
         return NightReport("no better skill", why, mining, str(study.path), best)
     name = (
         f"{re.sub(r'[^A-Za-z0-9.-]+', '-', folder.resolve().name).strip('.-') or 'skill'}-{stamp}"
     )
     staged = _stage(folder, checkout, plan.task, best, study.path, name)
+    _note_search(folder, asked)
     return NightReport(STAGED, best.result, mining, str(study.path), best, staged)
+
+
+def _note_search(folder: Path, asked: str) -> None:
+    """Record a search that is not to be made again; faults may have been confirmed meanwhile."""
+    write_record(folder, msgspec.structs.replace(read_record(folder), searched=asked))
 
 
 def reason_against(best: RunResult | None) -> str:

@@ -132,7 +132,8 @@ def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> M
     known = {each.name: each for each in before.faults}
     for fault in find_faults(sessions, least):
         record = _propose(fault, folder, redactor.cut, known.get(fault.name))
-        if not record.why_not and fault.name not in known:
+        earlier = known.get(fault.name)
+        if not record.why_not and (earlier is None or earlier.why_not):
             new.append(fault.name)
         known[fault.name] = record
     faults = [msgspec.structs.replace(one, state=_state(folder, one)) for one in known.values()]
@@ -145,11 +146,12 @@ def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> M
 
 
 def _state(folder: Path, record: FaultRecord) -> str:
-    if record.why_not:
-        return "not replayable"
+    """Folders come first: tasks of a person's choice stay whatever later sessions say."""
     if any((folder / TASKS).glob(f"{record.name}-[0-9]*")):
         return "confirmed"
-    return PROPOSED if (folder / PROPOSED / record.name).is_dir() else "removed"
+    if (folder / PROPOSED / record.name).is_dir():
+        return PROPOSED
+    return "not replayable" if record.why_not else "removed"
 
 
 def _propose(
@@ -164,7 +166,10 @@ def _propose(
         " ".join(fault.use),
         fault.why_not,
     )
-    if fault.why_not or (known is not None and not known.why_not):
+    if known is not None and not known.why_not:  # proposed once, and perhaps removed
+        record.why_not = ""
+        return record
+    if fault.why_not or _state(folder, record) != "removed":
         return record
     usable, reasons = _usable_evidence(fault)
     if not usable:
@@ -189,6 +194,8 @@ def _usable_evidence(fault: RecurringFault) -> tuple[list[FaultEvidence], set[st
         if len(found) == _TASKS:
             break
         reason = _reason_against(fault, evidence, [one.request for one in found])
+        if any(one.session == evidence.session for one in found):
+            reason = "another of the same session"
         if reason:
             reasons.add(reason)
         else:
@@ -228,11 +235,12 @@ def replay(fault: RecurringFault, recorded: Sequence[str]) -> bool:
         return (folder / "reward.txt").read_text() == "1\n"
 
 
-def _rule_text(fault: RecurringFault) -> str:
+def _rule_text(fault: RecurringFault, cut: Callable[[str], str] = str) -> str:
+    """The rule as JSON; `cut` is for its values, as JSON cut by it might be none."""
     cause = "a person corrected it" if fault.kind == "corrected" else "it failed"
     why = f"in {fault.sessions} past sessions {cause} ({fault.error}); what worked: "
-    use = " ".join(fault.use)
-    return json.dumps({"avoid": fault.avoid, "use": fault.use, "why": f"{why}`{use}`"})
+    avoid, use = [cut(word) for word in fault.avoid], [cut(word) for word in fault.use]
+    return json.dumps({"avoid": avoid, "use": use, "why": cut(f"{why}`{' '.join(use)}`")})
 
 
 def _write_task(
@@ -251,10 +259,10 @@ def _write_task(
         "instruction.md": _INSTRUCTION.format(request=request),
         "environment/Dockerfile": "FROM python:3-slim\nWORKDIR /app\n",
         "tests/test.sh": _TEST,
-        "tests/rule.json": _rule_text(fault),
     }
     for name, text in files.items():
         _write(folder / name, text, cut)
+    (folder / "tests" / "rule.json").write_text(_rule_text(fault, cut), encoding="utf-8")
     shutil.copyfile(check.__file__, folder / "tests" / "commands.py")
 
 

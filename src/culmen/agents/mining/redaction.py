@@ -21,6 +21,7 @@ from urllib.parse import unquote
 _ESCAPES = 3  # levels of JSON within JSON
 _LEAST_ENTROPY = 3.8  # bits a character of a random token; words and paths have less
 _RANDOM = 32  # characters of a token that is cut wherever it stands
+_LETTERS = 16  # letters of both cases that are no word where a key is announced
 _PREFIXES = (
     r"sk-(?:ant-|proj-|or-|svcacct-)?[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA|AGPA|AIDA)[A-Z0-9]{16}|AIza[\w-]{20,}"
@@ -43,7 +44,7 @@ _VALUE = (
 _NO_VALUES = re.compile(
     r"(?i)(?:none|null|true|false|undefined|required|missing|invalid|expired|string|str|int|bool"
     r"|bytes|self|error|failed|default|optional|your\W?.*|x+|\*+|\.+|\$.*|%.*|\{.*|\[.*|os\..*|process\.env.*"
-    r"|.*\(.*|[\w.-]*_(?:key|token|secret|password)|[a-z]+)"
+    r"|.*\(.*|[\w.-]*_(?:key|token|secret|password)|[a-z]{1,15})"
 )
 _LOOSE = re.compile(r"(?i)pass|pwd|secret|credential|cookie")  # words whose values may be words
 _COMMON_NAMES = re.compile(
@@ -53,7 +54,7 @@ _COMMON_NAMES = re.compile(
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _TOKEN = re.compile(rf"(?<![\w/.+-])[A-Za-z0-9_+-]{{{_RANDOM},}}={{0,2}}(?![\w/])")
 _HOME = re.compile(
-    r"(?i)(?:/home/|/users/|\b[a-z]:[\\/]+users[\\/]+|(?<!\w)-(?:home|users)-)"
+    r"(?:(?<![\w.-])/home/|(?<![\w.-])/Users/|(?i:\b[a-z]:[\\/]+users[\\/]+|(?<!\w)-(?:home|users)-))"
     r"(?P<cut>[^\s/\\:\"'`<>()\[\]{},;|&*?=-]+(?:-(?!home-|users-)[^\s/\\:\"'`<>()\[\]{},;|&*?=-]+)*?)(?=[/\\\s:\"'`)\],;-]|$)"
 )
 _WHOLE = (
@@ -77,6 +78,15 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("login", re.compile(r"\b[a-zA-Z][\w+.-]{0,30}://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
     ("login", re.compile(r"\bhttps?://(?P<cut>[^\s/@:\"'<>\[]{16,})@")),
     (
+        "login",
+        re.compile(
+            r"(?:(?<=\s)-u\s*|--user[ =])[\"']?[\w.@-]+:(?P<cut>[^\s\"'<>\[]+)"
+            r"|\b(?:docker|podman)\s+login\s(?:.*\s)?-p\s*(?P<option>[^\s\[]+)"
+            r"|\becho\s+[\"']?(?P<piped>[^\s\"'\[]+)[\"']?\s*\|\s*sudo\s+-S"
+            r"|:_auth=(?P<npm>[^\s\"'\[]+)"
+        ),
+    ),
+    (
         "key",
         re.compile(
             r"(?i)\b(?:bearer|basic|(?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)"
@@ -84,7 +94,12 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("key", re.compile(rf"(?<![A-Za-z0-9])(?:{_PREFIXES})")),
-    ("key", re.compile(r"(?:slack\.com/services/|discord(?:app)?\.com/api/webhooks/)(?P<cut>\S+)")),
+    (
+        "key",
+        re.compile(
+            r"(?:slack\.com/services/|discord(?:app)?\.com/api/webhooks/)(?P<cut>[^\s\"'<>\[\]]+)"
+        ),
+    ),
     (
         "secret",
         re.compile(rf"(?i){_SECRET_WORD}[\w.-]{{0,40}}(?:{_QUOTE})?\s*(?::=|=>|[:=])\s*{_VALUE}"),
@@ -96,9 +111,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "secret",
-        re.compile(
-            rf"(?i)\b(?:sshpass\s+-p\s*|mysql\w*\s(?:.*\s)?-p(?=\S)){_VALUE}|(?<=\s)-u\s*\w+:(?P<login>\S+)"
-        ),
+        re.compile(rf"(?i)\b(?:sshpass\s+-p\s*|mysql\w*\s(?:.*\s)?-p(?=\S)){_VALUE}"),
     ),
     ("email", re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")),
     (
@@ -114,8 +127,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"(?<![\w.-])(?!127\.|0\.0\.0\.0|255\.)"
             r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.-]*\w)"
-            r"|(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:])"
-            r"|(?<![\w:])(?:[0-9a-f]{1,4}:){2,6}:(?:[0-9a-f]{1,4}:?)*[0-9a-f](?![\w:])"
+            r"|(?i:(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:]))"
+            r"|(?i:(?<![\w:])(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:){0,6}[0-9a-f]{1,4}(?![\w:]))"
         ),
     ),
 )
@@ -146,6 +159,7 @@ class Redactor:
         """The text without its secrets. Idempotent."""
         if not text:
             return text
+        text = text.encode("utf-8", "replace").decode()  # half a pair of surrogates
         text = _resolve_escapes(text)
         for kind, pattern in _WHOLE:
             text = self._replace(kind, pattern, text)
@@ -185,6 +199,8 @@ class Redactor:
     def _cut_encoded(self, run: str) -> str:
         """The run of characters, or a placeholder if it is base64 with a secret in it."""
         decoded = _decode(run)
+        if not decoded and "/" in run:  # a path, or an address, in front of it
+            return "/".join(map(self._cut_encoded, run.split("/")))
         inner = Redactor()
         inner._names = self._names
         if not decoded or inner.cut(decoded) == decoded:
@@ -215,6 +231,8 @@ def _is_secret(kind: str, value: str, whole: str) -> bool:
         return value.lower() not in ("none", "null", "true", "false", "str", "string")
     if _NO_VALUES.fullmatch(value):
         return False
+    if len(value) >= _LETTERS and value.isalpha() and not (value.islower() or value.isupper()):
+        return True
     has_digit = any(map(str.isdigit, value))
     return has_digit and (len(value) >= 8 or _LOOSE.search(word) is not None)
 

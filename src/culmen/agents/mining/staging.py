@@ -107,4 +107,5 @@ def stage_skill(
 def _diff_lines(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     for part in sorted({*before, *after}):
         old, new = (texts.get(part, "").splitlines(keepends=True) for texts in (before, after))
-        yield from difflib.unified_diff(old, new, f"a/{part}", f"b/{part}")
+        for line in difflib.unified_diff(old, new, f"a/{part}", f"b/{part}"):
+            yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
