@@ -165,3 +165,33 @@ def test_logs_are_clipped_after_the_cut_only(tmp_path: Path) -> None:
     (session,) = read_logs([tmp_path]).sessions
     cut = cut_session(session, lambda text: text.replace("SECRET-SECRET", ""))
     assert len(cut.steps[0].result) < 20_100 and "SEC" not in cut.steps[0].result
+
+
+def test_logs_in_a_folder_called_session_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "session"
+    folder.mkdir()
+    line = {"type": "user", "message": {"role": "user", "content": "hello"}, "sessionId": "a"}
+    (folder / "a.jsonl").write_text(json.dumps(line) + "\n")
+    found = read_logs([folder])
+    assert [one.source for one in found.sessions] == ["claude"] and not found.unread
+
+
+def test_logs_of_a_storage_stay_in_it(tmp_path: Path) -> None:
+    """The id of a session is a name, not a path."""
+    elsewhere = tmp_path / "elsewhere"
+    storage = tmp_path / "storage"
+    for folder in (elsewhere, storage / "session" / "p", storage / "message"):
+        folder.mkdir(parents=True)
+    (elsewhere / "m.json").write_text(json.dumps({"id": "m", "role": "user"}))
+    part = storage / "part" / "m"
+    part.mkdir(parents=True)
+    (part / "t.json").write_text(json.dumps({"type": "text", "text": "from elsewhere"}))
+    (storage / "session" / "p" / "s.json").write_text(json.dumps({"id": str(elsewhere)}))
+    assert read_logs([storage]).sessions == []
+
+
+def test_logs_with_absurd_exit_codes_are_read(tmp_path: Path) -> None:
+    from culmen.agents.mining.logs import _exit_code
+
+    assert _exit_code(f"Exit code {'9' * 5000}\nx")[0] is None
+    assert _exit_code("Exit code 2\nx") == (2, "x")

@@ -236,3 +236,13 @@ def test_staging_without_git_is_a_patch(tmp_path: Path) -> None:
     assert staged.branch == ""
     subprocess.run(["git", "apply", staged.patch], cwd=tmp_path, check=True)
     assert skill.read_text() == "b\n"
+
+
+def test_night_patch_outside_git_applies_without_a_last_line_end(tmp_path: Path) -> None:
+    from culmen.agents.mining.staging import stage_skill
+
+    (tmp_path / "SKILL.md").write_text("one\ntwo")
+    staged = stage_skill(None, {"SKILL.md": "one\ntwo"}, {"SKILL.md": "one\nthree"}, "why\n", "n", 0, tmp_path / "out")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", staged.patch], cwd=tmp_path, check=True)
+    assert (tmp_path / "SKILL.md").read_text() == "one\nthree"

@@ -180,3 +180,64 @@ def test_mine_on_the_command_line(logs: Path, tmp_path: Path) -> None:
     assert len(confirmed["confirmed"]) == 4
     assert place.here("mine", str(logs), "--accept", FAULT).code == 2
     assert place.here("mine", str(tmp_path / "none")).code == 2
+
+
+def test_proposals_survive_odd_texts(tmp_path: Path) -> None:
+    """Half a pair of surrogates in a request and in a command."""
+    sessions = [session(f"fix this \ud83d, number {n}", name=f"p{n}\ud83d") for n in range(4)]
+    logs = tmp_path / "logs" / "claude"
+    logs.mkdir(parents=True)
+    for number, steps in enumerate(sessions):
+        world.WRITERS["claude"](logs / f"s{number}", steps)
+    assert mine_sessions([logs], tmp_path / "out").new == [FAULT]
+
+
+def test_proposals_that_lie_there_are_not_written_again(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mine_sessions([logs], out)
+    for _ in range(2):
+        (out / "faults.json").unlink()
+        assert mine_sessions([logs], out).faults[0].state == "proposed"
+        assert not (out / "proposed" / FAULT / FAULT).exists()
+
+
+def working(number: int) -> list[Said]:
+    """A session in which pip works."""
+    return [Said("user", f"more, {number}"), Said("agent", "", f"pip install q{number}", "ok")]
+
+
+def test_proposals_stay_removed_and_confirmed_whatever_comes(logs: Path, tmp_path: Path) -> None:
+    removed, confirmed = tmp_path / "removed", tmp_path / "confirmed"
+    for out in (removed, confirmed):
+        mine_sessions([logs], out)
+    shutil.rmtree(removed / "proposed" / FAULT)
+    accept_proposals(confirmed, [FAULT])
+    more = write(tmp_path / "more", [working(number) for number in range(8)])
+    for out, state in ((removed, "removed"), (confirmed, "confirmed")):
+        for places in ([logs, more], [logs]):
+            assert [one.state for one in mine_sessions(places, out).faults if one.name == FAULT] == [state]
+    assert not (removed / "proposed" / FAULT).exists()
+
+
+def test_proposals_take_one_task_of_a_session(tmp_path: Path) -> None:
+    twice = [session(f"first {n}", name=f"p{n}") + session(f"second {n}", name=f"q{n}") for n in range(3)]
+    mine_sessions([write(tmp_path / "logs", twice)], tmp_path / "out")
+    evidence = [path.read_text() for path in (tmp_path / "out").glob(f"proposed/{FAULT}/*/instruction.md")]
+    assert len(evidence) == 3
+
+
+def test_proposals_rules_stay_json_when_cut(tmp_path: Path) -> None:
+    hook = "https://hooks.slack.com/services/T00/B00/abcdef1234"
+    steps = [
+        [
+            Said("user", f"announce it, {n}"),
+            Said("agent", "", f"wget {hook} --post-data x{n}", "wget: error: no route", 4),
+            Said("agent", "", f"curl {hook} -d x{n}", "ok"),
+        ]
+        for n in range(4)
+    ]
+    out = tmp_path / "out"
+    mine_sessions([write(tmp_path / "logs", steps)], out)
+    rules = list(out.glob("proposed/*/*/tests/rule.json"))
+    assert rules and all("avoid" in json.loads(rule.read_text()) for rule in rules)
+    assert not any("T00/B00" in path.read_text() for path in out.rglob("*") if path.is_file())

@@ -160,3 +160,38 @@ def test_redaction_the_same_secret_has_one_placeholder() -> None:
 def test_redaction_leaves_what_is_no_secret(text: str) -> None:
     redactor = Redactor()
     assert redactor.cut(text) == text and redactor.counts == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('curl -u "admin:hunter2" https://x', "hunter2"),
+        ("curl -u admin:hunter2 https://x", "hunter2"),
+        ("curl --user admin:hunter2 https://x", "hunter2"),
+        ("curl -uadmin:hunter2 https://x", "hunter2"),
+        ("API_KEY=AbCdEfGhIjKlMnOpQrStUvWxYz", "AbCdEfGhIjKlMnOpQrStUvWxYz"),
+        ("ping 2001:DB8:0:0:0:0:2:1", "2001:DB8"),
+        ("ping FE80::1FF:FE23:4567:890A", "4567"),
+        ("ping fe80::1ff:fe23:4567:890a", "4567"),
+        ("docker login -u bob -p hunter2", "hunter2"),
+        ("//registry.example.org/:_auth=Ym9iOmh1bnRlcjI=", "Ym9iOmh1bnRlcjI"),
+        ("echo hunter2 | sudo -S ls", "hunter2"),
+        ("https://h/v1/cGFzc3dvcmQ6IGh1bnRlcjJzZWNyZXQ=", "cGFzc3dvcmQ6IGh1bnRlcjJzZWNyZXQ"),
+    ],
+)
+def test_redaction_finds_logins_addresses_and_paths(text: str, secret: str) -> None:
+    assert secret not in Redactor().cut(text)
+
+
+def test_redaction_ends_on_long_runs_of_digits() -> None:
+    """Each of these took twice the time with every letter."""
+    for tail in ("d" * 4000 + "g", "1:" * 4000 + "g"):
+        assert Redactor().cut(f"10:20::{tail}")
+
+
+def test_redaction_learns_no_names_from_addresses() -> None:
+    redactor = Redactor()
+    redactor.learn_names(["curl localhost/api/users/install", "curl localhost/Users/create"])
+    assert redactor.cut("pip install x; gh pr create") == "pip install x; gh pr create"
+    redactor.learn_names(["ls /home/annabel/x"])
+    assert "annabel" not in redactor.cut("ask annabel")

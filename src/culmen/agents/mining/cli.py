@@ -50,7 +50,7 @@ def mine(
 
     Keys and personal data are cut first. Nothing is a case before a person has confirmed it.
     """
-    from culmen.agents.mining.proposals import accept_proposals, mine_sessions
+    from culmen.agents.mining.proposals import accept_proposals, hold_folder, mine_sessions
 
     if accept:
         if sessions:
@@ -59,9 +59,12 @@ def mine(
                 where="--accept",
                 fix="leave out the sessions",
             )
-        moved = accept_proposals(out, accept)
+        with hold_folder(out):
+            moved = accept_proposals(out, accept)
         return Answer({"confirmed": moved}, lambda screen: _show_accepted(screen, moved, out))
-    report = mine_sessions(log_places(sessions), out, least)
+    places = log_places(sessions)
+    with hold_folder(out):
+        report = mine_sessions(places, out, least)
     return Answer(msgspec.to_builtins(report), lambda screen: show_report(screen, report, out))
 
 

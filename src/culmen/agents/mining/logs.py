@@ -34,8 +34,8 @@ _ERROR_LINE = re.compile(
     r"(?im)^\s*(?:\S+: )?(?:error\b|fatal:|traceback \(most|.*command not found"
     r"|.*no such file or directory|.*\w(?:Error|Exception): )"
 )
-_FIRST_LINE = re.compile(r"(?i)\A\s*(?:error: )?exit code:? (-?\d{1,9})\s*")
-_HEAD = re.compile(r"(?im)^(?:process exited with code|exit code:) (-?\d{1,9})\s*$")
+_FIRST_LINE = re.compile(r"(?i)\A\s*(?:error: )?exit code:? (-?\d{1,9})(?!\d)\s*")
+_HEAD = re.compile(r"(?im)^(?:process exited with code|exit code:) (-?\d{1,9})(?!\d)\s*$")
 
 
 class LoggedStep(msgspec.Struct):

@@ -7,26 +7,24 @@ not made again.
 
 from __future__ import annotations
 
-import fcntl
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from culmen.agents.mining.proposals import (
     LEAST,
-    TASKS,
     MiningReport,
+    hold_folder,
     mine_sessions,
     read_record,
     write_record,
 )
 from culmen.agents.mining.staging import SkillCheckout, Staged, find_checkout, stage_skill
-from culmen.agents.rollouts.form import is_skill_folder, skill_path
-from culmen.core.errors import RunLocked, UserError
+from culmen.agents.rollouts.form import is_skill_folder, skill_path, tasks_path
+from culmen.core.errors import UserError
 from culmen.core.result import RunResult
 from culmen.core.task import Task, digest_pieces
 from culmen.observe.statements import result_headline
@@ -62,27 +60,12 @@ def spend_night(
             where=str(folder),
             fix="write task.toml: [skill] with path and agent, and [defaults] with budget",
         )
-    with _lock(folder):
+    with hold_folder(folder):
         mining = mine_sessions(places, folder, least)
-        if not any((folder / TASKS).glob("**/task.toml")):
+        if not any(tasks_path(folder).glob("**/task.toml")):
             why = "confirm a proposed fault: culmen mine --accept"
             return NightReport("no confirmed cases", why, mining)
         return _search_and_stage(folder, request, mining)
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder; the system lets go of it if the process dies."""
-    with (folder / ".nightly.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(
-                "another culmen nightly is at work here",
-                where=str(folder),
-                fix="wait for its end",
-            ) from None
-        yield
 
 
 def _search_and_stage(folder: Path, request: RunRequest, mining: MiningReport) -> NightReport:

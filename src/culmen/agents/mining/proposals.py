@@ -10,6 +10,7 @@ compare them with the fault's patterns.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -25,7 +27,7 @@ from culmen.agents.mining import commands as check
 from culmen.agents.mining.faults import FaultEvidence, RecurringFault, find_faults
 from culmen.agents.mining.logs import cut_session, read_logs
 from culmen.agents.mining.redaction import Redactor
-from culmen.core.errors import UserError
+from culmen.core.errors import RunLocked, UserError
 
 PROPOSED, TASKS, RECORD = "proposed", "tasks", "faults.json"
 LEAST = 3  # sessions that make a fault a recurring one
@@ -118,6 +120,22 @@ def write_record(folder: Path, record: MiningRecord) -> None:
     made = folder / f".{RECORD}"
     made.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
     made.replace(folder / RECORD)
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder; the system lets go of it if the process dies. Raises RunLocked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".nightly.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(
+                "another culmen mine or nightly is at work here",
+                where=str(folder),
+                fix="wait for its end",
+            ) from None
+        yield
 
 
 def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> MiningReport:

@@ -118,6 +118,12 @@ def skill_path(folder: Path) -> Path:
     return folder / table.path
 
 
+def tasks_path(folder: Path) -> Path:
+    """The folder of Harbor tasks of a folder with a table [skill]."""
+    table: SkillTable = schema.read_toml(folder / "task.toml", ("skill", SkillTable)).more
+    return folder / table.tasks
+
+
 class SkillFolders:
     """See `evaluate.taskfiles.loading.FolderAdapter`."""
 
