@@ -104,11 +104,20 @@ def boxed_task(folder: Path, base: str, agent: str = "", more: str = "", dockerf
     return read_skill_folder(write(folder, files))
 
 
-def left_containers() -> list[str]:
+def listed_containers() -> set[str]:
     listed = subprocess.run(
         ["podman", "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True, check=True
     ).stdout
-    return [name for name in listed.split() if name.startswith("culmen-container-")]
+    return {name for name in listed.split() if name.startswith("culmen-container-")}
+
+
+def left_containers() -> list[str]:
+    """Containers that stay; those of tests that run beside this one go soon."""
+    left, end = listed_containers(), time.monotonic() + 60
+    while left and time.monotonic() < end:
+        time.sleep(0.2)
+        left &= listed_containers()
+    return sorted(left)
 
 
 def test_boxes_world_of_agent_and_tests(base: str, tmp_path: Path) -> None:
@@ -243,7 +252,7 @@ def test_boxes_end_whatever_happens(base: str) -> None:
         await asyncio.sleep(seconds)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert box.name not in left_containers()
+        assert box.name not in listed_containers()
 
     for seconds in (0.0, 0.1, 3.0):
         run(cancelled(seconds))
@@ -257,7 +266,7 @@ def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
     first = threading.Thread(target=box.end)
     first.start()
     box.end()
-    assert box.name not in left_containers()
+    assert box.name not in listed_containers()
     first.join()
     stuck = Box(find_image(base), (), "/", 256, 64, False)
     stuck.start()
@@ -266,9 +275,9 @@ def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
     (tmp_path / "podman").chmod(0o755)
     stuck.image = Image(str(tmp_path / "podman"), "", "", "")
     stuck.end()
-    assert stuck.name in left_containers() and lock.exists()
+    assert stuck.name in listed_containers() and lock.exists()
     container.remove_orphaned_containers()
-    assert stuck.name not in left_containers() and not lock.exists()
+    assert stuck.name not in listed_containers() and not lock.exists()
 
 
 def test_boxes_working_directory_of_an_image(base: str, tmp_path: Path) -> None:
