@@ -14,8 +14,9 @@ import pytest
 from bench.bench_mining import Said
 
 from culmen.agents.mining.nightly import NightReport, reason_against, spend_night
-from culmen.agents.mining.proposals import accept_proposals, mine_sessions
+from culmen.agents.mining.proposals import accept_proposals, mine_sessions, read_record
 from culmen.agents.mining.staging import find_checkout, stage_skill
+from culmen.agents.rollouts.form import tasks_path
 from culmen.core.errors import RunLocked, UserError
 from culmen.core.result import RunResult, Score
 from culmen.run.request import RunRequest
@@ -239,10 +240,74 @@ def test_staging_without_git_is_a_patch(tmp_path: Path) -> None:
 
 
 def test_night_patch_outside_git_applies_without_a_last_line_end(tmp_path: Path) -> None:
-    from culmen.agents.mining.staging import stage_skill
-
     (tmp_path / "SKILL.md").write_text("one\ntwo")
     staged = stage_skill(None, {"SKILL.md": "one\ntwo"}, {"SKILL.md": "one\nthree"}, "why\n", "n", 0, tmp_path / "out")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "apply", staged.patch], cwd=tmp_path, check=True)
     assert (tmp_path / "SKILL.md").read_text() == "one\nthree"
+
+
+def repository_with(folder: Path, skill: bytes) -> Path:
+    """A repository whose skill has these bytes."""
+    (folder / "skill").mkdir(parents=True)
+    (folder / "skill" / "SKILL.md").write_bytes(skill)
+    git(folder, "init", "--quiet")
+    git(folder, "config", "core.autocrlf", "false")
+    git(folder, "add", "--all")
+    git(folder, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet", "-m", "The skill")
+    return folder
+
+
+def test_night_keeps_line_ends_and_marks_of_the_committed_skill(tmp_path: Path) -> None:
+    root = repository_with(tmp_path / "house", b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n")
+    before, after = {"SKILL.md": "one\ntwo\nthree\n"}, {"SKILL.md": "one\n2\nthree\n"}
+    checkout = find_checkout(root / "skill", before)
+    staged = stage_skill(checkout, before, after, "why\n", "n", 0, tmp_path / "out")
+    assert git(root, "diff", "--numstat", f"HEAD..{staged.branch}").split()[:2] == ["1", "1"]
+    assert git(root, "for-each-ref", "refs/culmen") == ""
+
+
+def test_night_takes_an_ignored_skill_for_one_outside_git(tmp_path: Path) -> None:
+    root = repository_with(tmp_path / "house", b"one\n")
+    (root / ".gitignore").write_text("mine/\n")
+    (root / "mine").mkdir()
+    (root / "mine" / "SKILL.md").write_text("one\n")
+    assert find_checkout(root / "mine", {"SKILL.md": "one\n"}) is None
+    (root / "other").mkdir()
+    (root / "other" / "SKILL.md").write_text("one\n")
+    with pytest.raises(UserError, match="not committed"):
+        find_checkout(root / "other", {"SKILL.md": "one\n"})
+
+
+def test_mining_waits_for_no_night(house: Path, tmp_path: Path) -> None:
+    with (house / ".nightly.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = Place(tmp_path).culmen("mine", str(tmp_path), "--out", str(house), "--json")
+        assert (done.code, done.document["error"]["kind"]) == (3, "run_locked")
+    lost = Place(tmp_path).culmen("mine", str(tmp_path / "nowhere"), "--json")
+    assert lost.code == 2 and "no such file" in lost.document["error"]["what"]
+
+
+@pytest.mark.jail
+def test_night_searches_the_cases_that_the_task_names(house: Path) -> None:
+    need_confinement()
+    confirm(house)
+    assert tasks_path(house) == house / "tasks"
+    (house / "tasks").rename(house / "cases")
+    toml = house / "task.toml"
+    toml.write_text(toml.read_text().replace("[skill]", '[skill]\ntasks = "cases"'))
+    assert tasks_path(house) == house / "cases"
+    git(house, "add", "--all")
+    git(house, "commit", "--quiet", "-m", "Cases of another name")
+    assert night(house).outcome != "no confirmed cases"
+
+
+@pytest.mark.jail
+def test_a_gain_that_could_not_be_staged_is_searched_again(house: Path, server: ModelServer) -> None:
+    """A file is where the folder of patches is to be."""
+    need_confinement()
+    confirm(house)
+    (house / "staged").write_text("in the way")
+    with pytest.raises(OSError, match="exists"):
+        night(house, server)
+    assert read_record(house).searched == ""

@@ -12,7 +12,7 @@ from bench.bench_mining import Said
 
 from bench import bench_mining as world
 from culmen.agents.mining.faults import FaultEvidence, RecurringFault
-from culmen.agents.mining.proposals import accept_proposals, mine_sessions, read_record, replay
+from culmen.agents.mining.proposals import accept_proposals, mine_sessions, read_record, replay, rule_text
 from culmen.agents.rollouts import harbor
 from culmen.core.errors import UserError
 from tests.cli.conftest import Place
@@ -111,7 +111,8 @@ def test_checks_are_replayed_on_what_was_wrong_and_right(tmp_path: Path) -> None
     assert by_name[FAULT].why_not == "the check fails on what was right"
     evidence = FaultEvidence("s", "r", "", "pip install x", "uv add x", "", ["ls", "pip install x"], ["uv add x", "ls"])
     fault = RecurringFault("failed", ["pip", "install"], ["uv", "add"], "e", 3, [evidence])
-    assert (replay(fault, evidence.before), replay(fault, evidence.after)) == (False, True)
+    rule = rule_text(fault, str)
+    assert (replay(rule, evidence.before), replay(rule, evidence.after)) == (False, True)
 
 
 def test_checks_that_pass_on_what_was_wrong_are_left_out(tmp_path: Path) -> None:
@@ -197,7 +198,8 @@ def test_proposals_that_lie_there_are_not_written_again(logs: Path, tmp_path: Pa
     mine_sessions([logs], out)
     for _ in range(2):
         (out / "faults.json").unlink()
-        assert mine_sessions([logs], out).faults[0].state == "proposed"
+        report = mine_sessions([logs], out)
+        assert report.faults[0].state == "proposed" and report.new == []
         assert not (out / "proposed" / FAULT / FAULT).exists()
 
 

@@ -176,6 +176,10 @@ def test_redaction_leaves_what_is_no_secret(text: str) -> None:
         ("docker login -u bob -p hunter2", "hunter2"),
         ("//registry.example.org/:_auth=Ym9iOmh1bnRlcjI=", "Ym9iOmh1bnRlcjI"),
         ("echo hunter2 | sudo -S ls", "hunter2"),
+        ("GITHUB_TOKEN=aaaabbbbccccdddd make", "aaaabbbbccccdddd"),
+        ("curl -H 'X-Api-Key: abcdefghij' x", "abcdefghij"),
+        ("password = 'a\"b12345'", "b12345"),
+        ("psql postgres://user:pa/ss@host/db", "pa/ss"),
         ("https://h/v1/cGFzc3dvcmQ6IGh1bnRlcjJzZWNyZXQ=", "cGFzc3dvcmQ6IGh1bnRlcjJzZWNyZXQ"),
     ],
 )

@@ -101,9 +101,11 @@ def find_faults(sessions: Sequence[SessionLog], least: int) -> list[RecurringFau
             fault = _merged_faults(made[key], fault)
         made[key] = fault
     kept = [fault for fault in made.values() if fault.sessions >= least]
+    steps = (step for session in sessions for step in session.steps if step.command)
+    outcomes = [(split_segments(step.command), step.failed) for step in steps]
     for fault in kept:
         if fault.kind == "failed" and not fault.why_not:
-            fault.why_not = _contradiction(fault, sessions)
+            fault.why_not = _contradiction(fault, outcomes)
     return sorted(kept, key=lambda fault: (-fault.sessions, fault.name))
 
 
@@ -141,14 +143,18 @@ def _merged_faults(one: RecurringFault, other: RecurringFault) -> RecurringFault
     )
 
 
-def _contradiction(fault: RecurringFault, sessions: Sequence[SessionLog]) -> str:
-    """The reason that a failed command is not at fault itself: it works as often; "" if none."""
+def _contradiction(
+    fault: RecurringFault, outcomes: Sequence[tuple[list[list[str]], bool | None]]
+) -> str:
+    """The reason that a failed command is not at fault itself: it works as often; "" if none.
+
+    `outcomes` are the simple commands of each command line, and whether it failed.
+    """
     worked = failed = 0
-    for step in (step for session in sessions for step in session.steps if step.command):
-        judged = [judge_segment(w, fault.avoid, fault.use) for w in split_segments(step.command)]
-        if "avoid" in judged:
-            worked += step.failed is False
-            failed += step.failed is True
+    for segments, has_failed in outcomes:
+        if any(judge_segment(words, fault.avoid, fault.use) == "avoid" for words in segments):
+            worked += has_failed is False
+            failed += has_failed is True
     return f"the command worked {worked} times and failed {failed} times" * (worked >= failed)
 
 

@@ -149,11 +149,10 @@ def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> M
     new: list[str] = []
     known = {each.name: each for each in before.faults}
     for fault in find_faults(sessions, least):
-        record = _propose(fault, folder, redactor.cut, known.get(fault.name))
-        earlier = known.get(fault.name)
-        if not record.why_not and (earlier is None or earlier.why_not):
+        there = (folder / PROPOSED / fault.name).is_dir()
+        known[fault.name] = _propose(fault, folder, redactor.cut, known.get(fault.name))
+        if not there and (folder / PROPOSED / fault.name).is_dir():
             new.append(fault.name)
-        known[fault.name] = record
     faults = [msgspec.structs.replace(one, state=_state(folder, one)) for one in known.values()]
     counted = {s.source: sum(x.source == s.source for x in sessions) for s in sessions}
     fresh = sum(before.files.get(name) != stamp for name, stamp in logs.files.items())
@@ -189,7 +188,8 @@ def _propose(
         return record
     if fault.why_not or _state(folder, record) != "removed":
         return record
-    usable, reasons = _usable_evidence(fault)
+    rule = rule_text(fault, cut)
+    usable, reasons = _usable_evidence(fault, rule)
     if not usable:
         record.why_not = "; ".join(sorted(reasons))
         return record
@@ -197,21 +197,22 @@ def _propose(
     with tempfile.TemporaryDirectory(dir=folder) as place:
         made = Path(place) / fault.name
         for number, evidence in enumerate(usable):
-            _write_task(made / f"{fault.name}-{number + 1}", fault, evidence, number, cut)
+            task = made / f"{fault.name}-{number + 1}"
+            _write_task(task, fault.name, rule, evidence, number, cut)
         _write(made / "evidence.md", _evidence_text(fault, len(usable), folder), cut)
         home.parent.mkdir(exist_ok=True)
         shutil.move(made, home)
     return record
 
 
-def _usable_evidence(fault: RecurringFault) -> tuple[list[FaultEvidence], set[str]]:
-    """FaultEvidence for tasks, each of another request, and the reasons that the other has none."""
+def _usable_evidence(fault: RecurringFault, rule: str) -> tuple[list[FaultEvidence], set[str]]:
+    """Evidence for tasks, each of another session, and the reasons that the other has none."""
     found: list[FaultEvidence] = []
     reasons: set[str] = set()
     for evidence in fault.evidence:
         if len(found) == _TASKS:
             break
-        reason = _reason_against(fault, evidence, [one.request for one in found])
+        reason = _reason_against(fault, rule, evidence, [one.request for one in found])
         if any(one.session == evidence.session for one in found):
             reason = "another of the same session"
         if reason:
@@ -221,7 +222,9 @@ def _usable_evidence(fault: RecurringFault) -> tuple[list[FaultEvidence], set[st
     return found, reasons
 
 
-def _reason_against(fault: RecurringFault, evidence: FaultEvidence, requests: Sequence[str]) -> str:
+def _reason_against(
+    fault: RecurringFault, rule: str, evidence: FaultEvidence, requests: Sequence[str]
+) -> str:
     """The reason that evidence makes no task, "" if it does; the last one is the replay."""
     asked = f"{evidence.request} {evidence.purpose}".lower().split()
     asked = [word.strip(".,:;!?`'\"()") for word in asked]
@@ -232,17 +235,17 @@ def _reason_against(fault: RecurringFault, evidence: FaultEvidence, requests: Se
         return "the request says itself what to use"
     if evidence.request in requests:
         return "the same request again"
-    if replay(fault, evidence.before):
+    if replay(rule, evidence.before):
         return "the check passes on what was wrong"
-    return "" if replay(fault, evidence.after) else "the check fails on what was right"
+    return "" if replay(rule, evidence.after) else "the check fails on what was right"
 
 
-def replay(fault: RecurringFault, recorded: Sequence[str]) -> bool:
-    """True if the task's check passes on recorded commands. The commands are not run."""
+def replay(rule: str, recorded: Sequence[str]) -> bool:
+    """True if the check by this rule passes on recorded commands. The commands are not run."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "commands.sh").write_text("\n".join(recorded), encoding="utf-8")
-        (folder / "rule.json").write_text(_rule_text(fault), encoding="utf-8")
+        (folder / "rule.json").write_text(rule, encoding="utf-8")
         names = [str(folder / name) for name in ("commands.sh", "rule.json", "reward.txt")]
         subprocess.run(
             [sys.executable, "-I", check.__file__, *names],
@@ -253,8 +256,8 @@ def replay(fault: RecurringFault, recorded: Sequence[str]) -> bool:
         return (folder / "reward.txt").read_text() == "1\n"
 
 
-def _rule_text(fault: RecurringFault, cut: Callable[[str], str] = str) -> str:
-    """The rule as JSON; `cut` is for its values, as JSON cut by it might be none."""
+def rule_text(fault: RecurringFault, cut: Callable[[str], str]) -> str:
+    """The rule of a fault's check as JSON; `cut` is for its values: cut JSON might be none."""
     cause = "a person corrected it" if fault.kind == "corrected" else "it failed"
     why = f"in {fault.sessions} past sessions {cause} ({fault.error}); what worked: "
     avoid, use = [cut(word) for word in fault.avoid], [cut(word) for word in fault.use]
@@ -263,7 +266,8 @@ def _rule_text(fault: RecurringFault, cut: Callable[[str], str] = str) -> str:
 
 def _write_task(
     folder: Path,
-    fault: RecurringFault,
+    name: str,
+    rule: str,
     evidence: FaultEvidence,
     number: int,
     cut: Callable[[str], str],
@@ -271,16 +275,16 @@ def _write_task(
     request = "\n".join(f"> {line}" for line in evidence.request[:_REQUEST].splitlines())
     if evidence.purpose:
         request += f"\n\nThe step at hand: {evidence.purpose[:200]}"
-    toml = _TOML.format(split=_SPLITS[number % 3], fault=json.dumps(fault.name))
+    toml = _TOML.format(split=_SPLITS[number % 3], fault=json.dumps(name))
     files = {
         "task.toml": toml,
         "instruction.md": _INSTRUCTION.format(request=request),
         "environment/Dockerfile": "FROM python:3-slim\nWORKDIR /app\n",
         "tests/test.sh": _TEST,
     }
-    for name, text in files.items():
-        _write(folder / name, text, cut)
-    (folder / "tests" / "rule.json").write_text(_rule_text(fault, cut), encoding="utf-8")
+    for path, text in files.items():
+        _write(folder / path, text, cut)
+    (folder / "tests" / "rule.json").write_text(rule, encoding="utf-8")
     shutil.copyfile(check.__file__, folder / "tests" / "commands.py")
 
 

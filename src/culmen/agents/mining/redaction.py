@@ -80,6 +80,27 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "login",
         re.compile(
+            r"\b(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)?://"
+            r"(?P<cut>[^\s:@/\"'<>\[]*:[^\s@\"'<>\[]+)@"
+        ),
+    ),
+    (
+        "key",
+        re.compile(
+            r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)="
+            r"(?P<cut>[^\s\"'$<>{}\[\]]{8,})"
+            r"|\b(?i:x-[\w-]*(?:key|token|secret)):\s*(?P<header>[^\s\"'$<>{}\[\]]{6,})"
+        ),
+    ),
+    (
+        "secret",
+        re.compile(
+            r"(?i)\b(?:password|passwd|passphrase)\s*[:=]\s*([\"'])(?P<cut>[^\n\[]{4,120}?)\1"
+        ),
+    ),
+    (
+        "login",
+        re.compile(
             r"(?:(?<=\s)-u\s*|--user[ =])[\"']?[\w.@-]+:(?P<cut>[^\s\"'<>\[]+)"
             r"|\b(?:docker|podman)\s+login\s(?:.*\s)?-p\s*(?P<option>[^\s\[]+)"
             r"|\becho\s+[\"']?(?P<piped>[^\s\"'\[]+)[\"']?\s*\|\s*sudo\s+-S"

@@ -6,8 +6,11 @@ repository changes, and none of its hooks runs.
 
 from __future__ import annotations
 
+import codecs
 import difflib
-from collections.abc import Iterator, Mapping
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -47,29 +50,51 @@ def find_checkout(skill: Path, parts: Mapping[str, str]) -> SkillCheckout | None
         head = run_git(root, "rev-parse", "--verify", "HEAD^{commit}", bare=False).decode().strip()
     except Unavailable:  # no repository, or one without a commit
         return None
+    place = shlex.quote(str(root))
     inside = root.relative_to(Path(top).resolve()).as_posix()
     checkout = SkillCheckout(Path(folder), head, "" if inside == "." else f"{inside}/")
     committed = committed_parts(checkout, parts)
     changed = [name for name, text in parts.items() if committed.get(name) != text]
+    if not committed and _is_ignored(root):
+        return None
     if changed:
         raise UserError(
             f"the skill has changes that are not committed: {', '.join(changed[:5])}",
             where=str(skill),
-            fix=f"git -C {root} add --all . && git -C {root} commit -m 'The skill'",
+            fix=f"git -C {place} add --all . && git -C {place} commit -m 'The skill'",
         )
     return checkout
 
 
+def _is_ignored(folder: Path) -> bool:
+    """True if git ignores the folder, so that no commit will ever have its files."""
+    try:
+        run_git(folder, "check-ignore", "--quiet", str(folder), bare=False)
+    except Unavailable:
+        return False
+    return True
+
+
 def committed_parts(checkout: SkillCheckout, parts: Mapping[str, str]) -> dict[str, str]:
     """The texts of these parts in the commit; those that it does not have are left out."""
+    return {
+        part: data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+        for part, data in _committed_files(checkout, parts).items()
+    }
+
+
+def _committed_files(checkout: SkillCheckout, parts: Iterable[str]) -> dict[str, bytes]:
     repository = SharedRepository(checkout.folder)
     names = repository.content_names(checkout.head)
     known = {part: names[p] for part in parts if (p := f"{checkout.prefix}{part}") in names}
-    texts = repository.read_contents(known.values())
-    return {
-        part: texts[name].decode("utf-8-sig", "replace").replace("\r\n", "\n")
-        for part, name in known.items()
-    }
+    contents = repository.read_contents(known.values())
+    return {part: contents[name] for part, name in known.items()}
+
+
+def _in_form_of(committed: bytes, text: str) -> bytes:
+    """The text with the line ends and the byte order mark of the committed file."""
+    data = (text.replace("\n", "\r\n") if b"\r\n" in committed else text).encode()
+    return codecs.BOM_UTF8 + data if committed.startswith(codecs.BOM_UTF8) else data
 
 
 def stage_skill(
@@ -89,16 +114,20 @@ def stage_skill(
         patch.write_text(text, encoding="utf-8")
         return Staged("", str(patch))
     repository = SharedRepository(checkout.folder)
+    files = _committed_files(checkout, before)
     changes: dict[str, bytes | None] = {
-        f"{checkout.prefix}{part}": text.encode() if text is not None else None
+        f"{checkout.prefix}{part}": (
+            None if text is None else _in_form_of(files.get(part, b""), text)
+        )
         for part in sorted({*before, *after})
         if (text := after.get(part)) != before.get(part)
     }
     scripts = {f"{checkout.prefix}{p}" for p, text in after.items() if text.startswith("#!")}
     stamp = CommitStamp("culmen", time)
-    commit = repository.write_commit(stamp, message, changes, (checkout.head,), scripts)
+    ref = f"refs/culmen/night-{os.getpid()}"
+    commit = repository.write_commit(stamp, message, changes, (checkout.head,), scripts, ref)
     branch = f"culmen/{name}"
-    orders = f"create refs/heads/{branch} {commit}\ndelete refs/culmen/new\n"
+    orders = f"create refs/heads/{branch} {commit}\ndelete {ref}\n"
     run_git(checkout.folder, "update-ref", "--stdin", data=orders.encode())
     patch.write_bytes(run_git(checkout.folder, "format-patch", "--stdout", "-1", commit))
     return Staged(branch, str(patch))

@@ -160,12 +160,12 @@ class SharedRepository:
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
         executable: Collection[str] = (),
+        ref: str = "refs/culmen/new",
     ) -> str:
         """Write a commit that changes its first parent by these files (None: removed).
 
-        No branch is moved. The same arguments make the same commit.
+        No branch is moved; `ref` stays at the commit. The same arguments make the same commit.
         """
-        ref = "refs/culmen/new"
         stream = [f"commit {ref}\n", f"author {_git_identity(stamp.name)} {stamp.time} +0000\n"]
         stream += [
             f"committer {_git_identity('culmen')} {stamp.time} +0000\n",
