@@ -26,8 +26,9 @@ class Portfolio:
     """Arms of one run, each a strategy with a memory of its own, over one budget and evidence.
 
     An arm works in turns of a share of the budget. A turn goes to the arm with the highest draw
-    from what is known of its rate of new leaders by cost (Thompson sampling of a Poisson rate with
-    a Gamma prior), in which older turns count less. The proposals of every arm show the leader of
+    from what is known of its rate of successes by cost (Thompson sampling of a Poisson rate with a
+    Gamma prior), in which older ones count less; a success is a candidate that is the leader of the
+    run or an ancestor of it. The proposals of every arm show the leader of
     the run, and an arm without success is handed it as a candidate of its own.
 
     An arm is written as for `--strategies`: `polca(epsilon=off)`; with `@ROLE` behind it its

@@ -128,7 +128,8 @@ class TurnTaking:
     def draw_rate(self, arm: Arm) -> float:
         """A draw of the arm's rate of successes by cost.
 
-        The prior is worth one success at the run's usual rate, at a part of it but for the first.
+        The prior is worth half a success: at the run's usual rate for the first arm, at a part of
+        it for the others.
         """
         tried = sum(each.cost for each in self.arms) + self.rules.turn
         usual = (sum(self.successes.values()) + 1.0) / tried
