@@ -254,6 +254,7 @@ class BoxHost(ProgramHost):
 
 
 def visible_mounts(paths: Iterable[str]) -> list[tuple[str, str, bool]]:
+    """Mounts of folders that a program needs; those of a system are the image's own."""
     return [(path, path, False) for path in paths if not _is_system(path)]
 
 
