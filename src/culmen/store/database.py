@@ -106,14 +106,19 @@ def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]
     `tables` is False (for readers of events, blobs and settings, which are alike in every format).
     In a database such a run is refused instead.
 
-    Raises `UserError` if there is no run, or if a newer culmen wrote it.
+    Raises `UserError` if there is no run, or if a newer culmen wrote it, and `Unavailable` if a
+    writer began in the middle of the read.
     """
     address = read_pointer(run_dir)
     if address is not None:
         with _open_database_snapshot(address, run_dir, tables) as connection:
             yield connection
         return
-    with readable_file(run_dir) as path, translate_errors(run_dir):
+    with (
+        readable_file(run_dir) as path,
+        _tell_writing_from_damage(path, run_dir),
+        translate_errors(run_dir),
+    ):
         engine = engine_for(path, write=False)
         with engine.connect() as connection, connection.begin():
             check_format(connection, run_dir)
@@ -123,6 +128,23 @@ def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]
         engine = engine_for(upgraded_copy(path, _sqlite_uri(path, False), FILE), write=False)
         with engine.connect() as connection, connection.begin():
             yield connection
+
+
+@contextmanager
+def _tell_writing_from_damage(path: Path, run_dir: Path) -> Iterator[None]:
+    """Raise `Unavailable` for a file that looks damaged and was written meanwhile.
+
+    A file without a log is read without locks, so a writer that begins then may change its pages.
+    """
+    before = _file_state(path)
+    try:
+        yield
+    except JournalDamaged as error:
+        if _file_state(path) == before:
+            raise
+        raise Unavailable(
+            "the run began to be written while it was read", where=str(run_dir), fix="try again"
+        ) from error
 
 
 @contextmanager
