@@ -10,7 +10,7 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evidence.account import FINAL
+from culmen.evidence.account import CHOICE, FINAL
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.failures import failure_chances
 
@@ -229,3 +229,30 @@ def test_evaluations_that_name_their_culprit_are_not_judged() -> None:
         seen = Observation(child(n).id, Status.ERROR, feedback="ConnectionError: no", culprit="candidate")
         world.evidence.observe(child(n), seen)
     assert not world.judge.kinds and world.judge.excused_failures == 0 and world.failures(child(3)) == 1
+
+
+def test_an_outage_of_the_final_choice_counts_for_nobody_and_what_comes_after_does() -> None:
+    """It begins with the last children of the search; the initial program fails in the confirmation alone."""
+    world = outage(canary=False)
+    fresh, looks = world.evidence.account.fresh, world.evidence.account.looks
+    world.see(child(1), False, purpose=CHOICE)
+    for candidate in (child(1), INITIAL, INITIAL):
+        world.see(candidate, False, purpose=FINAL)
+    assert world.judge.is_outage and world.judge.excused_failures == 20
+    assert len(fresh[INITIAL.id]) == 2 and len(looks[child(1).id]) == 1  # kept, but not counted
+    assert not world.evidence.account.without_external_failures([*fresh[INITIAL.id], *looks[child(1).id]])
+    result = world.evidence.result()
+    assert result is not None and not result.confirmed and result.failures == 0 and result.score == 1.0
+    assert result.failed == {"scorer": 24}
+    world.see(INITIAL, True, purpose=FINAL)
+    world.see(INITIAL, False, purpose=FINAL)
+    assert [fact.reward for fact in world.evidence.verdict.fresh_facts(INITIAL.id)] == [1.0, None]
+
+
+def test_failures_in_the_final_choice_alone_are_the_candidates_unless_many_fail_alike() -> None:
+    world = outage(canary=True, before=40)
+    world.see(INITIAL, True)
+    for _ in range(8):
+        world.see(child(1), False, purpose=FINAL)
+    world.see(INITIAL, False, purpose=FINAL)
+    assert not world.judge.is_outage and len(world.evidence.verdict.fresh_facts(child(1).id)) == 8

@@ -66,7 +66,8 @@ class Fact(NamedTuple):
     `reward` is higher-is-better (None: failed), `vouched` the certified reward if a verifier
     accepted the output; `asked` is True if one was asked. `culprit` and `kind` describe a failure
     (`core.evaluation`). `size` is the candidate's length in characters, `seconds` the wall time;
-    `metrics` are kept if the task has several objectives.
+    `metrics` are kept if the task has several objectives. `order` counts the run's evaluations, for
+    those of the final choice.
     """
 
     candidate: str
@@ -86,6 +87,7 @@ class Fact(NamedTuple):
     seconds: float = 0.0
     size: int = 0
     metrics: Mapping[str, float] = {}
+    order: int = 0
 
     @property
     def is_excused(self) -> bool:
@@ -306,11 +308,13 @@ class CandidateTable:
         return None if tally is None else (tally.count, tally.failures, tally.mean)
 
     def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
-        """These evaluations without failures of a kind attributed to the evaluator."""
+        """These evaluations without failures of an outage or of a kind that is the evaluator's."""
+        judge = self.judge
         return [
             fact
             for fact in facts
-            if fact.reward is not None or not self.judge.is_external(fact.kind)
+            if fact.reward is not None
+            or not (fact.order in judge.excused_later or judge.is_external(fact.kind))
         ]
 
     def _load_rows(self, tallies: Sequence[LoadedTally]) -> None:
@@ -449,8 +453,7 @@ class Account(CandidateTable):
             self.bar_candidate(fact.candidate)
         if fact.purpose != SEARCH:
             if not fact.is_excused:
-                kept = self.fresh if fact.purpose == FINAL else self.looks
-                kept.setdefault(fact.candidate, []).append(fact)
+                self._keep_later(fact._replace(order=self.made))
             return
         if fact.is_excused:
             return
@@ -470,6 +473,14 @@ class Account(CandidateTable):
         self.judge.observe(number, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._feed.is_live and self._feed.model is not None:
             self._feed.feed_model(self)
+
+    def _keep_later(self, fact: Fact) -> None:
+        """Keep an evaluation of the final choice."""
+        kept = self.fresh if fact.purpose == FINAL else self.looks
+        kept.setdefault(fact.candidate, []).append(fact)
+        number = self.numbers.get(key_of(fact.candidate), -1)
+        kind = fact.kind if fact.reward is None else ""
+        self.judge.observe_later(number, kind, fact.culprit, fact.order)
 
     def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
@@ -513,12 +524,7 @@ class Account(CandidateTable):
         low, high = self.task.objective.bounds
         if low is not None and high is not None:
             return high - low
-        later = (
-            fact.reward
-            for kept in (self.looks, self.fresh)
-            for seen in kept.values()
-            for fact in seen
-        )
+        later = (fact.reward for fact in facts_after_search(self))
         values = {*self.repeated.values, *(reward for reward in later if reward is not None)}
         return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
@@ -573,6 +579,13 @@ class Account(CandidateTable):
             self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
         self._feed.feed_model(self)
         return self._feed.model
+
+
+def facts_after_search(account: Account) -> Iterator[Fact]:
+    """All evaluations of the final choice, by candidate."""
+    for kept in (account.looks, account.fresh):
+        for seen in kept.values():
+            yield from seen
 
 
 def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,43 +218,110 @@ class FailureKind:
         return sum(self.struck.values())
 
 
+class Struck(NamedTuple):
+    """A failure of a streak: the candidate's number, the kind, and the order if it came later."""
+
+    number: int
+    kind: str
+    order: int = 0
+
+
+class Streak:
+    """Failures alike in a row, which an outage may have made.
+
+    `add_outcome` takes every evaluation in turn, those of the final choice too, with an order above
+    0. An outage is a streak that was improbable before and that also strikes an initial program,
+    though it has scored.
+    """
+
+    def __init__(self) -> None:
+        self.failures: list[Struck] = []
+        self.is_outage = False
+        self._before = (0, 0)  # failures and evaluations before the streak
+        self._count = (0, 0)
+
+    def add_outcome(self, seen: Struck, culprit: str, initial: bool) -> list[Struck]:
+        """Failures that are an outage's, as one more evaluation shows; `kind` "" is a score."""
+        excused = list[Struck]()
+        if not seen.kind:
+            self._begin_anew()
+        elif not culprit:
+            excused = self._add_failure(seen, initial)
+        failures, evaluations = self._count
+        self._count = failures + bool(seen.kind), evaluations + 1
+        return excused
+
+    def _add_failure(self, seen: Struck, initial: bool) -> list[Struck]:
+        if self.failures and self.failures[-1].kind != seen.kind:
+            self._begin_anew()
+        if not self.failures:
+            self._before = self._count
+        self.failures.append(seen)
+        if self.is_outage:
+            return [seen]
+        self.is_outage = initial and self.is_suspicious
+        return self.failures if self.is_outage else []
+
+    def _begin_anew(self) -> None:
+        self.failures, self.is_outage = [], False
+
+    @property
+    def is_suspicious(self) -> bool:
+        """True while the failures alike in a row are improbable at the rate before."""
+        failures, evaluations = self._before
+        rate = (failures + 1.0) / (evaluations + 2.0)
+        many = len({each.number for each in self.failures})
+        return (
+            len(self.failures) >= _STREAK
+            and many >= _STRIKES
+            and rate ** len(self.failures) < _CHANCE
+        )
+
+
 class CulpritJudge:
     """Distinguishes failures of candidates from failures of the evaluator.
 
     A kind of failure is the evaluator's if it strikes candidates at one rate, the initial program
     among them: decided by the likelihood of one common rate against rates of each candidate's own.
-    An outage is a streak of failures alike that also strikes the initial program, though it has
-    scored before.
+    An outage excuses its `Streak`. Evaluations of the final choice are told apart by an order above
+    0, and those of an outage are in `excused_later`.
     """
 
     def __init__(self, initial: Iterable[int]) -> None:
         self.initial_keys = frozenset(initial)
         self.kinds: dict[str, FailureKind] = {}
         self._initial_numbers: set[int] = set()
-        self._streak: list[tuple[int, str]] = []  # number and kind of failures alike in a row
-        self._before = (0, 0)  # failures and evaluations before the streak
-        self._count = (0, 0)
-        self.is_outage = False
+        self._streak = Streak()
+        self.excused_later: set[int] = set()  # orders of evaluations of the final choice
         self._excuses: dict[int, int] | None = None
 
     def observe(self, number: int, key: int, kind: str, culprit: str, rows: Rows) -> None:
         """Enter one evaluation of the search; `kind` is "" for a score."""
         if key in self.initial_keys:
             self._initial_numbers.add(number)
-        if not kind:
-            self._end_streak()
-        elif not culprit:
-            if kind in self.kinds or len(self.kinds) < _KINDS:
-                known = self.kinds.setdefault(kind, FailureKind())
-                known.struck[number] = known.struck.get(number, 0) + 1
-                self._excuses = None
-            self._extend_streak(number, kind)
-        failures, evaluations = self._count
-        self._count = failures + bool(kind), evaluations + 1
+        if kind and not culprit and (kind in self.kinds or len(self.kinds) < _KINDS):
+            known = self.kinds.setdefault(kind, FailureKind())
+            known.struck[number] = known.struck.get(number, 0) + 1
+            self._excuses = None
+        self._follow_streak(Struck(number, kind), culprit)
         for name, known_kind in self.kinds.items():
             if name == kind or number in known_kind.struck or number in self._initial_numbers:
                 known_kind.events += 1
                 self._judge_kind(known_kind, rows)
+
+    def observe_later(self, number: int, kind: str, culprit: str, order: int) -> None:
+        """Enter one evaluation of the final choice; `kind` is "" for a score."""
+        self._follow_streak(Struck(number, kind, order), culprit)
+
+    def _follow_streak(self, seen: Struck, culprit: str) -> None:
+        initial = seen.number in self._initial_numbers
+        for number, kind, order in self._streak.add_outcome(seen, culprit, initial):
+            if order:
+                self.excused_later.add(order)
+            elif kind in self.kinds:
+                excused = self.kinds[kind].excused
+                excused[number] = excused.get(number, 0) + 1
+            self._excuses = None
 
     def _judge_kind(self, kind: FailureKind, rows: Rows) -> None:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
@@ -289,39 +357,15 @@ class CulpritJudge:
         own += max(fits) - math.log(len(fits))
         return common - own
 
-    def _extend_streak(self, number: int, kind: str) -> None:
-        if self._streak and self._streak[-1][1] != kind:
-            self._end_streak()
-        if not self._streak:
-            self._before = self._count
-        self._streak.append((number, kind))
-        if self.is_outage:
-            self._excuse_failures([(number, kind)])
-        elif number in self._initial_numbers and self.suspects_outage:
-            self.is_outage = True
-            self._excuse_failures(self._streak)
-
-    def _end_streak(self) -> None:
-        self._streak, self.is_outage = [], False
-
-    def _excuse_failures(self, failures: list[tuple[int, str]]) -> None:
-        for number, kind in failures:
-            if kind in self.kinds:
-                excused = self.kinds[kind].excused
-                excused[number] = excused.get(number, 0) + 1
-        self._excuses = None
+    @property
+    def is_outage(self) -> bool:
+        """True while the failures in a row are an outage's."""
+        return self._streak.is_outage
 
     @property
     def suspects_outage(self) -> bool:
         """True while the failures alike in a row are improbable at the rate before."""
-        failures, evaluations = self._before
-        rate = (failures + 1.0) / (evaluations + 2.0)
-        many = len({number for number, _ in self._streak})
-        return (
-            len(self._streak) >= _STREAK
-            and many >= _STRIKES
-            and rate ** len(self._streak) < _CHANCE
-        )
+        return self._streak.is_suspicious
 
     def excuses_by_number(self) -> dict[int, int]:
         """Failures that do not count against a candidate, by its number."""
@@ -350,7 +394,7 @@ class CulpritJudge:
         """True if failures of this kind are attributed to the evaluator now."""
         known = self.kinds.get(kind)
         return known is not None and (
-            known.is_scorers or (self.is_outage and self._streak[-1][1] == kind)
+            known.is_scorers or (self.is_outage and self._streak.failures[-1].kind == kind)
         )
 
 

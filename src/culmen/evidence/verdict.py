@@ -14,7 +14,13 @@ from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import EXACT_CANDIDATES, UNLIKELY, Account, Fact
+from culmen.evidence.account import (
+    EXACT_CANDIDATES,
+    UNLIKELY,
+    Account,
+    Fact,
+    facts_after_search,
+)
 from culmen.evidence.intervals import Chance, Error, FreshMean, mean_difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
@@ -77,7 +83,7 @@ class FreshComparison:
 
     @property
     def _is_flaky(self) -> bool:
-        fresh = self.account.fresh.values()
+        fresh = map(self.fresh_facts, self.account.fresh)
         failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)
         return self.account.is_flaky or any(failed)
 
@@ -125,6 +131,9 @@ class FreshComparison:
             return None
         return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
 
+    def _is_measured(self, name: str) -> bool:
+        return bool(self.fresh_facts(name)) and not self.is_barred(name)
+
     def is_barred(self, name: str) -> bool:
         """True if the candidate was rejected for its integrity."""
         tally = self.account.tally(name)
@@ -136,7 +145,7 @@ class Verdict(FreshComparison):
 
     def chosen_candidate(self) -> str | None:
         """The best candidate by all evidence, the initial program apart."""
-        confirmed = [name for name in self.account.fresh if not self.is_barred(name)]
+        confirmed = [name for name in self.account.fresh if self._is_measured(name)]
         if self.task.evaluator.verifier and confirmed:
             initial = self.ranking.best_initial()
             return min(confirmed, key=lambda name: (self.certified_standing(name), name == initial))
@@ -402,8 +411,7 @@ def failed_by_culprit(account: Account) -> dict[str, int]:
     excused = account.judge.excused_failures
     rows = account.rows
     own = int(rows["failures"].sum()) - excused if len(rows) else 0
-    facts = [f for kept in (account.looks, account.fresh) for seen in kept.values() for f in seen]
-    failing = [fact for fact in facts if fact.reward is None]
+    failing = [fact for fact in facts_after_search(account) if fact.reward is None]
     counted = len(account.without_external_failures(failing))
     own, excused = own + counted, excused + len(failing) - counted
     failed = {name: many for name, many in failed.items() if name != "candidate"}
