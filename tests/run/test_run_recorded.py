@@ -11,6 +11,7 @@ import pytest
 from culmen.cli.keep import replay_run
 from culmen.core.errors import UserError
 from culmen.core.task import Task
+from culmen.engine import search
 from culmen.run.options import RunObjects
 from culmen.run.versions import Decider, deciders_of, require_same_versions
 from culmen.store import views
@@ -70,11 +71,11 @@ def test_a_run_of_another_version_is_refused_at_once_with_what_differs(tmp_path,
 
 
 def test_a_run_names_its_versions_in_its_settings_and_in_each_session(tmp_path):
-    run, name = restored(JOURNALS[0].parents[1] / "0.1.0-prompts" / "gepa-interrupted.culmen.tar.xz", tmp_path)
+    run, name = restored(JOURNALS[0].parents[1] / "0.1.0-outages" / "gepa-interrupted.culmen.tar.xz", tmp_path)
     resume(run, name)
     states = [e.entry.body for e in SqlJournal.open(run).read() if e.entry.body.get("state") == "running"]
     assert len(states) == 2 and all(
-        each["versions"] == {"engine": 1, "strategy": 1, "proposer": 2} and each["culmen"] for each in states
+        each["versions"] == {"engine": 2, "strategy": 1, "proposer": 2} and each["culmen"] for each in states
     )
     assert views.run_meta(run).versions == states[0]["versions"]
 
@@ -92,4 +93,4 @@ def test_the_proposer_and_the_engine_count_too():
     parts["proposer"] = Decider("the proposer", 2, {2: "it draws other numbers"})
     with pytest.raises(UserError, match=r"(?s)the proposer was version 1.*it draws other numbers"):
         require_same_versions(RunMeta("run", Task("task"), versions={"strategy": 1}), parts)
-    require_same_versions(RunMeta("run", Task("task"), versions={"proposer": 2}), parts)
+    require_same_versions(RunMeta("run", Task("task"), versions={"engine": search.VERSION, "proposer": 2}), parts)

@@ -60,10 +60,13 @@ from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
 
-VERSION = 1
+VERSION = 2
 """Raised when the engine decides otherwise: admission, lab, evidence or final choice."""
 
-CHANGES: dict[int, str] = {}
+CHANGES: dict[int, str] = {
+    2: "an outage in the final choice counts for nobody, and after a failure the value model is only "
+    "asked where the evaluator is in doubt",
+}
 """What is decided otherwise since a version, in a sentence for people."""
 
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run

@@ -230,11 +230,11 @@ class Inquiry:
         That is while an outage is suspected, or a kind of failures strikes many candidates.
         """
         judge = self._account.judge
-        initial = self._evidence.ranking.best_initial()
-        if initial is None or not self._canaries or judge.is_outage:
-            return []
         doubtful = judge.suspects_outage or judge.is_doubtful
-        if not doubtful or self._pending > self._account.made:
+        if not doubtful or judge.is_outage or not self._canaries:
+            return []
+        initial = self._evidence.ranking.best_initial()
+        if initial is None or self._pending > self._account.made:
             return []
         self._canaries -= 1
         self._pending = self._account.made + 3  # until its result has come

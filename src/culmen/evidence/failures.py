@@ -30,6 +30,7 @@ _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
 # share of the run's rate in a neighbourhood without trials: it may be free of failures
 _DOUBT = 0.5
 _PROOF = 0.5  # pseudo-failures of a candidate that is known to fail at times
+_BLOCK = 8192  # numbers handled at once, which stay in the processor's cache
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
 _WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 
@@ -82,11 +83,12 @@ def failure_chances(
     fails = np.maximum(own - early, 0.0)
     trials = fails + succeeds
     overall = (float(fails.sum()) + _PROOF) / (float(trials.sum()) + _PSEUDO)
-    models = _prior_fits(fails, succeeds, overall, np.where(works, means, 0.0), works, parents)
-    top = max(fit for fit, _, _ in models)
-    total = mean = square = step = none
-    for fit, rate, strength in models:
-        weight = math.exp(fit - top)
+    fits, rates, strengths = _prior_fits(
+        fails, succeeds, overall, np.where(works, means, 0.0), works, parents
+    )
+    total, mean, square, step = 0.0, none, none, none
+    for fit, rate, strength in zip(fits, rates, strengths, strict=True):
+        weight = math.exp(fit - fits.max())
         a, b = strength * rate + own, strength * (1.0 - rate) + succeeds
         q, size = a / (a + b), a + b + 1.0
         variance = q * (1.0 - q) / size
@@ -105,29 +107,28 @@ def _prior_fits(
     means: Floats,
     works: NDArray[np.bool_],
     parents: Ints,
-) -> list[tuple[float, Floats, Floats]]:
+) -> tuple[Floats, Floats, Floats]:
     """Log likelihood, rates and strengths of the priors by each neighbourhood and strength.
 
-    The strength of a prior is bounded by the trials behind its neighbourhood's rate.
+    One row for each prior. Its strength is bounded by the trials behind its neighbourhood's rate.
     """
     trials = fails + succeeds
-    all_others = fails.sum() - fails, trials.sum() - trials
     neighbourhoods = [
-        all_others,
+        (fails.sum() - fails, trials.sum() - trials),  # all others
         _trials_of_similar(fails, trials, means, works),
         _trials_of_relatives(fails, trials, parents),
     ]
+    lost, total = (np.array(column) for column in zip(*neighbourhoods, strict=True))
+    rates = np.clip((lost + _PSEUDO * _DOUBT * overall) / (total + _PSEUDO), 0.01, 0.99)
+    known, limits = (total + _PSEUDO)[:, None], np.array(STRENGTHS)[:, None]
+    strengths = (limits * known / (limits + known)).reshape(-1, len(fails))
+    rates = np.repeat(rates, len(STRENGTHS), axis=0)
     tried = np.flatnonzero(trials > 0)
-    fits: list[tuple[float, Floats, Floats]] = []
-    for lost, total in neighbourhoods:
-        rate = np.clip((lost + _PSEUDO * _DOUBT * overall) / (total + _PSEUDO), 0.01, 0.99)
-        known = total + _PSEUDO
-        for limit in STRENGTHS:
-            strength = limit * known / (limit + known)
-            at = strength[tried]
-            fit = _log_likelihood(fails[tried], succeeds[tried], at, rate[tried])
-            fits.append((fit, rate, strength))
-    return fits
+    laws = strengths[:, tried], rates[:, tried]
+    step = max(1, _BLOCK // max(1, len(tried)))
+    blocks = [[law[row : row + step] for law in laws] for row in range(0, len(rates), step)]
+    fits = [_log_likelihood(fails[tried], succeeds[tried], *block) for block in blocks]
+    return np.concatenate(fits), rates, strengths
 
 
 def kernel_width(means: Floats) -> float:
@@ -168,18 +169,18 @@ def _trials_of_relatives(fails: Floats, trials: Floats, parents: Ints) -> tuple[
     return around(fails), around(trials)
 
 
-def _log_likelihood(fails: Floats, succeeds: Floats, strength: Floats, rate: Floats) -> float:
-    """Log likelihood of Beta-binomial counts, binomial coefficients left out."""
+def _log_likelihood(fails: Floats, succeeds: Floats, strength: Floats, rate: Floats) -> Floats:
+    """Log likelihoods of Beta-binomial counts by each row's law, binomial coefficients left out."""
     a, b = strength * rate, strength * (1.0 - rate)
     new = _log_gamma(a + fails) + _log_gamma(b + succeeds) - _log_gamma(strength + fails + succeeds)
-    return float((new - _log_gamma(a) - _log_gamma(b) + _log_gamma(strength)).sum())
+    return (new - _log_gamma(a) - _log_gamma(b) + _log_gamma(strength)).sum(axis=1)
 
 
 def _log_gamma(x: Floats) -> Floats:
     """log Gamma(x) for x > 0, to 1e-9: Stirling's series, eight steps up the recurrence."""
-    product = np.ones_like(x)
-    for k in range(8):
-        product = product * (x + k)
+    product = x.copy()
+    for k in range(1, 8):
+        product *= x + k
     z = x + 8.0
     series = 1.0 / (12.0 * z) - 1.0 / (360.0 * z**3) + 1.0 / (1260.0 * z**5)
     return (z - 0.5) * np.log(z) - z + 0.5 * math.log(2.0 * math.pi) + series - np.log(product)

@@ -134,7 +134,7 @@ def test_big_data_both_ways_floods_and_many_calls_pass_through_one_pipe(podman: 
     serve = "def run(x): return x if isinstance(x, int) else x + x\n"
     arena = ground(drive, "container", image=podman, form="serve", packages=(), limits=PATIENT)
     assert arena.one(serve).score == 199 * 100 + 6_000_000
-    noisy = "import os\ndef run(x):\n    os.write(1, b'y' * 5_000_000); return x if isinstance(x, int) else x\n"
+    noisy = "import os\ndef run(x):\n    os.write(1, b'y' * 300_000); return x if isinstance(x, int) else x\n"
     loud, calm = arena.evaluate(noisy, serve)
     assert calm.score == 199 * 100 + 6_000_000 and loud.status is not Status.LOST
 
