@@ -303,11 +303,12 @@ def test_night_searches_the_cases_that_the_task_names(house: Path) -> None:
 
 
 @pytest.mark.jail
-def test_a_gain_that_could_not_be_staged_is_searched_again(house: Path, server: ModelServer) -> None:
+def test_where_no_patch_can_be_written_nothing_is_spent(house: Path, server: ModelServer) -> None:
     """A file is where the folder of patches is to be."""
     need_confinement()
     confirm(house)
     (house / "staged").write_text("in the way")
-    with pytest.raises(OSError, match="exists"):
+    with pytest.raises(UserError, match="folder of patches") as caught:
         night(house, server)
-    assert read_record(house).searched == ""
+    assert "mv " in (caught.value.fix or "")
+    assert read_record(house).searched == "" and not list(house.glob("runs/*"))

@@ -8,6 +8,7 @@ not made again.
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,6 +81,7 @@ def _search_and_stage(folder: Path, request: RunRequest, mining: MiningReport) -
         return NightReport("nothing new", why, mining)
     before = plan.task.seeds[0]
     checkout = find_checkout(skill_path(folder), before)
+    _require_place(folder / STAGED)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     study = Study.from_plan(plan, folder / "runs" / f"night-{stamp}")
     study.run(progress=False)
@@ -94,6 +96,16 @@ def _search_and_stage(folder: Path, request: RunRequest, mining: MiningReport) -
     staged = _stage(folder, checkout, plan.task, best, study.path, name)
     _note_search(folder, asked)
     return NightReport(STAGED, best.result, mining, str(study.path), best, staged)
+
+
+def _require_place(patches: Path) -> None:
+    """Raise `UserError` before anything is spent if patches cannot be written there."""
+    if patches.exists() and not patches.is_dir():
+        raise UserError(
+            "a file is where the folder of patches is to be",
+            where=str(patches),
+            fix=f"mv {shlex.quote(str(patches))} {shlex.quote(f'{patches}.old')}",
+        )
 
 
 def _note_search(folder: Path, asked: str) -> None:
