@@ -28,15 +28,19 @@ def answer(method, params):
                 "serverInfo": {"name": "old", "version": "1"}, "instructions": "Be kind."}
     if method == "tools/list":
         return {"tools": TOOLS[1:]} if params.get("cursor") else {"tools": TOOLS[:1], "nextCursor": "2"}
+    if method != "tools/call":
+        return None
     if params["name"] == "fetch" and set(params["arguments"]) <= {"key", "loud"}:
         return {"content": [{"type": "text", "text": "the answer is " + params["arguments"]["key"]}]}
     return {"content": [{"type": "text", "text": "no such argument"}], "isError": True}
 for line in sys.stdin:
     request = json.loads(line)
     if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "busy"}}))
-        reply = {"jsonrpc": "2.0", "id": request["id"], "result": answer(request["method"], request.get("params", {}))}
-        print(json.dumps(reply), flush=True)
+        news = {"level": "info", "data": "busy"}
+        print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": news}))
+        found = answer(request["method"], request.get("params", {}))
+        body = {"error": {"code": -32601, "message": "unknown"}} if found is None else {"result": found}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **body}), flush=True)
 """
 # the client: lists the tools, calls those of its first argument in order, writes the last text to answer.txt
 CLIENT = """import json, os, shlex, subprocess, sys

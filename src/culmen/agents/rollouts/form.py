@@ -1,7 +1,8 @@
 """Tasks whose candidate is a skill or a set of tools: their folders, and a backend of rollouts.
 
 A folder's task.toml has a table [skill] or [tools] (`SkillTable`); `culmen run
---skill DIR --tasks DIR --agent NAME` does without a file. Each Harbor task is a case, one evaluation is one rollout.
+--skill DIR --tasks DIR --agent NAME` does without a file. Each Harbor task is a case, one
+evaluation is one rollout.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from culmen.agents.rollouts.skill import (
     read_skill,
     token_count,
 )
-from culmen.agents.rollouts.tools import count_uses, find_server, uses_text
+from culmen.agents.rollouts.tools import count_uses, find_server, split_command, uses_text
 from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox.settings import SandboxSettings
@@ -242,6 +243,8 @@ def _rollout_evaluator(
         for each in usable
         for file in harbor.task_files(each)
     }
+    for file in _server_files(table.server, folder):
+        files[os.path.relpath(file, anchor.parent)] = reading.file_sha256(file)
     evaluator = Evaluator(
         form=FORM,
         path=str(anchor),
@@ -266,6 +269,12 @@ def _rollout_evaluator(
         },
     )
     return with_agent_roles(evaluator)
+
+
+def _server_files(command: str, folder: Path) -> Iterable[Path]:
+    """The files that the command of the tools' server names, which shape rewards, too."""
+    words = split_command(command.replace("{folder}", str(folder.resolve())))
+    return [Path(word) for word in words[1:] if Path(word).is_file()]
 
 
 def _image_ids(tasks: Iterable[HarborTask]) -> dict[str, str]:
@@ -417,7 +426,7 @@ class RolloutBackend(Backend):
         if self._runner is not None:
             plain = next(task for task in self._tasks.values() if task.image is None)
             await self._runner.check_tools(plain, skill)
-        for task in {task.image: task for task in boxed}.values():
+        for task in {str(task.image): task for task in boxed}.values():
             assert self._boxes is not None
             await self._boxes.check_tools(task, skill)
 

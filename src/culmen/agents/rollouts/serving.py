@@ -92,7 +92,9 @@ class ToolGate:
             self._call(message, key)
         elif self._server is not None:
             if method == "tools/list":
-                self._waiting[key] = ("tools/list", "")
+                params = message.get("params")
+                is_later = isinstance(params, dict) and params.get("cursor") is not None
+                self._waiting[key] = ("tools/list", "later" if is_later else "")
             self._forward(message)
         elif "id" in message and method is not None:
             self._answer(message, self._own_answer(str(method), message.get("params") or {}))
@@ -131,18 +133,21 @@ class ToolGate:
         if method == "tools/list" and isinstance(result, dict):
             if self._surface["tools"] is not None:
                 theirs = [each for each in result.get("tools") or () if isinstance(each, dict)]
-                result["tools"] = self._listed(theirs, not result.get("nextCursor"))
+                result["tools"] = self._listed(theirs, name != "later")
         elif method == "tools/call":
             failed = not isinstance(result, dict) or bool(result.get("isError"))
             self._log({"result": name, "failed": failed, "text": _text_of(message)})
 
     # -- tools
 
-    def _listed(self, theirs: list[Message], is_last: bool) -> list[Message]:
-        """The tools as the agent sees them, of a page of the server's; own ones on the last."""
+    def _listed(self, theirs: list[Message], is_first: bool) -> list[Message]:
+        """The tools as the agent sees them, of a page of the server's; own ones on the first.
+
+        Some clients read no further one.
+        """
         found, known = [], {tool.get("name"): tool for tool in theirs}
         for tool in self._tools.values():
-            if tool["file"] and is_last:
+            if tool["file"] and is_first:
                 base = {}
             elif not tool["file"] and tool["own"] in known:
                 base = known[tool["own"]]

@@ -54,17 +54,22 @@ NO_SERVER = ServerCommand()
 
 def find_server(command: str) -> ServerCommand:
     """The server of a command line, `NO_SERVER` for ""; raise `UserError`."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UserError(
-            f"this command line cannot be read: {error}", where=f"server = {command!r}"
-        ) from None
+    words = split_command(command)
     if not words:
         return NO_SERVER
     found = programs.find_program(words[0], fix="name an installed program, or its path")
     visible = (*found.visible, *programs.mentioned_paths(words[1:]))
     return ServerCommand((*found.command, *words[1:]), visible, found.path)
+
+
+def split_command(command: str) -> list[str]:
+    """The words of a server's command line; raise `UserError`."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UserError(
+            f"this command line cannot be read: {error}", where=f"server = {command!r}"
+        ) from None
 
 
 def server_line(python: str) -> tuple[str, ...]:

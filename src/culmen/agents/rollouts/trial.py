@@ -140,19 +140,23 @@ class TrialRunner:
         seconds = time.monotonic() - began
         return RolloutTrial(rewards, ended, why, fault, printed, trajectory, seconds, uses)
 
-    async def check_tools(self, task: HarborTask, skill: Skill, slot: int = 0) -> None:
+    async def check_tools(self, task: HarborTask, skill: Skill) -> None:
         """Start the tools' server in the agent's world; raise `UserError` if it does not fit."""
+        listed = await self.list_tools(task, skill)
+        if self._server.argv:
+            tools.check_server(read_tools(skill.parts), listed)
+
+    async def list_tools(self, task: HarborTask, skill: Skill, slot: int = 0) -> list[JsonObject]:
+        """The tools of the original server, else those of the candidate; raise `UserError`."""
         try:
             await asyncio.to_thread(self._prepare_agent, task, skill, slot, check=True)
             confinement = self._agent_confinement(task, skill, slot)
             line = tools.server_line(self._python)
             running = await self._start_program(task, confinement, line, task.variables)
             try:
-                listed = await tools.list_tools(running.pipes)
+                return await tools.list_tools(running.pipes)
             finally:
                 await running.end()
-            if self._server.argv:
-                tools.check_server(read_tools(skill.parts), listed)
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
 
@@ -203,6 +207,7 @@ class TrialRunner:
         prepare_folders(confinement)
         home = self._layout.home_folder(slot)
         self._fill_tree(task, self._layout.tree_folder(slot))
+        self._skill_folder(slot).mkdir()
         for name, text in skill.parts.items():
             file = self._skill_folder(slot) / name
             file.parent.mkdir(parents=True, exist_ok=True)
