@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from culmen.agents.rollouts import serving
+from culmen.agents.rollouts.cli import absolute_words
 from culmen.agents.rollouts.form import ROLLOUT, RolloutBackend
 from culmen.agents.rollouts.tools import ServedWorld, ServerCommand, uses_text, write_server
 from culmen.cli.main import main
@@ -258,7 +259,8 @@ def test_tools_a_server_that_does_not_fit_is_said_at_the_start(tmp_path: Path) -
 def test_tools_of_a_server_as_a_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_confinement()
     monkeypatch.chdir(write(tmp_path, {"server.py": SERVER}))
-    assert main(["tools", f"{sys.executable} {tmp_path}/server.py", "--out", "mine", "--json"]) == 0
+    assert absolute_words("python3 server.py -m x") == f"python3 {tmp_path}/server.py -m x"
+    assert main(["tools", f"{sys.executable} server.py", "--out", "mine", "--json"]) == 0
     made = json.loads((tmp_path / "mine/tools.json").read_text())
     assert list(made) == ["fetch", "wipe"] and made["fetch"]["inputSchema"]["required"] == ["key"]
     assert main(["tools", f"{sys.executable} {tmp_path}/server.py", "--out", "mine", "--json"]) == 2

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from culmen.agents.rollouts.tools import split_command
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.evaluate.taskfiles.toolset import FILES, schema_fault
 
 
 def tools(
@@ -32,11 +35,9 @@ def tools(
 
     The server runs in the sandbox of agents, without a network.
     """
-    from culmen.evaluate.taskfiles.toolset import FILES
-
     if there := next((name for name in FILES if (out / name).exists()), ""):
         raise UserError("the candidate has tools already", where=str(out / there), fix="--out DIR")
-    found = asyncio.run(_list_server_tools(server))
+    found = asyncio.run(_list_server_tools(absolute_words(server)))
     table = {str(tool["name"]): _table_of(tool) for tool in found}
     if not table:
         raise UserError("the server lists no tools", where=server, fix="name one that does")
@@ -47,10 +48,14 @@ def tools(
     return Answer({"file": str(file), "tools": list(table)}, lambda screen: screen.out.print(words))
 
 
+def absolute_words(command: str) -> str:
+    """A command line whose relative paths, which only this folder has, are absolute."""
+    words = split_command(command)
+    return shlex.join(str(Path(word).resolve()) if Path(word).exists() else word for word in words)
+
+
 def _table_of(tool: JsonObject) -> JsonObject:
     """The table of a tool; without a description its name, which is what agents see of it."""
-    from culmen.evaluate.taskfiles.toolset import schema_fault
-
     schema = tool.get("inputSchema")
     description = str(tool.get("description") or "").strip() or str(tool["name"]).replace("_", " ")
     is_kept = isinstance(schema, dict) and not schema_fault(schema)
