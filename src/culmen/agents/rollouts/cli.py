@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from culmen.agents.rollouts.tools import split_command
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable
 from culmen.core.errors import UserError
@@ -50,6 +49,8 @@ def tools(
 
 def absolute_words(command: str) -> str:
     """A command line whose relative paths, which only this folder has, are absolute."""
+    from culmen.agents.rollouts.tools import split_command
+
     words = split_command(command)
     return shlex.join(str(Path(word).resolve()) if Path(word).exists() else word for word in words)
 

@@ -1,4 +1,4 @@
-"""Tasks whose candidate is a skill or a set of tools: their folders, and a backend of rollouts.
+"""Tasks whose candidate is a skill or tools: their folders, and a backend of rollouts.
 
 A folder's task.toml has a table [skill] or [tools] (`SkillTable`); `culmen run
 --skill DIR --tasks DIR --agent NAME` does without a file. Each Harbor task is a case, one

@@ -1,4 +1,4 @@
-"""Candidates that are tools: how an agent's sandbox serves them, and what is read of their use.
+"""Candidates that are tools: their server in the agent's sandbox, and the log of their use.
 
 The server (`serving`) runs in the agent's own sandbox, started by the agent's program, with the
 candidate and the document of its surface read-only. Nothing of a candidate runs in this process.
@@ -79,7 +79,7 @@ def server_line(python: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ServedWorld:
-    """Where the tools are served: the candidate's folder, the working directory, its variables.
+    """The place of the tools' server: candidate's folder, working directory, variables.
 
     With `own_first` a program of the world goes before one of this machine with the same name.
     """
@@ -211,7 +211,7 @@ def check_server(tools: Sequence[ServedTool], listed: Sequence[JsonObject]) -> N
 
 
 def read_log(folder: Path) -> list[JsonObject]:
-    """What the server noted: rows with `listed`, `call` or `result`; the agent could change it."""
+    """Rows of the server's log: `listed`, `call` or `result`; the agent could change them."""
     try:
         data = safe.read_regular_file(folder, LOG, _LOG_BYTES)
     except (safe.IntakeRefused, OSError):

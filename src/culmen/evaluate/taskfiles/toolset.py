@@ -1,4 +1,4 @@
-"""A candidate's tools: names, descriptions, input schemas and code; nothing of it is run here.
+"""A candidate's tools: names, descriptions, input schemas and code, read and never run.
 
 The part tools.json or tools.toml has a table for each tool, by the name that its server gives it:
 
