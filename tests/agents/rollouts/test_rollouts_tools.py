@@ -136,6 +136,8 @@ def test_tools_of_code_are_read_and_never_run(tmp_path: Path) -> None:
         (CODE.replace("def fetch", "def _fetch"), "there is no tool"),
     ):
         assert reason in faults(task, {"own.py": changed}), reason
+    alone = tools_task(tmp_path / "alone", {"own.py": CODE}, more='path = "tools/own.py"\n')
+    assert alone.seeds[0] == {"own.py": CODE} and alone.surface.tools == "frozen"
     both = tools_task(tmp_path / "both", {"own.py": CODE, "tools.toml": '[fetch]\ndescription = """Gets it."""\n'})
     (tool,) = read_tools(both.seeds[0])
     assert tool.description == "Gets it." and tool.schema is not None and tool.file == "own.py"

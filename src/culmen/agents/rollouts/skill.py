@@ -68,6 +68,8 @@ def read_skill(path: Path, is_tools: bool = False) -> Skill:
     A folder with tools.json or tools.toml has tools, and so has one of Python files if `is_tools`.
     Raises `TaskError`.
     """
+    if path.is_file() and is_tools:
+        return _tools_of(path, {path.name: _readable_text(path)})
     if path.is_file():
         return Skill(path.stem.lower(), {path.name: _readable_text(path)}, is_skill=False)
     if not path.is_dir():
