@@ -23,7 +23,7 @@ VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "explain",
     "log", "export", "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report",
     "compare", "tell", "stop", "watch", "archive", "vacuum", "templates", "docs", "mcp", "track", "power", "prompt",
-    "score", "reproduce", "worker", "mine", "nightly",
+    "score", "reproduce", "worker", "mine", "nightly", "tools",
 }  # fmt: skip
 
 READING = [

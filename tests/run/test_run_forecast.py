@@ -87,8 +87,8 @@ def scripted_models(task: Task) -> dict[str, object]:
 
 def missing_of(name: str) -> str:
     """What a built-in task needs and this machine lacks, or nobody has here; "" for nothing."""
-    if name in ("skill", "veribench"):
-        return {"skill": "a coding agent", "veribench": "Lean, and a copy of the benchmark"}[name]
+    if name in ("harness", "mcp", "skill", "tools", "veribench"):
+        return {"veribench": "Lean, and a copy of the benchmark"}.get(name, "a coding agent")
     if name == "python_to_dafny":
         return "more than the two to four calls of the few slow evaluations that a test has time for"
     packages = taskfiles.load(taskfiles.example_path(name)).evaluator.packages

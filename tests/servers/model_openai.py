@@ -66,6 +66,9 @@ class Responses:
         items += [item for entry in listed if (item := _response_item(entry)) is not None]
         offered = body.get("tools") or []
         tools = {tool.get("name", tool.get("type", "")): tool.get("parameters") or {} for tool in offered}
+        for space in _spaces(body):
+            inner = {f"{space['name']}__{tool['name']}": tool.get("parameters") or {} for tool in space["tools"]}
+            tools |= inner
         free = frozenset(tool.get("name", "") for tool in offered if tool.get("type") == "custom")
         return Asked("responses", body.get("model", ""), tuple(items), tools, free, body.get("stream") is True, body)
 
@@ -144,8 +147,17 @@ def _output(asked: Asked, turn: Turn) -> list[dict[str, Any]]:
         free = call.name in asked.free
         kind, field = ("custom_tool_call", "input") if free else ("function_call", "arguments")
         made = {"id": _id("ctc_" if free else "fc_"), "type": kind, "status": "completed", "call_id": _id("call_")}
-        output.append({**made, "name": call.name, field: as_text(call.arguments)})
+        space = next((each for each in _spaces(asked.body) if call.name.startswith(f"{each['name']}__")), None)
+        named = {"name": call.name}
+        if space is not None:
+            named = {"namespace": space["name"], "name": call.name.removeprefix(f"{space['name']}__")}
+        output.append({**made, **named, field: as_text(call.arguments)})
     return output
+
+
+def _spaces(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tools that hold others, as Codex offers those of an MCP server."""
+    return [tool for tool in body.get("tools") or () if tool.get("type") == "namespace"]
 
 
 def _inside(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,7 +19,8 @@ from culmen.evaluate.taskfiles import example_path, examples, load, surface_faul
 
 NAMES = [name for name, _ in examples()]
 # What they need may be missing, or they take long: tests of their own.
-BENCHMARKS = {"hotpotqa", "kernel_matmul", "python_to_dafny", "skill", "tau_retail", "veribench"}
+AGENTS = {"harness", "mcp", "skill", "tools"}  # rollouts: tests/agents/rollouts
+BENCHMARKS = {"hotpotqa", "kernel_matmul", "python_to_dafny", "tau_retail", "veribench", *AGENTS}
 LIGHT = [  # others: tests/train
     name for name in NAMES if name not in BENCHMARKS and "torch" not in load(example_path(name)).evaluator.packages
 ]
@@ -43,7 +44,7 @@ def run(task: Task, candidate: Candidate, seeds: int = 1) -> list[Observation]:
 
 def test_what_there_is() -> None:
     forms = {load(example_path(name)).evaluator.form for name in NAMES}
-    assert forms == {"call", "serve", "command", "rollout"} and len(NAMES) == 22
+    assert forms == {"call", "serve", "command", "rollout"} and len(NAMES) == 25
     assert all(line and len(line) < 120 and not line.endswith(".") for _, line in examples())
 
 

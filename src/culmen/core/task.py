@@ -358,6 +358,8 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     markers. With `frontmatter` = frozen, the YAML at the head of a part (between lines ---) may
     not change. With `skills` > 0 a candidate is a set of at most that many skills, folders with a
     SKILL.md each, which may be added, changed and dropped; 0: its parts are those of the first.
+    With `tools` a candidate is a set of tools that agents are served, whose names are frozen or
+    free.
     """
 
     frozen: tuple[str, ...] = ()
@@ -366,6 +368,7 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
     max_chars: int = 200_000
     frontmatter: Literal["free", "frozen"] = "free"
     skills: int = 0
+    tools: Literal["", "frozen", "free"] = ""
 
 
 class Asks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -57,6 +57,8 @@ def rules_section(task: Task, parent: Candidate | None) -> str:
         lines.append(f"{interface} Keep to that interface." if _is_executed(task) else interface)
     if surface.skills:
         lines.append(_skills_rule(surface))
+    if surface.tools and task.seeds:
+        lines.append(_tools_rule(surface, list(task.seeds[0])))
     if surface.frozen:
         lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
     if (
@@ -87,6 +89,31 @@ def _skills_rule(surface: Surface) -> str:
         "name (equal to NAME: at most 64 small letters, digits and single hyphens) and description "
         f"(at most 1024 characters: when to use it).{heads}"
     )
+
+
+def _tools_rule(surface: Surface, parts: list[str]) -> str:
+    """The form of a set of tools, and what may change."""
+    table = next((name for name in parts if name.startswith("tools.")), "")
+    lines = ["The candidate is the set of tools that an agent is served over MCP."]
+    if table:
+        lines.append(
+            f"{table} has a table for each tool, by its server's own name, with description, and "
+            "if the first one has it inputSchema: JSON Schema of an object that keeps every "
+            "argument that was required."
+        )
+    if any(name.endswith(".py") for name in parts):
+        lines.append(
+            "Each public function of a Python part is a tool: its docstring is the description"
+            f"{' unless the table has one' if table else ''}, its annotations are the schema; "
+            "helpers have names that begin with _."
+        )
+    lines.append(
+        "Names of tools and arguments stay."
+        if surface.tools == "frozen"
+        else "A table's name renames its tool, its arguments = {shown = own} those of its "
+        "inputSchema; tools without which the agent does better may go."
+    )
+    return " ".join(lines)
 
 
 def is_text(task: Task) -> bool:

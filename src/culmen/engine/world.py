@@ -148,8 +148,8 @@ class LiveWorld(World):
             request.candidate.id,
             Status.REJECTED,
             case=request.case.id if request.case else "",
-            reason=fault,
-            feedback=f"Not run: {fault.replace('_', ' ')}.",
+            reason=fault.partition(":")[0],
+            feedback=f"Not run: {_fault_text(fault)}.",
             seed=request.seed,
             evaluator=self._task.evaluator.digest,
         )
@@ -160,6 +160,12 @@ class LiveWorld(World):
         vectors, usage = self._embedder.embed_with_usage([c.text for c in request.candidates])
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         return Vectors(rows.shape[0], rows.shape[1], rows.tobytes(), self._embedder.name, usage)
+
+
+def _fault_text(fault: str) -> str:
+    """The reason of a rejection in words; behind a colon it has the details."""
+    code, colon, details = fault.partition(":")
+    return f"{code.replace('_', ' ')}{colon}{details}"
 
 
 class RememberingWorld(World):

@@ -76,7 +76,17 @@ class EditableText:
                 opened = None
         if seen and self.marked:
             return spans
+        if self.name == "tools.toml":
+            return self._description_spans()
         return [(len(frontmatter(self.text)) if self.headed else 0, len(self.text))]
+
+    def _description_spans(self) -> list[Span]:
+        """The whole lines inside of texts in triple quotes: the rest is form."""
+        quotes = [match.start() for match in re.finditer(r'"""', self.text)]
+        spans = [
+            (self.text.find("\n", low, high) + 1, high) for low, high in zip(*[iter(quotes)] * 2)
+        ]
+        return [(low, self.text.rfind("\n", low, high) + 1) for low, high in spans if low > 0]
 
     def is_editable(self, start: int, end: int) -> bool:
         """True if this span lies inside an editable one."""

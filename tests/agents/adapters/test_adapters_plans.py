@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,26 @@ def test_a_plan_leads_to_the_relay_and_holds_no_key_of_ours(
         assert given.count("sk-real") == given.count("sk-real-CURSOR_API_KEY") == 1 and TOKEN not in given
     assert plan.stdin == (kind == "opencode" or kind.startswith("acp:"))
     assert (PROMPT in plan.argv) != plan.stdin
+
+
+def test_a_plan_names_the_server_of_the_tools(everything_installed: Path) -> None:
+    """Each program by its own settings; none without the tools, and a program that takes none says so."""
+    line = ("/bin/python3", "-I", "/skills/.server/serving.py")
+
+    def given(kind: str, tools: tuple[str, ...] = line) -> str:
+        plan = adapter_by_name(kind).plan(replace(_job(), tools=tools))
+        return json.dumps([plan.argv, plan.environment, plan.files])
+
+    for kind in ("claude", "codex", "opencode", "gemini", "cmd: claude {tools}"):
+        assert "serving.py" in given(kind), kind
+        assert not any(word in given(kind, ()) for word in ("serving.py", "mcp", "CULMEN_TOOLS")), kind
+    codex = adapter_by_name("codex").plan(replace(_job(), tools=line)).files[".codex/config.toml"]
+    table = tomllib.loads(codex)["mcp_servers"]["tools"]
+    assert [table["command"], *table["args"]] == list(line)
+    assert "serving.py" not in given("acp:opencode")  # its session brings them
+    for kind in ("cursor", "mini"):
+        with pytest.raises(UserError, match="is not given an MCP server"):
+            given(kind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NATIVE if adapter_by_name(kind).resumes])

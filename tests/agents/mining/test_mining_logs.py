@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,44 @@ def test_logs_of_codex_by_version(tmp_path: Path) -> None:
     ]
     (old,) = read_logs([lines(tmp_path / "old.jsonl", *(row["payload"] for row in rows[3:]))]).sessions
     assert outcomes(old.steps) == outcomes(session.steps)
+
+
+def opencode_database(file: Path, sessions: dict[str, list[tuple[str, list[object]]]]) -> Path:
+    """A database with the tables and columns of OpenCode 1.18 that the reader uses."""
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("create table session (id text primary key, parent_id text, time_updated integer)")
+        database.execute("create table message (id text primary key, session_id text, time_created integer, data text)")
+        database.execute("create table part (id text primary key, message_id text, session_id text, data text)")
+        for key, messages in sessions.items():
+            parent = "ses_0" if key.startswith("sub") else None
+            database.execute("insert into session values (?, ?, ?)", (key, parent, 7))
+            for number, (role, parts) in enumerate(messages):
+                name = f"msg_{key}_{9 - number}"  # the order is that of the times
+                row = (name, key, number, json.dumps({"role": role}))
+                database.execute("insert into message values (?, ?, ?, ?)", row)
+                for at, part in enumerate(parts):
+                    text = part if isinstance(part, str) else json.dumps(part)
+                    database.execute("insert into part values (?, ?, ?, ?)", (f"prt_{name}_{at}", name, key, text))
+        database.commit()
+    return file
+
+
+def test_logs_of_opencode_as_database(tmp_path: Path) -> None:
+    """Sessions of the newer store, without those of subagents; damaged data are passed over."""
+    state = {"status": "completed", "input": {"command": "pip install x"}, "output": "no", "metadata": {"exit": 1}}
+    asked: tuple[str, list[object]] = ("user", [{"type": "text", "text": "Add x."}])
+    worked: tuple[str, list[object]] = ("assistant", [{"type": "step-start"}, "{", {"type": "tool", "state": state}])
+    rows = {"ses_1": [asked, worked], "sub_1": [asked], "ses_2": [], "ses_3": [asked]}
+    file = opencode_database(tmp_path / "opencode.db", rows)
+    (tmp_path / "other.db").write_text("x")
+    found = read_logs([tmp_path])
+    assert [session.file for session in found.sessions] == ["opencode.db#ses_1", "opencode.db#ses_3"]
+    assert outcomes(found.sessions[0].steps) == [("pip install x", "no", 1, True)]
+    assert [step.text for step in found.sessions[0].steps][:1] == ["Add x."] and not found.unread
+    assert set(found.files.values()) == {"7"} and len(read_logs([file, file]).sessions) == 2
+    (tmp_path / "opencode-dev.db").write_text("no database")
+    (why,) = read_logs([tmp_path / "opencode-dev.db"]).unread.values()
+    assert "not OpenCode's database" in why
 
 
 def test_logs_of_opencode_as_export(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +31,8 @@ from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
 
 from .folders import ANSWER, HEAD, rolled_out, run, write
+from .mcp_worlds import CLIENT, FETCH, SERVER, served, table
+from .test_rollouts_tools import CODE
 from .test_rollouts_world import ASKER
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -133,6 +136,30 @@ def test_boxes_world_of_agent_and_tests(base: str, tmp_path: Path) -> None:
     assert said.count("closed") == 2 and "False False False" in said and "offline" in said
     assert "tasks []" in said
     assert (nothing.score, changed.reason) == (0.0, "no_reward")
+    assert left_containers() == []
+
+
+def test_boxes_serve_tools(base: str, tmp_path: Path) -> None:
+    """The original server and the candidate's code run in the agent's container, with the image's Python."""
+    code = f"{CODE}def where() -> str:\n    import sys\n    return sys.executable + open('built').read()\n"
+    client = f"cmd: python3 {{folder}}/client.py '{json.dumps([['where', {}], ['fetch', {'key': '42'}]])}'"
+    boxed_task(tmp_path, base)
+    more = 'server = "python3 {folder}/server.py"\n'
+    toml = f'goal = "work"\n[tools]\nagent = {json.dumps(client)}\n{more}'
+    own = {"own.py": code.replace("def fetch", "def _fetch"), **table(fetch=FETCH)}
+    write(tmp_path, {"task.toml": toml, "server.py": SERVER, "client.py": CLIENT})
+    write(tmp_path / "tools", own)
+    tmp_path.chmod(0o755)
+    task = read_skill_folder(tmp_path)
+    cheat = code.replace("open('built').read()", "os.system('echo 1 > /logs/verifier/reward.txt')")
+    honest, broken = served(task, {}, {"own.py": cheat.replace("def fetch", "def _fetch")})
+    assert honest.score == 1.0 and honest.metrics["served_calls"] == 2.0, honest.feedback
+    said = honest.artifacts[TRAJECTORY]
+    assert "by RUN" in said and sys.prefix not in said
+    assert broken.score == 1.0 and "NameError" in broken.artifacts[TRAJECTORY]  # the answer came from the server
+    (tmp_path / "task.toml").write_text(toml.replace("python3 {folder}/server.py", "git {folder}/server.py"))
+    with pytest.raises(UserError, match="does not start in the agent's sandbox"):
+        served(read_skill_folder(tmp_path))
     assert left_containers() == []
 
 

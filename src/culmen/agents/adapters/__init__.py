@@ -27,7 +27,8 @@ class AgentJob:
     `resume` names the session of an earlier process to continue; `prompt` is then the next message
     in it, and `claimed` sums the usage that the session's partings claimed. `limits` are those of
     `session.Open`; most of them are enforced by the host. `skill` is the folder of the skill under
-    test as the program sees it, "" without one; `variables` are set for the program.
+    test as the program sees it, "" without one; `variables` are set for the program. `tools` is the
+    command of an MCP server on standard streams that the program is to use, () without one.
     """
 
     tree: str
@@ -41,6 +42,7 @@ class AgentJob:
     limits: dict[str, float] = field(default_factory=dict)
     skill: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

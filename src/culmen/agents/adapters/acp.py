@@ -210,7 +210,11 @@ class AcpDialogue:
         await self._switch_to_free_mode(opened)
 
     async def _load_or_create_session(self, hello: object) -> object:
-        where: JsonObject = {"cwd": self._job.tree, "mcpServers": []}
+        tools = self._job.tools
+        server = (
+            {"name": "tools", "command": tools[0], "args": tools[1:], "env": []} if tools else {}
+        )
+        where: JsonObject = {"cwd": self._job.tree, "mcpServers": [server] if tools else []}
         if self._job.resume and value_at(hello, "agentCapabilities", "loadSession") is True:
             return await self._send_request("session_load", sessionId=self._job.resume, **where)
         opened = await self._send_request("session_new", **where)

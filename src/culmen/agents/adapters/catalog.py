@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from culmen.agents.adapters import (
     Adapter,
@@ -95,7 +95,7 @@ class AcpAdapter:
             (*installed.command, *known.command[1:], *model),
             known.environment(job),
             installed.path,
-            known.files(job),
+            known.files(replace(job, tools=())),  # the session brings them
             (*installed.visible, *programs.mentioned_paths(known.command[1:])),
             stdin=True,
             network=not known.metered,

@@ -28,6 +28,9 @@ from culmen.core.json import JsonObject
 
 # variable with the gateway's token, for programs with settings of their own
 TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"
+TOOLS_VARIABLE = "CULMEN_TOOLS"  # for any command: how it starts the MCP server of its tools
+_SERVER = "tools"  # the name that programs give to that server
+_TOOL_SECONDS = 600  # for one call of a tool
 
 
 # Claude Code: `claude -p PROMPT --output-format stream-json`
@@ -49,6 +52,15 @@ def claude_environment(job: AgentJob) -> dict[str, str]:
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
+
+
+_CLAUDE_SERVERS = "tools.mcp.json"
+
+
+def _server_table(job: AgentJob, **more: object) -> str:
+    """The MCP server of the job as JSON of the kind that Claude Code and Gemini CLI read."""
+    server: JsonObject = {"command": job.tools[0], "args": list(job.tools[1:]), **more}
+    return json.dumps({"mcpServers": {_SERVER: server}}, indent=1) + "\n"
 
 
 _CLAUDE_LIMITS = {"error_max_budget_usd": "dollars", "error_max_turns": "calls"}
@@ -136,10 +148,14 @@ class ClaudeCode(HeadlessAdapter):
     def plan(self, job: AgentJob) -> Plan:
         installed = programs.find_program(self.program)
         argv = [*installed.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
+        argv += ["--mcp-config", f"{job.home}/{_CLAUDE_SERVERS}"] if job.tools else []
+        argv += ["--strict-mcp-config"] if job.tools else []
         argv += ["--dangerously-skip-permissions"]
         argv += ["--model", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
-        return Plan(tuple(argv), claude_environment(job), installed.path, visible=installed.visible)
+        files = {_CLAUDE_SERVERS: _server_table(job)} if job.tools else {}
+        visible = installed.visible
+        return Plan(tuple(argv), claude_environment(job), installed.path, files, visible)
 
 
 # Codex: `codex exec --json PROMPT`. It speaks only the responses interface.
@@ -174,6 +190,15 @@ def codex_files(job: AgentJob) -> dict[str, str]:
             f"base_url = {json.dumps(job.base_url + '/v1')}",
             f"env_key = {json.dumps(TOKEN_VARIABLE)}",
             'wire_api = "responses"',
+        ]
+    if job.tools:
+        lines += [
+            "",
+            f"[mcp_servers.{_SERVER}]",
+            f"command = {json.dumps(job.tools[0])}",
+            f"args = {json.dumps(list(job.tools[1:]))}",
+            "startup_timeout_sec = 60",
+            f"tool_timeout_sec = {_TOOL_SECONDS}",
         ]
     return {".codex/config.toml": "\n".join(lines) + "\n"}
 
@@ -274,6 +299,9 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
         # else it asks the model for a title, in a call that it does not count
         "agent": {"title": {"disable": True}},
     }
+    if job.tools:
+        server: JsonObject = {"type": "local", "command": list(job.tools), "enabled": True}
+        settings["mcp"] = {_SERVER: server | {"timeout": 1000 * _TOOL_SECONDS}}
     if job.base_url:
         if not job.model:
             raise UserError(
@@ -386,6 +414,8 @@ def gemini_files(job: AgentJob) -> dict[str, str]:
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
     }
+    if job.tools:
+        settings |= json.loads(_server_table(job, trust=True, timeout=1000 * _TOOL_SECONDS))
     return {".gemini/settings.json": json.dumps(settings, indent=1) + "\n"}
 
 
@@ -501,6 +531,7 @@ class Cursor(HeadlessAdapter):
     reading = CursorReading
 
     def plan(self, job: AgentJob) -> Plan:
+        _refuse_tools(job, self.name)
         installed = programs.find_program(self.program)
         argv = [
             *installed.command,
@@ -519,6 +550,16 @@ class Cursor(HeadlessAdapter):
             installed.path,
             visible=installed.visible,
             network=True,
+        )
+
+
+def _refuse_tools(job: AgentJob, name: str) -> None:
+    """Raise UserError if a program is to use tools that culmen cannot give it."""
+    if job.tools:
+        raise UserError(
+            f"the agent {name} is not given an MCP server here",
+            where=f"--agent {name}",
+            fix="--agent claude, codex, opencode, gemini, acp:... or 'cmd: ...'",
         )
 
 
@@ -564,7 +605,8 @@ class AnyCommand(HeadlessAdapter):
 
     Places in braces are filled in. The program finds the relay in `{base_url}` and in the usual
     variables (`relay_environment`), and the prompt as its last argument if no place takes it. It
-    runs in the work tree; files that the command line names by absolute path are visible to it.
+    runs in the work tree; files that the command line names by absolute path are visible to it. The
+    command of an MCP server of tools is in `{tools}` and in the variable `TOOLS_VARIABLE`.
     """
 
     resumes = False
@@ -594,15 +636,16 @@ class AnyCommand(HeadlessAdapter):
             self.program, fix="name a program that is installed, or its path"
         )
         values = {name: getattr(job, name, "") for name in _PLACEHOLDERS} | {
-            "prompt_file": f"{job.home}/prompt.md"
+            "prompt_file": f"{job.home}/prompt.md",
+            "tools": shlex.join(job.tools),
         }
-        placeholders = re.compile(r"\{(" + "|".join(_PLACEHOLDERS) + r")\}")
+        placeholders = re.compile(r"\{(" + "|".join(values) + r")\}")
         words = [placeholders.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
         visible = (*installed.visible, *programs.mentioned_paths(self._words[1:]))
         files = {"prompt.md": job.prompt + "\n"}
-        return Plan(
-            (*installed.command, *words), relay_environment(job), installed.path, files, visible
-        )
+        environment = relay_environment(job)
+        environment |= {TOOLS_VARIABLE: values["tools"]} if job.tools else {}
+        return Plan((*installed.command, *words), environment, installed.path, files, visible)
 
 
 class MiniReading(PlainReading):
@@ -641,6 +684,7 @@ class Mini(HeadlessAdapter):
     reading = MiniReading
 
     def plan(self, job: AgentJob) -> Plan:
+        _refuse_tools(job, self.name)
         installed = programs.find_program(self.program)
         argv = [*installed.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
         argv += ["-m", f"openai/{job.model}"] if job.model else []

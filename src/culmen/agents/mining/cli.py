@@ -127,7 +127,7 @@ def existing_places() -> list[Path]:
     """The folders in which the coding agents of this machine keep their sessions."""
     from culmen.agents.mining.logs import PLACES
 
-    return [place for each in PLACES.values() if (place := Path(each).expanduser()).is_dir()]
+    return [place for each in PLACES.values() if (place := Path(each).expanduser()).exists()]
 
 
 def log_places(given: Sequence[Path] | None) -> list[Path]:

@@ -2,7 +2,8 @@
 
 claude    ~/.claude/projects/*/*.jsonl
 codex     ~/.codex/sessions/**/rollout-*.jsonl
-opencode  ~/.local/share/opencode/storage (session, message, part), or `opencode export` as a file
+opencode  ~/.local/share/opencode/opencode.db (tables session, message, part), of older versions
+          the folder storage beside it, or `opencode export` as a file
 atif      trajectory.json of Harbor and of culmen, ATIF v1.x
 
 Records of unknown kinds are passed over: the programs add some with every version. A file of which
@@ -11,9 +12,12 @@ no record is known, or whose lines are damaged, is named with the reason.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import sqlite3
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,8 +29,10 @@ from culmen.core.json import JsonObject
 PLACES = {
     "claude": "~/.claude/projects",
     "codex": "~/.codex/sessions",
-    "opencode": "~/.local/share/opencode/storage",
+    "opencode": "~/.local/share/opencode/opencode.db",
+    "opencode, older": "~/.local/share/opencode/storage",
 }
+_DATABASE = re.compile(r"opencode[\w.-]*\.db")
 LARGEST = 64 << 20  # bytes of a log that is read
 _TEXT = 20_000  # characters that are kept of one text: its beginning and its end
 _SUFFIXES = (".json", ".jsonl")
@@ -90,6 +96,12 @@ def read_logs(places: Sequence[Path]) -> LogsRead:
         for file, sibling in _log_files(place):
             try:
                 stat = file.stat()
+                if _DATABASE.fullmatch(file.name):
+                    for session, mark in read_database(file):
+                        if session.name not in found.files:
+                            found.files[session.name] = mark
+                            found.sessions.append(session)
+                    continue
                 if stat.st_size > LARGEST:
                     raise _Unreadable(f"more than {LARGEST >> 20} MB")
                 session, damaged = read_session(file, sibling)
@@ -110,7 +122,7 @@ def _log_files(place: Path) -> Iterator[tuple[Path, Path | None]]:
         storage = _storage_of(file)
         if storage is not None and file.relative_to(storage).parts[0] != "session":
             continue  # read with its session
-        if place.is_file() or file.suffix in _SUFFIXES:
+        if place.is_file() or file.suffix in _SUFFIXES or _DATABASE.fullmatch(file.name):
             yield file, storage
 
 
@@ -137,6 +149,48 @@ def read_session(file: Path, storage: Path | None = None) -> tuple[SessionLog, i
     if not steps:
         raise _Unreadable(f"no step of {source} in it")
     return SessionLog(source, name, f"{file.parent.name}/{file.name}", steps), damaged
+
+
+def read_database(file: Path) -> list[tuple[SessionLog, str]]:
+    """The sessions of OpenCode's database, each with the time of its last change.
+
+    Sessions of subagents and empty ones are left out, as are those over `LARGEST`. Raises
+    `_Unreadable`.
+    """
+    place = f"file:{urllib.parse.quote(str(file.resolve()))}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(place, uri=True)) as database:
+            rows = database.execute(_SESSIONS, (LARGEST,)).fetchall()
+            found = [(_stored_session(database, file, key), str(time)) for key, time in rows]
+    except sqlite3.Error as error:
+        raise _Unreadable(f"not OpenCode's database: {error}") from None
+    return [(session, time) for session, time in found if session.steps]
+
+
+_SESSIONS = (
+    "select id, time_updated from session where parent_id is null and (select "
+    "coalesce(sum(length(data)), 0) from part where session_id = session.id) <= ? order by id"
+)
+
+
+def _stored_session(database: sqlite3.Connection, file: Path, key: object) -> SessionLog:
+    """One session; the data of a message or part that is not JSON are passed over."""
+    parts: dict[str, list[JsonObject]] = {}
+    query = "select message_id, data from part where session_id = ? order by id"
+    for message, data in database.execute(query, (key,)):
+        parts.setdefault(str(message), []).append(_json_object(data))
+    query = "select id, data from message where session_id = ? order by time_created, id"
+    rows = database.execute(query, (key,)).fetchall()
+    messages = [(_json_object(data), parts.get(str(message), [])) for message, data in rows]
+    name = hashlib.sha256(f"{file.resolve()}#{key}".encode()).hexdigest()[:12]
+    return SessionLog("opencode", name, f"{file.name}#{key}", list(_opencode_steps(messages)))
+
+
+def _json_object(data: object) -> JsonObject:
+    try:
+        return _mapping(json.loads(data)) if isinstance(data, str | bytes) else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _json_file(file: Path) -> object:

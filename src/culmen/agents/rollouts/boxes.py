@@ -22,6 +22,7 @@ from typing import BinaryIO
 from culmen.agents.adapters import Adapter, AgentJob, Plan
 from culmen.agents.rollouts.harbor import HarborTask
 from culmen.agents.rollouts.images import Image, TaskImage, prepare_image
+from culmen.agents.rollouts.tools import NO_SERVER, ServerCommand
 from culmen.agents.rollouts.trial import TrialRunner
 from culmen.agents.sandbox.confinement import (
     HOME,
@@ -203,9 +204,10 @@ class BoxHost(ProgramHost):
         empty = confinement.layout.run / "empty"
         empty.mkdir(exist_ok=True)
         covers = [
-            (str(empty), path, False) for path in covered_folders(confinement.hidden, plan.visible)
+            (str(empty), path, False)
+            for path in covered_folders(confinement.hidden, confinement.visible)
         ]
-        box.mounts = [*box.mounts, *visible_mounts(plan.visible), *covers]
+        box.mounts = [*box.mounts, *visible_mounts(confinement.visible), *covers]
         async with box.ended_on_error():
             await asyncio.to_thread(box.start)
             return await self._start_in(box, plan)
@@ -275,8 +277,16 @@ def covered_folders(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
 class BoxTrialRunner(TrialRunner):
     """Runs rollouts of tasks that have an image."""
 
-    def __init__(self, folder: Path, adapter: Adapter, hidden: tuple[str, ...]) -> None:
-        super().__init__(folder, METHOD, adapter, hidden)
+    _python, _own_programs_first = "python3", True
+
+    def __init__(
+        self,
+        folder: Path,
+        adapter: Adapter,
+        hidden: tuple[str, ...],
+        server: ServerCommand = NO_SERVER,
+    ) -> None:
+        super().__init__(folder, METHOD, adapter, hidden, server)
         self._folder = folder / "images"
         self._images: dict[str, Image] = {}
 
@@ -316,6 +326,21 @@ class BoxTrialRunner(TrialRunner):
         mounts = [tree, home, *confinement.shown]
         limits = (task.memory_mb, task.storage_mb)
         return Box(image, mounts, task.workdir, *limits, task.network, user)
+
+    async def _start_program(
+        self,
+        task: HarborTask,
+        confinement: Confinement,
+        argv: tuple[str, ...],
+        variables: Mapping[str, str],
+    ) -> SandboxProcess:
+        owner = "" if confinement.owner is None else f"{confinement.owner}:{confinement.owner}"
+        box = self._new_box(task, confinement, owner)
+        box.mounts = [*box.mounts, *visible_mounts(confinement.visible)]
+        env = {**variables, "HOME": HOME, MARK: confinement.mark}
+        async with box.ended_on_error():
+            await asyncio.to_thread(box.start)
+            return await BoxProcess.start_in(box, box.command(argv, env, True), env, stdin=True)
 
     async def _start_script(
         self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]

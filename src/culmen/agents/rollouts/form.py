@@ -1,7 +1,8 @@
-"""Tasks whose candidate is a skill: their folders, and a backend of rollouts.
+"""Tasks whose candidate is a skill or tools: their folders, and a backend of rollouts.
 
-A folder's task.toml has a table [skill] (`SkillTable`); `culmen run --skill DIR --tasks DIR --agent
-NAME` does without a file. Each Harbor task is a case, one evaluation is one rollout.
+A folder's task.toml has a table [skill] or [tools] (`SkillTable`); `culmen run
+--skill DIR --tasks DIR --agent NAME` does without a file. Each Harbor task is a case, one
+evaluation is one rollout.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from culmen.agents.rollouts.skill import (
     read_skill,
     token_count,
 )
+from culmen.agents.rollouts.tools import count_uses, find_server, split_command, uses_text
 from culmen.agents.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox.settings import SandboxSettings
@@ -55,10 +57,11 @@ _NAMED = 5  # tasks named in a note
 
 
 class SkillTable(msgspec.Struct, frozen=True):
-    """The table [skill].
+    """The table [skill] or [tools].
 
     path          the folder with SKILL.md, or a folder of such folders, or one file (AGENTS.md,
-                  CLAUDE.md, a system prompt)
+                  CLAUDE.md, a system prompt, a harness in Python); of tools: the folder with
+                  tools.json or tools.toml, Python files, or both
     tasks         the folder of Harbor tasks
     agent         as `--agent`; {folder} is the folder of task.toml
     environment   plain: no task needs its container
@@ -66,6 +69,9 @@ class SkillTable(msgspec.Struct, frozen=True):
     max_skills    most skills of a set
     frontmatter   free: the YAML at the head of SKILL.md may change, too
     calls, tokens limits of the agent's model in one rollout
+    server        of tools: the command of the MCP server that has them
+    names         of tools: free if tools and arguments may be renamed, and tools dropped
+    frozen        files of the candidate that stay as they are
     """
 
     path: str = "skill"
@@ -77,21 +83,44 @@ class SkillTable(msgspec.Struct, frozen=True):
     frontmatter: Literal["frozen", "free"] = "frozen"
     calls: int = 100
     tokens: int = 500_000
+    server: str = ""
+    names: Literal["frozen", "free"] = "frozen"
+    frozen: tuple[str, ...] = ()
+
+
+class ToolsTable(SkillTable, frozen=True):
+    """The table [tools]."""
+
+    path: str = "tools"
+
+
+_TABLES = {"skill": SkillTable, "tools": ToolsTable}
 
 
 def is_skill_folder(folder: Path) -> bool:
-    """True if the folder's task.toml has a table [skill]."""
+    """True if the folder's task.toml has a table [skill] or [tools]."""
+    return bool(_table_name(folder))
+
+
+def _table_name(folder: Path) -> str:
+    """The first of the tables skill and tools in a folder's task.toml, "" without one."""
     try:
         lines = (folder / "task.toml").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        return False
-    return any(line.partition("#")[0].strip() == "[skill]" for line in lines)
+        return ""
+    heads = [line.partition("#")[0].strip() for line in lines]
+    return next((head[1:-1] for head in heads if head in ("[skill]", "[tools]")), "")
+
+
+def _read_table(folder: Path) -> tuple[schema.TaskToml, SkillTable]:
+    name = _table_name(folder) or "skill"
+    source = schema.read_toml(folder / "task.toml", (name, _TABLES[name]))
+    return source, source.more
 
 
 def read_skill_folder(folder: Path, goal: str = "") -> Task:
-    """The task of a folder with a table [skill]; raise `TaskError` if it cannot be read."""
-    source = schema.read_toml(folder / "task.toml", ("skill", SkillTable))
-    table: SkillTable = source.more
+    """The task of such a folder; raise `TaskError` if it cannot be read."""
+    source, table = _read_table(folder)
     objective = task_toml.build_objective(source)
     if objective == Objective():
         objective = Objective(bounds=_REWARDS)
@@ -114,14 +143,12 @@ def read_skill_folder(folder: Path, goal: str = "") -> Task:
 
 def skill_path(folder: Path) -> Path:
     """The skill's folder or file of a folder with a table [skill]."""
-    table: SkillTable = schema.read_toml(folder / "task.toml", ("skill", SkillTable)).more
-    return folder / table.path
+    return folder / _read_table(folder)[1].path
 
 
 def tasks_path(folder: Path) -> Path:
     """The folder of Harbor tasks of a folder with a table [skill]."""
-    table: SkillTable = schema.read_toml(folder / "task.toml", ("skill", SkillTable)).more
-    return folder / table.tasks
+    return folder / _read_table(folder)[1].tasks
 
 
 class SkillFolders:
@@ -140,7 +167,7 @@ def _build_task(
     skill_path: Path, tasks_path: Path, table: SkillTable, objective: Objective, folder: Path
 ) -> Task:
     """The task of a skill and a folder of Harbor tasks."""
-    skill = read_skill(skill_path)
+    skill = read_skill(skill_path, isinstance(table, ToolsTable))
     found = harbor.read_tasks(tasks_path, table.environment)
     usable = [each for each in found if not each.gaps]
     if not usable:
@@ -160,22 +187,32 @@ def _build_task(
     seconds = max(each.agent_seconds + each.verifier_seconds for each in usable)
     task = Task(
         name=skill.name,
-        goal=_GOAL,
+        goal=_TOOLS_GOAL if skill.is_tools else _GOAL,
         seeds=(skill.parts,),
         evaluator=_rollout_evaluator(skill, usable, tasks_path, table, folder),
         cases=tuple(Case(each.name, input=each.instruction, split=each.split) for each in usable),
         objective=objective,
         surface=Surface(
-            language="markdown",
+            frozen=table.frozen,
+            language=_language(skill),
             max_chars=table.max_tokens * CHARACTERS_PER_TOKEN,
             frontmatter=table.frontmatter,
             skills=most,
+            tools=table.names if skill.is_tools else "",
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
         notes=tuple(_notes(found, usable)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
+
+
+def _language(skill: Skill) -> str:
+    """The language of a candidate's parts."""
+    suffixes = {Path(name).suffix for name in skill.parts}
+    if ".py" in suffixes and (skill.is_tools or not skill.is_skill):
+        return "python"
+    return sorted(suffixes)[0].lstrip(".") if skill.is_tools else "markdown"
 
 
 def _most_skills(skill: Skill, path: Path, table: SkillTable) -> int:
@@ -206,6 +243,8 @@ def _rollout_evaluator(
         for each in usable
         for file in harbor.task_files(each)
     }
+    for file in _server_files(table.server, folder):
+        files[os.path.relpath(file, anchor.parent)] = reading.file_sha256(file)
     evaluator = Evaluator(
         form=FORM,
         path=str(anchor),
@@ -219,6 +258,7 @@ def _rollout_evaluator(
             "skill": skill.name,
             "is_skill": skill.is_skill,
             **({"is_set": True} if skill.is_set else {}),
+            **({"is_tools": True, "server": table.server} if skill.is_tools else {}),
             **({"images": images} if (images := _image_ids(usable)) else {}),
             "tasks": os.path.relpath(tasks_path.resolve(), anchor.parent),
             "folder": os.path.relpath(folder.resolve(), anchor.parent),
@@ -231,6 +271,12 @@ def _rollout_evaluator(
     return with_agent_roles(evaluator)
 
 
+def _server_files(command: str, folder: Path) -> Iterable[Path]:
+    """The files that the command of the tools' server names, which shape rewards, too."""
+    words = split_command(command.replace("{folder}", str(folder.resolve())))
+    return [Path(word) for word in words[1:] if Path(word).is_file()]
+
+
 def _image_ids(tasks: Iterable[HarborTask]) -> dict[str, str]:
     """Ids by name of the images that tasks have or build upon."""
     found = [task.image.bases for task in tasks if task.image is not None]
@@ -241,6 +287,11 @@ _GOAL = (
     "Improve the instructions that a coding agent reads before it works, so that its work passes "
     "more of the tasks' tests. The candidate is text for the agent, in general terms: what holds "
     "for tasks of this kind, not answers to single tasks. The agent sees neither tests nor rewards."
+)
+_TOOLS_GOAL = (
+    "Improve the tools that a coding agent is served, so that its work passes more of the tasks' "
+    "tests: what it reads of them, and what they do. They hold for tasks of this kind, with no "
+    "answers to single tasks. The agent sees neither tests nor rewards."
 )
 
 
@@ -357,14 +408,32 @@ class RolloutBackend(Backend):
         self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
         place, hidden = Path(self._folder), (str(root),)
         adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
+        server = find_server(str(self._options.get("server", "")).replace("{folder}", str(folder)))
         if len(boxed) < len(self._tasks):
             method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
-            self._runner = TrialRunner(place, method, adapter, hidden)
+            self._runner = TrialRunner(place, method, adapter, hidden, server)
         if boxed:
-            self._boxes = boxes = BoxTrialRunner(place, adapter, hidden)
+            self._boxes = boxes = BoxTrialRunner(place, adapter, hidden, server)
             for task in boxed:
                 await asyncio.to_thread(boxes.prepare_task, task)
+        if self._options.get("is_tools"):
+            await self._check_tools(boxed)
         return level
+
+    async def _check_tools(self, boxed: Sequence[HarborTask]) -> None:
+        """Start the tools' server once in each kind of world; raise `UserError` if it fails."""
+        skill = self._skill(self.task.seeds[0])
+        if self._runner is not None:
+            plain = next(task for task in self._tasks.values() if task.image is None)
+            await self._runner.check_tools(plain, skill)
+        for task in {str(task.image): task for task in boxed}.values():
+            assert self._boxes is not None
+            await self._boxes.check_tools(task, skill)
+
+    def _skill(self, parts: dict[str, str]) -> Skill:
+        options = self._options
+        kinds = (options["is_skill"], options.get("is_set"), options.get("is_tools"))
+        return Skill(str(options["skill"]), parts, *map(bool, kinds))
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
@@ -389,9 +458,7 @@ class RolloutBackend(Backend):
         harbor_task = self._tasks[case.id]
         runner = self._runner if harbor_task.image is None else self._boxes
         assert runner is not None
-        name, is_skill = str(self._options["skill"]), bool(self._options["is_skill"])
-        is_set = bool(self._options.get("is_set"))
-        skill = Skill(name, candidate.parts, is_skill, is_set)
+        skill = self._skill(candidate.parts)
         loan = await self._lend_model()
         access, token, spent = Access(), "", Usage()
         gateway = None if loan is None else await self._open_gateway()
@@ -486,6 +553,7 @@ class RolloutBackend(Backend):
                 "agent_tokens": float(spent.tokens),
                 "agent_steps": float(len(trial.trajectory["steps"]) - 1),
                 "tool_calls": float(calls),
+                **({} if trial.uses is None else {"served_calls": float(count_uses(trial.uses))}),
             },
             seconds=trial.seconds,
             trust=self.scoring.trust,
@@ -549,7 +617,8 @@ def _feedback(trial: RolloutTrial, score: float | None) -> str:
     if not trial.fault and score is not None and score >= 1.0:
         return f"passed; {about}"
     first = _FAULTS.get(trial.fault) or f"reward {score:g}"
-    pieces = [f"{first}; {about}", "What it did last:", trajectory.last_steps(trial.trajectory)]
+    pieces = [f"{first}; {about}"] + ([] if trial.uses is None else [uses_text(trial.uses)])
+    pieces += ["What it did last:", trajectory.last_steps(trial.trajectory)]
     if trial.tests.strip():
         pieces += ["What the tests printed last:", trial.tests.strip()[-1_500:]]
     return "\n".join(pieces)

@@ -1,7 +1,8 @@
-"""Candidates that agents read: skills, sets of them, AGENTS.md or CLAUDE.md, system prompts.
+"""Candidates that agents read or use: skills, sets of them, memory files, prompts, tools.
 
 A folder's text files are the candidate's parts, by their paths. Agents find skills in the place
-where their program looks for skills, and every other text as their program's own memory file.
+where their program looks for skills, tools through a server (`tools`), and every other text as
+their program's own memory file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from culmen.evaluate.taskfiles.surface import (
     is_skill_name,
     skills_fault,
 )
+from culmen.evaluate.taskfiles.toolset import ToolFault, has_tools, read_tools
 
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
 CHARACTERS_PER_TOKEN = 4  # of English text with the usual tokenizers, roughly
@@ -44,13 +46,15 @@ class Skill(msgspec.Struct, frozen=True):
     """A candidate's kind and name, and its initial parts.
 
     `is_skill` is False for a memory file or a prompt, which is one part; `is_set` is True for a
-    set of skills, whose parts are NAME/SKILL.md and the like.
+    set of skills, whose parts are NAME/SKILL.md and the like; `is_tools` for tools, which agents
+    are served and do not read.
     """
 
     name: str
     parts: dict[str, str]
     is_skill: bool = True
     is_set: bool = False
+    is_tools: bool = False
 
     @property
     def place(self) -> str:
@@ -58,11 +62,14 @@ class Skill(msgspec.Struct, frozen=True):
         return SKILLS if self.is_set else f"{SKILLS}/{self.name}"
 
 
-def read_skill(path: Path) -> Skill:
+def read_skill(path: Path, is_tools: bool = False) -> Skill:
     """The skill of a folder with SKILL.md, the skills of its folders, or the text of one file.
 
+    A folder with tools.json or tools.toml has tools, and so has one of Python files if `is_tools`.
     Raises `TaskError`.
     """
+    if path.is_file() and is_tools:
+        return _tools_of(path, {path.name: _readable_text(path)})
     if path.is_file():
         return Skill(path.stem.lower(), {path.name: _readable_text(path)}, is_skill=False)
     if not path.is_dir():
@@ -75,6 +82,8 @@ def read_skill(path: Path) -> Skill:
         if file.is_file() and not set(file.relative_to(path).parts) & set(_SKIPPED)
     ]
     parts = {file.relative_to(path).as_posix(): _readable_text(file) for file in found[:MOST_FILES]}
+    if is_tools or (MAIN not in parts and has_tools(parts)):
+        return _tools_of(path, parts)
     is_set = MAIN not in parts and any(f"{name}/{MAIN}" in parts for name in skill_names(parts))
     if MAIN not in parts and not is_set:
         raise TaskError(
@@ -93,6 +102,17 @@ def read_skill(path: Path) -> Skill:
         _check_set(path, parts)
         return Skill(path.resolve().name.lower(), parts, is_set=True)
     return Skill(_skill_name(path, parts[MAIN]), parts)
+
+
+def _tools_of(path: Path, parts: dict[str, str]) -> Skill:
+    """The tools of a folder; raise `TaskError` if they cannot be served."""
+    try:
+        read_tools(parts)
+    except ToolFault as fault:
+        raise TaskError(
+            str(fault), where=str(path), fix="culmen docs skills has the form of tools"
+        ) from None
+    return Skill(path.resolve().name.lower(), parts, is_skill=False, is_tools=True)
 
 
 def _check_set(path: Path, parts: dict[str, str]) -> None:
@@ -147,6 +167,8 @@ def places(skill: Skill, agent: str) -> tuple[tuple[str, str], ...]:
     "" is the candidate's folder.
     """
     program = program_of(agent)
+    if skill.is_tools:
+        return ()
     if skill.is_skill:
         folder = _SKILL_FOLDERS.get(program, ".agents/skills")
         if skill.is_set:
@@ -157,7 +179,7 @@ def places(skill: Skill, agent: str) -> tuple[tuple[str, str], ...]:
 
 def prompt_for(skill: Skill, agent: str, instruction: str) -> str:
     """The first message: the instruction, and for an unknown program where the candidate is."""
-    if program_of(agent) or "{skill}" in agent:
+    if program_of(agent) or "{skill}" in agent or skill.is_tools:
         return instruction
     if skill.is_set:
         names = ", ".join(f"{SKILLS}/{name}/{MAIN}" for name in skill_names(skill.parts))

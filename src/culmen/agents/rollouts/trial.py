@@ -14,6 +14,7 @@ import math
 import os
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +26,11 @@ import msgspec
 from culmen.agents.adapters import Adapter, AgentJob
 from culmen.agents.adapters.headless import LineReader, StreamTail, wait_for_exit
 from culmen.agents.rollouts import skill as skills
+from culmen.agents.rollouts import tools
 from culmen.agents.rollouts import trajectory as atif
 from culmen.agents.rollouts.harbor import HarborTask
 from culmen.agents.rollouts.skill import Skill
+from culmen.agents.rollouts.tools import ServerCommand
 from culmen.agents.sandbox import safe, worktree
 from culmen.agents.sandbox.confinement import (
     HOME,
@@ -43,6 +46,7 @@ from culmen.agents.sandbox.process import ProgramHost, SandboxProcess, watch_lim
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
+from culmen.evaluate.taskfiles.toolset import read_tools
 
 SEED_VARIABLE, SKILL_VARIABLE = "CULMEN_SEED", "CULMEN_SKILL"
 _KEPT = 4_000  # characters kept of the tests' output
@@ -82,6 +86,7 @@ class RolloutTrial(msgspec.Struct, frozen=True):
     rewards     by name, as the tests wrote them; empty if they wrote none that can be read
     ended       how the agent ended: finished, crashed, seconds, calls, tokens, dollars, memory, ...
     fault       "" | tests_timeout | no_reward | bad_reward | too_much_left | unreadable
+    uses        rows of the tools' log (`tools.read_log`); None without tools
     """
 
     rewards: dict[str, float]
@@ -91,15 +96,26 @@ class RolloutTrial(msgspec.Struct, frozen=True):
     tests: str
     trajectory: JsonObject
     seconds: float
+    uses: list[JsonObject] | None = None
 
 
 class TrialRunner:
-    """Runs rollouts in numbered slots below a private folder."""
+    """Runs rollouts in numbered slots below a private folder.
+
+    `server` is the one whose tools a candidate describes.
+    """
+
+    _python, _own_programs_first = sys.executable, False
 
     def __init__(
-        self, folder: Path, method: ConfinementMethod, adapter: Adapter, hidden: tuple[str, ...]
+        self,
+        folder: Path,
+        method: ConfinementMethod,
+        adapter: Adapter,
+        hidden: tuple[str, ...],
+        server: ServerCommand = tools.NO_SERVER,
     ) -> None:
-        self._layout, self._method = Layout(folder), method
+        self._layout, self._method, self._server = Layout(folder), method, server
         self._adapter, self._hidden = adapter, hidden
         self._layout.create_folders()
 
@@ -117,11 +133,32 @@ class TrialRunner:
             trajectory = self._left_trajectory(slot) or atif.build_trajectory(
                 about, task.instruction, rows, started, Usage()
             )
+            uses = tools.read_log(self._agent_logs(slot)) if skill.is_tools else None
             fault, rewards, printed = await self._run_tests(task, slot, trajectory)
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
         seconds = time.monotonic() - began
-        return RolloutTrial(rewards, ended, why, fault, printed, trajectory, seconds)
+        return RolloutTrial(rewards, ended, why, fault, printed, trajectory, seconds, uses)
+
+    async def check_tools(self, task: HarborTask, skill: Skill) -> None:
+        """Start the tools' server in the agent's world; raise `UserError` if it does not fit."""
+        listed = await self.list_tools(task, skill)
+        if self._server.argv:
+            tools.check_server(read_tools(skill.parts), listed)
+
+    async def list_tools(self, task: HarborTask, skill: Skill, slot: int = 0) -> list[JsonObject]:
+        """The tools of the original server, else those of the candidate; raise `UserError`."""
+        try:
+            await asyncio.to_thread(self._prepare_agent, task, skill, slot, check=True)
+            confinement = self._agent_confinement(task, skill, slot)
+            line = tools.server_line(self._python)
+            running = await self._start_program(task, confinement, line, task.variables)
+            try:
+                return await tools.list_tools(running.pipes)
+            finally:
+                await running.end()
+        finally:
+            await asyncio.to_thread(self._remove_worlds, slot)
 
     def _confinement(self, task: HarborTask, number: int) -> Confinement:
         settings = SandboxSettings(memory_mb=task.memory_mb, disk_mb=task.storage_mb)
@@ -150,12 +187,27 @@ class TrialRunner:
     def _agent_logs(self, slot: int) -> Path:
         return self._layout.work_folder(slot) / "logs"
 
-    def _prepare_agent(self, task: HarborTask, skill: Skill, slot: int) -> None:
+    def _server_folder(self, slot: int) -> Path:
+        return self._layout.work_folder(slot) / "server"
+
+    def _write_server(
+        self, task: HarborTask, skill: Skill, slot: int, tree: str, check: bool
+    ) -> None:
+        """Write what serves the tools; to check them, the original server's own are listed."""
+        shown = None if check and self._server.argv else read_tools(skill.parts)
+        variables = {**task.variables, SKILL_VARIABLE: skill.place}
+        world = tools.ServedWorld(skill.place, tree, variables, self._own_programs_first)
+        tools.write_server(self._server_folder(slot), shown, self._server, world, check)
+
+    def _prepare_agent(
+        self, task: HarborTask, skill: Skill, slot: int, *, check: bool = False
+    ) -> None:
         self._remove_worlds(slot)
         confinement = self._confinement(task, slot)
         prepare_folders(confinement)
         home = self._layout.home_folder(slot)
         self._fill_tree(task, self._layout.tree_folder(slot))
+        self._skill_folder(slot).mkdir()
         for name, text in skill.parts.items():
             file = self._skill_folder(slot) / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -168,6 +220,8 @@ class TrialRunner:
             is_file = (self._skill_folder(slot) / inside).is_file()
             mount_point.touch() if is_file else mount_point.mkdir()
         self._agent_logs(slot).mkdir()
+        if skill.is_tools:
+            self._write_server(task, skill, slot, confinement.tree, check)
         worktree.set_tree_owner(self._layout.work_folder(slot), confinement.owner)
 
     def _fill_tree(self, task: HarborTask, tree: Path) -> None:
@@ -175,6 +229,18 @@ class TrialRunner:
         for source, place in task.copies:
             _copy_in(Path(task.folder) / "environment" / source, tree / place)
         tree.mkdir(exist_ok=True)
+
+    def _agent_confinement(self, task: HarborTask, skill: Skill, slot: int) -> Confinement:
+        """The agent's confinement, with the candidate read-only."""
+        folder = self._skill_folder(slot)
+        shown = [(str(folder), skill.place, False)]
+        shown.append((str(self._agent_logs(slot)), "/logs/agent", True))
+        for inside, below in skills.places(skill, self._adapter.name):
+            shown.append((str(folder / inside), f"{HOME}/{below}", False))
+        if skill.is_tools:
+            shown.append((str(self._server_folder(slot)), tools.SERVER, False))
+        visible = self._server.visible
+        return replace(self._confinement(task, slot), shown=tuple(shown), visible=visible)
 
     def _new_host(
         self,
@@ -191,13 +257,8 @@ class TrialRunner:
         self, task: HarborTask, skill: Skill, slot: int, seed: int, access: Access
     ) -> tuple[str, str]:
         """The end of the agent's program, with its reason."""
-        folder, place = self._skill_folder(slot), skill.place
-        shown = [(str(folder), place, False), (str(self._agent_logs(slot)), "/logs/agent", True)]
-        for inside, below in skills.places(skill, self._adapter.name):
-            shown.append((str(folder / inside), f"{HOME}/{below}", False))
-        confinement = replace(
-            self._confinement(task, slot), shown=tuple(shown), socket=access.socket
-        )
+        place = skill.place
+        confinement = replace(self._agent_confinement(task, skill, slot), socket=access.socket)
         job = AgentJob(
             confinement.tree,
             confinement.home,
@@ -207,6 +268,7 @@ class TrialRunner:
             access.token,
             skill=place,
             variables={**task.variables, SEED_VARIABLE: str(seed), SKILL_VARIABLE: place},
+            tools=tools.server_line(self._python) if skill.is_tools else (),
         )
         over = asyncio.Event()
         transcript = self._layout.transcript_file(slot)
@@ -267,6 +329,19 @@ class TrialRunner:
         if not in_time:
             return "tests_timeout", {}, printed
         return (*read_rewards(rewards), printed)
+
+    async def _start_program(
+        self,
+        task: HarborTask,
+        confinement: Confinement,
+        argv: tuple[str, ...],
+        variables: Mapping[str, str],
+    ) -> SandboxProcess:
+        """Start a program in the agent's world that reads its standard input."""
+        line = confined_command(confinement, argv)
+        return await SandboxProcess.start(
+            line, agent_environment(confinement, variables), stdin=True
+        )
 
     async def _start_script(
         self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]

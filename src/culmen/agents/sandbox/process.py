@@ -270,8 +270,9 @@ class ProgramHost:
         Raises UserError if it is not installed, OSError if it cannot be started.
         """
         plan = self._adapter.plan(self._job)
+        visible = tuple(dict.fromkeys((*self._confinement.visible, *plan.visible)))
         confinement = self._confinement = replace(
-            self._confinement, visible=plan.visible, network=plan.network
+            self._confinement, visible=visible, network=plan.network
         )
         prepare_folders(confinement)
         for path, text in plan.files.items():

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.task import SKILL_FILE, Task
+from culmen.evaluate.taskfiles.toolset import tools_fault
 
 _MARKER = re.compile(
     r"^[ \t]*(?:"
@@ -39,13 +40,18 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
     """Reason to reject the candidate without running it, "" if there is none.
 
     part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
-    immutable_text_changed · of a set of skills also too_many_skills, bad_skill
+    immutable_text_changed · of a set of skills also too_many_skills, bad_skill · of tools also
+    bad_tools, with what is wrong behind a colon
 
     Frozen parts and immutable text are compared with every initial program; agreement with one of
     them is enough.
     """
     parts = candidate.parts
-    return _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
+    fault = _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
+    if fault or not task.surface.tools:
+        return fault
+    faults = [tools_fault(parts, seed, task.surface.tools) for seed in task.seeds]
+    return "" if "" in faults else next(iter(faults), "")
 
 
 def safe_name(name: str) -> bool:

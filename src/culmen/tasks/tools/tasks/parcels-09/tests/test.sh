@@ -1,0 +1,2 @@
+#!/bin/bash
+python3 /tests/check.py /app/prices.txt > /logs/verifier/reward.txt
