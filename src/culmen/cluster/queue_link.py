@@ -224,10 +224,17 @@ def new_token(address: Address, name: str, runs: Sequence[str] | None, trusted: 
 def change_queue(
     address: Address, statement: LiteralString, values: Sequence[object] = ()
 ) -> list[TupleRow]:
+    """Rows of one statement of the queue's owner, for a queue that is made if it is not there."""
+    prepare_queue(address)
+    return ask_queue(address, statement, values)
+
+
+def ask_queue(
+    address: Address, statement: LiteralString, values: Sequence[object] = ()
+) -> list[TupleRow]:
     """Rows of one statement of the queue's owner, over a connection of its own."""
     import psycopg
 
-    prepare_queue(address)
     with psycopg.connect(connection_text(address)) as connection:
         cursor = connection.execute(statement, values)
         return cursor.fetchall() if cursor.description else []
@@ -241,7 +248,7 @@ SELECT run.name, count(item.id) FILTER (WHERE state = 0) AS ready,
 FROM culmen_queue.run LEFT JOIN culmen_queue.item ON item.run = run.id
 GROUP BY run.id ORDER BY run.id"""
 _WORKERS: LiteralString = """
-SELECT name, trusted, revoked, count(process.id) AS processes,
+SELECT name, trusted, revoked, place, count(process.id) AS processes,
     coalesce(sum(slots), 0) AS slots
 FROM culmen_queue.worker LEFT JOIN culmen_queue.process ON process.worker = worker.id
     AND process.seen > clock_timestamp() - interval '1 minute'
