@@ -1,4 +1,4 @@
-"""OpenSSH's server on the loopback, as an ordinary process with keys of its own, and a client's configuration for it."""
+"""OpenSSH's server on the loopback: an ordinary process with keys of its own, and a client that knows it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class SshServer:
     """Names for the client: `good`, `stranger` (a key that is refused), `unknown` (a host without a known key),
     `closed` (a port where nothing listens), `silent` (one that never answers), `bare` (an account without culmen).
 
-    `path` is PATH with a client that has this configuration; `home` is the account's.
+    `path` is PATH with a client that knows these names, `offline` with one that reaches none of them; `home` is the
+    account's.
     """
 
     def __init__(self, place: Path) -> None:
@@ -88,12 +89,21 @@ class SshServer:
         key = (self._place / "host.pub").read_text().rpartition(" ")[0]
         known = (f"[127.0.0.1]:{port} {key}\n" for port in self._ports.values())
         (self._place / "known").write_text("".join(known))
-        client = self._place / "bin" / "ssh"
+        self.wait_for_answers(1)
+        self.offline = self._write_program("offline", f"-o Port={self._closed}")
+        return self._write_program("online", "")
+
+    def _write_program(self, name: str, options: str) -> str:
+        client = self._place / name / "ssh"
         client.parent.mkdir()
-        options = f"-F {self._place}/config -o ConnectTimeout=1"
-        client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
+        usual = f"-F {self._place}/config -o ConnectTimeout=$(cat {self._place}/seconds)"
+        client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {usual} {options} "$@"\n')
         client.chmod(0o755)
         return f"{client.parent}:{os.environ['PATH']}"
+
+    def wait_for_answers(self, seconds: int) -> None:
+        """How long the client waits for a host."""
+        (self._place / "seconds").write_text(str(seconds))
 
     def close(self) -> None:
         for server in self._servers:

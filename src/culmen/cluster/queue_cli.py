@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -229,7 +230,8 @@ def queue_launch(
     from culmen.cluster.launchers import make_launcher
     from culmen.store.address import parse_address
 
-    pairs = {key: value for key, _, value in (each.partition("=") for each in settings or ())}
+    _vet_launch(count, name, settings or [])
+    pairs = dict(each.split("=", 1) for each in settings or ())
     options = ("--slots", str(slots)) if slots else ()
     options += ("--require", require) if require else ()
     terms = WorkerTerms(
@@ -248,6 +250,17 @@ def queue_launch(
             screen.print_note(f"these may run: {names}; end them with {stop}")
         raise
     return _launched_answer(launch.workers, (stop, "end all that were launched"))
+
+
+def _vet_launch(count: int, name: str, settings: list[str]) -> None:
+    if count < 1:
+        raise UserError(f"{count} workers", where="--count", fix="write 1 or more")
+    if name and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
+        fix = "write up to 30 of a-z, 0-9 and -"
+        raise UserError(f"'{name}' cannot be a name", where="--name", fix=fix)
+    for each in settings:
+        if "=" not in each:
+            raise UserError(f"cannot read '{each}'", where="--set", fix="write NAME=VALUE")
 
 
 def queue_stop(
