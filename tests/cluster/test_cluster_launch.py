@@ -2,91 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from culmen.cli.main import main
 from culmen.cluster.launch import PASSWORD
-from culmen.cluster.queue_link import prepare_queue, read_queue
-from culmen.cluster.queue_schema import ROLE, worker_grants
-from culmen.core.options import BackendChoice
-from culmen.evaluate.backends import make_backend, parse_backend
-from culmen.store.address import parse_address
-from culmen.testing.backend_kit import candidate, kit_task
 from tests.cluster import ssh_server
+from tests.cluster.launching import WORKER_PASSWORD, LaunchQueue, launch_queue, processes, runs, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-WORKER_PASSWORD = "worker's pass$word"
 CULMEN = str(Path(sys.executable).with_name("culmen"))
 
 
-class Queue:
-    """A queue with the printed grants for its workers, and the verbs on it."""
-
-    def __init__(self, server: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        self.url, self._capsys = server.new_database(), capsys
-        self.address = parse_address(self.url)
-        prepare_queue(self.address)
-        database = self.address.url.partition("?")[0].rpartition("/")[2]
-        grants = worker_grants(database).replace("'...'", f"'{WORKER_PASSWORD.replace(chr(39), chr(39) * 2)}'")
-        with server.connect(database) as connection:
-            if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
-                grants = grants.partition(";")[2]  # roles are the whole server's
-            connection.execute(grants)
-
-    def call(self, *words: str, code: int = 0) -> Any:
-        """The document of `culmen queue`."""
-        verb, *rest = words
-        assert main(["queue", verb, self.url, *rest, "--json"]) == code
-        return json.loads(self._capsys.readouterr().out)
-
-    def launch(self, *words: str, code: int = 0) -> list[dict[str, str]]:
-        return self.call("launch", *words, "--slots", "2", code=code)["workers"]
-
-    def stop(self, *names: str, code: int = 0) -> list[str]:
-        return [each["state"] for each in self.call("stop", *names, code=code)["workers"]]
-
-    def names(self) -> list[str]:
-        return [each["name"] for each in read_queue(self.address)["workers"]]
-
-    def worker(self, name: str) -> dict[str, Any]:
-        return next(each for each in read_queue(self.address)["workers"] if each["name"] == name)
-
-    def scores(self, place: Path, count: int) -> list[float | None]:
-        """Of programs whose score is minus their number."""
-        place.mkdir()
-        task = kit_task(place)
-        choice = BackendChoice("queue", parse_backend(f"queue:{self.url}").address, wait=60.0)
-        programs = [candidate(f"def run(x):\n    return 2 * x + {n}\n") for n in range(count)]
-
-        async def work() -> list[float | None]:
-            backend = make_backend(choice, task, 4)
-            await backend.start()
-            try:
-                seen = await asyncio.gather(*(backend.evaluate(each, task.cases[0], 1) for each in programs))
-                return [each.score for each in seen]
-            finally:
-                await backend.close()
-
-        return asyncio.run(work())
-
-
 @pytest.fixture
-def queue(postgres_server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+def queue(
+    postgres_server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LaunchQueue]:
     monkeypatch.setenv(PASSWORD, WORKER_PASSWORD)
-    made = Queue(postgres_server, capsys)
-    yield made
-    main(["queue", "stop", made.url])
+    with launch_queue(postgres_server, capsys) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -98,33 +38,7 @@ def hosts() -> Iterator[ssh_server.SshServer]:
         yield running
 
 
-def runs(process: int) -> bool:
-    """False for one that has ended, and may wait for its parent."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
-    except OSError:
-        return False
-
-
-def processes(text: str) -> list[int]:
-    """Processes with a text in their command line."""
-    found = list[int]()
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found += [int(file.parent.name)] if text.encode() in file.read_bytes() else []
-        except OSError:
-            continue
-    return found
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
-def test_workers_over_ssh_evaluate_and_end(queue: Queue, hosts: ssh_server.SshServer, tmp_path: Path):
+def test_workers_over_ssh_evaluate_and_end(queue: LaunchQueue, hosts: ssh_server.SshServer, tmp_path: Path):
     """Two on one host: seen in the queue, no secret in a list of processes or a file, and gone after a stop."""
     workers = queue.launch("--on", "ssh:good", "--count", "2")
     assert [(each["name"], each["state"]) for each in workers] == [("good-1", "joined"), ("good-2", "joined")]
@@ -156,7 +70,7 @@ def test_workers_over_ssh_evaluate_and_end(queue: Queue, hosts: ssh_server.SshSe
     ],
 )
 def test_a_host_that_fails_is_named_with_the_remedy(
-    queue: Queue, hosts: ssh_server.SshServer, host: str, words: str, fix: str
+    queue: LaunchQueue, hosts: ssh_server.SshServer, host: str, words: str, fix: str
 ):
     """Others are started, nothing is tried twice there, and nothing is left to be stopped."""
     failed = queue.launch("--on", f"ssh:{host}", "--count", "3", code=1)
@@ -167,7 +81,7 @@ def test_a_host_that_fails_is_named_with_the_remedy(
 
 
 def test_a_worker_that_dies_at_once_is_named_with_its_last_words(
-    queue: Queue, hosts: ssh_server.SshServer, monkeypatch: pytest.MonkeyPatch
+    queue: LaunchQueue, hosts: ssh_server.SshServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(PASSWORD, "wrong")
     dead, alive = queue.launch("--on", "ssh:good", "--on", "ssh:bare", "--program", CULMEN, code=1)
@@ -180,7 +94,7 @@ def test_a_worker_that_dies_at_once_is_named_with_its_last_words(
     assert queue.launch("--on", "ssh:good")[0]["name"] == "good-2"
 
 
-def test_a_launch_that_is_interrupted_leaves_what_can_be_stopped(queue: Queue, hosts: ssh_server.SshServer):
+def test_a_launch_that_is_interrupted_leaves_what_can_be_stopped(queue: LaunchQueue, hosts: ssh_server.SshServer):
     """By Ctrl-C, which names what may run, and by a signal that nothing can answer."""
     for number, way in enumerate((signal.SIGINT, signal.SIGKILL)):
         words = [
@@ -213,7 +127,7 @@ def test_a_launch_that_is_interrupted_leaves_what_can_be_stopped(queue: Queue, h
 
 
 def test_a_worker_whose_host_is_gone_ends_by_itself(
-    queue: Queue, hosts: ssh_server.SshServer, monkeypatch: pytest.MonkeyPatch
+    queue: LaunchQueue, hosts: ssh_server.SshServer, monkeypatch: pytest.MonkeyPatch
 ):
     """A stop that does not reach the host revokes the token; the next one finds nothing left."""
     label = queue.launch("--on", "ssh:good")[0]["label"]
@@ -230,7 +144,7 @@ def test_a_worker_whose_host_is_gone_ends_by_itself(
     assert queue.stop() == ["stopped"]
 
 
-def test_mistakes_are_named(queue: Queue, hosts: ssh_server.SshServer):
+def test_mistakes_are_named(queue: LaunchQueue, hosts: ssh_server.SshServer):
     def error(*words: str) -> str:
         return str(queue.call(*words, code=2)["error"])
 

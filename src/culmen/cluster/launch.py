@@ -32,7 +32,7 @@ from culmen.core.errors import UserError
 from culmen.store.address import Address, parse_address
 
 TOKEN, PASSWORD = "CULMEN_WORKER_TOKEN", "CULMEN_WORKER_PASSWORD"
-_POLL_SECONDS, _LOOK_SECONDS = 0.2, 3.0
+_POLL_SECONDS, _FIRST_LOOK = 0.2, 1.0  # looks at the places become rarer
 _LAST_LINES = 6  # of a worker's log
 
 _CLAIM: LiteralString = """
@@ -139,13 +139,14 @@ class Launch:
 
     def wait(self, seconds: float) -> None:
         """Wait until all have joined the queue or failed; then see why others have not."""
-        now = time.monotonic()
-        ends, looks = now + seconds, now
+        now, pause = time.monotonic(), _FIRST_LOOK
+        ends, looks = now + seconds, now + pause
         while pending := [each for each in self.workers if each.state == "starting"]:
             self._note_joined(pending)
             now = time.monotonic()
             if now >= min(looks, ends):
-                looks = now + _LOOK_SECONDS
+                pause *= 2
+                looks = now + pause
                 for worker in pending:
                     if worker.state == "starting":
                         self._look_at(worker)
