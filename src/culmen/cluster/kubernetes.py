@@ -8,14 +8,18 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from culmen.cluster.launchers import NothingStarted, WorkerLook, WorkerOrder
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.core.options import parse_amount
+
+if TYPE_CHECKING:
+    from kubernetes.client import BatchV1Api, CoreV1Api  # pyright: ignore[reportMissingImports]
 
 T = TypeVar("T")
 
@@ -49,13 +53,10 @@ class KubernetesLauncher:
             what = f"Kubernetes has no setting '{min(unknown)}'"
             raise UserError(what, where="--set", fix=f"it has {', '.join(_SETTINGS)}")
         self._image, self._settings = image, settings
-        context, namespace = _load_config(settings.get("context", ""))
-        self._namespace = settings.get("namespace") or namespace
-        self.place = f"kubernetes:{context}/{self._namespace}"
-
-        from kubernetes import client  # pyright: ignore[reportMissingImports]
-
-        self._core, self._batch = client.CoreV1Api(), client.BatchV1Api()
+        self._core, self._batch, context = _connect(settings.get("context", ""))
+        usual = context["context"].get("namespace") or "default"
+        self._namespace = settings.get("namespace") or usual
+        self.place = f"kubernetes:{context['name']}/{self._namespace}"
 
     def start(self, label: str, order: WorkerOrder) -> None:
         """Create a Secret with what the worker must know, and a Job that runs it."""
@@ -169,21 +170,24 @@ class KubernetesLauncher:
         return kind(f"the cluster refuses ({status}): {message}", where=self.place, fix=fix)
 
 
-def _load_config(context: str) -> tuple[str, str]:
-    """Set the client up; the names of context and namespace."""
+def _connect(name: str) -> tuple[CoreV1Api, BatchV1Api, JsonObject]:
+    """Two parts of the API of a cluster, and the context of this name in the user's kubeconfig."""
     try:
-        from kubernetes import config  # pyright: ignore[reportMissingImports]
+        from kubernetes import client, config  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise missing_extra("a launch on Kubernetes", "kubernetes", "kubernetes") from None
+    file = os.environ.get("KUBECONFIG")
     try:
-        config.load_kube_config(context=context or None)
-        listed = cast(object, config.list_kube_config_contexts())  # the library types it wrongly
+        listed = cast(
+            object, config.list_kube_config_contexts(file)
+        )  # the library types it wrongly
         contexts, active = cast(tuple[list[JsonObject], JsonObject], listed)
+        api = config.new_client_from_config(file, name or None)
     except config.ConfigException as error:
         fix = "write a kubeconfig, or --set context=NAME: kubectl config get-contexts"
         raise UserError(f"no access to Kubernetes: {error}", where="kubeconfig", fix=fix) from None
-    chosen = next((each for each in contexts if each["name"] == context), active)
-    return chosen["name"], chosen["context"].get("namespace") or "default"
+    chosen = next((each for each in contexts if each["name"] == name), active)
+    return client.CoreV1Api(api), client.BatchV1Api(api), chosen
 
 
 def _metadata(label: str) -> JsonObject:

@@ -119,11 +119,22 @@ def made_with_culmen(folder: Path) -> str:
         _copy(path, place)
     _copy(Path(culmen.__file__).parent, place)
     shutil.copy(shutil.which("tail") or "", folder / "tail")
+    (folder / "lib").mkdir()
+    for each in (os.path.realpath(sys.executable), *place.glob("p*/**/*.so*")):  # pydantic's and psycopg's
+        for name, source in _libraries(str(each)).items():
+            if not Path(source).is_relative_to(packages):
+                shutil.copy(source, folder / "lib" / os.path.basename(name))
     start = "import sys\nfrom culmen.cli.main import main\nsys.exit(main())\n"
     (folder / "culmen").write_text(f"#!/usr/local/bin/python3\n{start}")
     (folder / "culmen").chmod(0o755)
     inside = f"/usr/local/lib/{VERSION}/site-packages/"
-    lines = (f"FROM {IMAGE}", f"COPY site-packages {inside}", "COPY tail /bin/", "COPY culmen /usr/local/bin/")
+    lines = (
+        f"FROM {IMAGE}",
+        f"COPY site-packages {inside}",
+        "COPY tail /bin/",
+        "COPY lib /usr/lib/",
+        "COPY culmen /usr/local/bin/",
+    )
     (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
     words = ["podman", "build", "--quiet", "--pull=never", "--network", "host", "--tag", WITH_CULMEN, str(folder)]
     subprocess.run(words, check=True, capture_output=True)
