@@ -16,7 +16,7 @@ from culmen.cluster.launch import PASSWORD
 from tests.cluster import ssh_server
 from tests.cluster.launching import WORKER_PASSWORD, LaunchQueue, launch_queue, processes, runs, wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 CULMEN = str(Path(sys.executable).with_name("culmen"))
 
 

@@ -19,7 +19,7 @@ from tests.cluster.kube_server import NAMESPACE, KubeServer, kube_server
 from tests.cluster.launching import WORKER_PASSWORD, LaunchQueue, launch_queue, processes
 from tests.evaluate.container import image
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 CULMEN = str(Path(sys.executable).with_name("culmen"))
 
 
@@ -55,6 +55,7 @@ def start_worker(queue: LaunchQueue, url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.postgres
 def test_a_worker_over_tls_with_the_right_root_certificate_evaluates(
     queue: LaunchQueue, certificates: Path, tls_server: Any, tmp_path: Path
 ):
@@ -69,6 +70,7 @@ def test_a_worker_over_tls_with_the_right_root_certificate_evaluates(
         worker.communicate(timeout=60)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize(
     ("root", "host", "words"),
     [

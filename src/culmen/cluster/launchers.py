@@ -122,7 +122,7 @@ _START = """
 command -v %(program)s >/dev/null || { echo "%(mark)s missing"; exit 0; }
 mkdir -p "$folder" && cd "$folder" || exit 1
 trap '' HUP
-%(command)s </dev/null >log 2>&1 &
+(umask 022; cd /; exec %(command)s) </dev/null >log 2>&1 &  # jails need readable folders
 echo "$! $(started $!)" > process && echo "%(mark)s started"
 """
 _LOOK = """
