@@ -15,6 +15,7 @@ import pytest
 from culmen.cli.main import main
 from culmen.cluster.queue_link import prepare_queue, read_queue
 from culmen.cluster.queue_schema import ROLE, worker_grants
+from culmen.core.errors import Unavailable
 from culmen.core.options import BackendChoice
 from culmen.evaluate.backends import make_backend, parse_backend
 from culmen.store.address import parse_address
@@ -64,10 +65,12 @@ class LaunchQueue:
 
         async def work() -> list[float | None]:
             backend = make_backend(choice, task, 4)
-            await backend.start()
             try:
+                await backend.start()
                 seen = await asyncio.gather(*(backend.evaluate(each, task.cases[0], 1) for each in programs))
                 return [each.score for each in seen]
+            except Unavailable as error:
+                raise AssertionError(read_queue(self.address)["findings"]) from error
             finally:
                 await backend.close()
 

@@ -120,18 +120,13 @@ def test_a_container_works_over_tls_and_is_deleted(
 
 
 @pytest.mark.container
-def test_containers_that_cannot_work_are_named_and_leave_nothing(
-    queue: LaunchQueue, certificates: Path, worker_image: str
-):
+def test_containers_that_cannot_work_are_named_and_leave_nothing(queue: LaunchQueue, worker_image: str):
     (missing,) = queue.launch("--on", "container:localhost/nothing:1", code=1)
     assert "localhost/nothing:1 is not on this machine" in missing["words"]
     assert "pull localhost/nothing:1" in missing["fix"]
     (bare,) = queue.launch("--on", f"container:{image.IMAGE}", code=1)
     assert "there is no program 'culmen'" in bare["words"]
-    wrong = ("--worker-url", queue.tls_url(certificates / "other.crt"), "--set", "network=host")
-    (dead,) = queue.launch("--on", f"container:{worker_image}", *wrong, code=1)
-    assert dead["state"] == "failed" and "certificate verify failed" in dead["words"], dead
-    assert not {missing["label"], bare["label"], dead["label"]} & set(containers()) and queue.stop() == []
+    assert not {missing["label"], bare["label"]} & set(containers()) and queue.stop() == []
 
 
 @pytest.fixture

@@ -128,16 +128,12 @@ def made_with_culmen(folder: Path) -> str:
     (folder / "culmen").write_text(f"#!/usr/local/bin/python3\n{start}")
     (folder / "culmen").chmod(0o755)
     inside = f"/usr/local/lib/{VERSION}/site-packages/"
-    lines = (
-        f"FROM {IMAGE}",
-        f"COPY site-packages {inside}",
-        "COPY tail /bin/",
-        "COPY lib /usr/lib/",
-        "COPY culmen /usr/local/bin/",
-    )
+    copied = {"site-packages": inside, "tail": "/bin/", "lib": "/usr/lib/", "culmen": "/usr/local/bin/"}
+    lines = [f"FROM {IMAGE}", "RUN mkdir -p /tmp && chmod 1777 /tmp", *(f"COPY {a} {b}" for a, b in copied.items())]
     (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
-    words = ["podman", "build", "--quiet", "--pull=never", "--network", "host", "--tag", WITH_CULMEN, str(folder)]
-    subprocess.run(words, check=True, capture_output=True)
+    words = ["podman", "build", "--quiet", "--pull=never", "--network", "host", "--tag", WITH_CULMEN]
+    limits = ["--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256"]
+    subprocess.run([*words, *limits, str(folder)], check=True, capture_output=True)
     return WITH_CULMEN
 
 
