@@ -1,4 +1,4 @@
-"""Workers of a queue as Kubernetes Jobs: a Job and a Secret for each, through the official client.
+"""Workers of a queue as Kubernetes Jobs, each with a Secret, through the official client.
 
 Cluster and login are those of the user's kubeconfig.
 """
@@ -29,14 +29,7 @@ _LEAVE_SECONDS = 45.0  # pods have 30 by default
 _TRIES = 3
 _LABEL = "culmen-worker"
 _ROOT = "/etc/culmen"
-_STUCK = (
-    "ErrImage",
-    "ImagePull",
-    "InvalidImage",
-    "CreateContainer",
-    "ImageInspect",
-    "RunContainer",
-)
+_STUCK = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "RunContainer")
 """Beginnings of the reasons for which a container waits that do not pass by themselves."""
 _RIGHTS = "create, get and delete jobs and secrets, list pods, and read their logs"
 

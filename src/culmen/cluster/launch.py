@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import LiteralString
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -22,13 +22,15 @@ import msgspec
 from culmen.cluster.launchers import (
     Launcher,
     NothingStarted,
+    SandboxLauncher,
+    SshLauncher,
     WorkerLook,
     WorkerOrder,
-    find_launcher,
 )
 from culmen.cluster.queue_link import ask_queue, change_queue, connection_text
 from culmen.cluster.queue_schema import ROLE
 from culmen.core.errors import UserError
+from culmen.core.extensions import find_part, part_addresses
 from culmen.store.address import Address, parse_address
 
 TOKEN, PASSWORD = "CULMEN_WORKER_TOKEN", "CULMEN_WORKER_PASSWORD"
@@ -208,6 +210,40 @@ def _describe(error: Exception) -> tuple[str, str]:
     if isinstance(error, UserError):
         return error.what, error.fix
     return str(error), "try again, or see what it does there"
+
+
+def make_launcher(text: str, settings: Mapping[str, str]) -> Launcher:
+    """The launcher of `KIND:TARGET`, as a user names it."""
+    kind, _, target = text.partition(":")
+    kinds = ("ssh", "kubernetes", *part_addresses("sandboxes"))
+    if kind not in kinds or not target:
+        fix = f"write ssh:HOST, or {', '.join(f'{each}:IMAGE' for each in kinds[1:])}"
+        raise UserError(f"'{text}' is no place for workers", where="--on", fix=fix)
+    if kind == "ssh":
+        return SshLauncher(target, settings)
+    if kind == "kubernetes":
+        from culmen.cluster.kubernetes import KubernetesLauncher
+
+        return KubernetesLauncher(target, settings)
+    return SandboxLauncher(kind, find_part("sandboxes", kind)(), target, settings)
+
+
+def find_launcher(place: str) -> Launcher:
+    """The launcher whose place this is; raises `UserError` if it is another machine's."""
+    kind, _, target = place.partition(":")
+    if kind == "ssh":
+        return SshLauncher(target, {})
+    if kind == "kubernetes":
+        from culmen.cluster.kubernetes import KubernetesLauncher
+
+        context, _, namespace = target.rpartition("/")
+        return KubernetesLauncher("", {"context": context, "namespace": namespace})
+    provider = find_part("sandboxes", kind)
+    found = provider and SandboxLauncher(kind, provider(), "", {})
+    if not found or found.place != place:
+        fix = f"culmen queue stop, on {target}"
+        raise UserError("it was launched from another machine", where=place, fix=fix)
+    return found
 
 
 def _as_worker(address: Address) -> Address:

@@ -13,11 +13,10 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import NamedTuple, Protocol
 
-from culmen import __version__
 from culmen.core.errors import UserError
-from culmen.core.extensions import find_part, part_addresses
 from culmen.core.options import parse_amount
 from culmen.core.ports import SandboxProvider, SandboxSpec
 
@@ -58,7 +57,7 @@ class NothingStarted(UserError):
 class Launcher(Protocol):
     """A place for workers. A worker has a label, which nothing else has there.
 
-    `place` names it in the queue's table; `find_launcher` gives it again. All members raise
+    `place` names it in the queue's table; `launch.find_launcher` gives it again. All raise
     `UserError`, or `TimeoutError` if the place does not answer.
     """
 
@@ -75,40 +74,6 @@ class Launcher(Protocol):
     def stop(self, label: str) -> None:
         """Let a worker give back what it has, and end it; no-op if it is not there."""
         ...
-
-
-def make_launcher(text: str, settings: Mapping[str, str]) -> Launcher:
-    """The launcher of `KIND:TARGET`, as a user names it."""
-    kind, _, target = text.partition(":")
-    kinds = ("ssh", "kubernetes", *part_addresses("sandboxes"))
-    if kind not in kinds or not target:
-        fix = f"write ssh:HOST, or {', '.join(f'{each}:IMAGE' for each in kinds[1:])}"
-        raise UserError(f"'{text}' is no place for workers", where="--on", fix=fix)
-    if kind == "ssh":
-        return SshLauncher(target, settings)
-    if kind == "kubernetes":
-        from culmen.cluster.kubernetes import KubernetesLauncher
-
-        return KubernetesLauncher(target, settings)
-    return SandboxLauncher(kind, find_part("sandboxes", kind)(), target, settings)
-
-
-def find_launcher(place: str) -> Launcher:
-    """The launcher whose place this is; raises `UserError` if it is another machine's."""
-    kind, _, target = place.partition(":")
-    if kind == "ssh":
-        return SshLauncher(target, {})
-    if kind == "kubernetes":
-        from culmen.cluster.kubernetes import KubernetesLauncher
-
-        context, _, namespace = target.rpartition("/")
-        return KubernetesLauncher("", {"context": context, "namespace": namespace})
-    provider = find_part("sandboxes", kind)
-    found = provider and SandboxLauncher(kind, provider(), "", {})
-    if not found or found.place != place:
-        fix = f"culmen queue stop, on {target}"
-        raise UserError("it was launched from another machine", where=place, fix=fix)
-    return found
 
 
 _FOLDER = 'umask 077; folder="${HOME:-/tmp}/.cache/culmen/workers/%s"'
@@ -156,7 +121,8 @@ class ShellLauncher:
         script = _START % {"program": program, "command": command, "mark": _MARK}
         report = self._report(label, "\n".join(lines) + script)
         if report.startswith("missing"):
-            fix = f"pip install 'culmen[postgres]=={__version__}' there, or name it with --program"
+            install = f"pip install 'culmen[postgres]=={version('culmen')}' there"
+            fix = f"{install}, or name it with --program"
             raise UserError(f"there is no program '{order.argv[0]}'", where=self.place, fix=fix)
 
     def look(self, label: str) -> WorkerLook:

@@ -226,8 +226,7 @@ def queue_launch(
 
     Each gets a token of its own. They go on when this ends, until culmen queue stop.
     """
-    from culmen.cluster.launch import Launch, WorkerTerms
-    from culmen.cluster.launchers import make_launcher
+    from culmen.cluster.launch import Launch, WorkerTerms, make_launcher
     from culmen.store.address import parse_address
 
     _vet_launch(count, name, settings or [])
