@@ -264,10 +264,9 @@ def _take_root(url: str) -> tuple[str, bytes]:
     """A URL without its root certificate, and the certificate, if that is a file here."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    file = Path(options.get("sslrootcert") or "system")
-    if not file.is_file():
+    name = options.pop("sslrootcert", "")
+    if name in ("", "system") or not (file := Path(name)).is_file():
         return url, b""
-    del options["sslrootcert"]
     return f"{url.partition('?')[0]}?{urlencode(options, safe='/')}", file.read_bytes()
 
 

@@ -235,9 +235,14 @@ def ask_queue(
     """Rows of one statement of the queue's owner, over a connection of its own."""
     import psycopg
 
-    with psycopg.connect(connection_text(address)) as connection:
-        cursor = connection.execute(statement, values)
-        return cursor.fetchall() if cursor.description else []
+    try:
+        with psycopg.connect(connection_text(address)) as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        if (known := queue_error(error, address)) is None:
+            raise
+        raise known from None
 
 
 _STATES: LiteralString = """

@@ -33,7 +33,7 @@ _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STAND_IN = "CULMEN_VARIABLE_"
 _IDLE = "while :; do sleep 1000; done"
-_FILES, _PROCESSES = 4096, 1024
+_FILES, _PROCESSES, _MOST_PROCESSES = 4096, 1024, 8192
 _UNUSABLE = 125  # exit status from which a program's failure may be podman's own
 
 
@@ -110,8 +110,9 @@ class Box:
     def _options(self) -> list[str]:
         line = ["--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         line += [] if self.network else ["--network", "none"]
-        line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
-        line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
+        processes = _MOST_PROCESSES if self.stays else _PROCESSES
+        line += ["--pids-limit", str(processes), "--ulimit", f"nofile={_FILES}:{_FILES}"]
+        line += ["--ulimit", f"nproc={processes}:{processes}", "--ulimit", "core=0:0"]
         if self.disk_mb:
             line += ["--ulimit", f"fsize={self.disk_mb << 20}:{self.disk_mb << 20}"]
         if self.memory_mb:
