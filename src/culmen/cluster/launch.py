@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import LiteralString
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -35,6 +36,7 @@ from culmen.store.address import Address, parse_address
 
 TOKEN, PASSWORD = "CULMEN_WORKER_TOKEN", "CULMEN_WORKER_PASSWORD"
 _POLL_SECONDS, _FIRST_LOOK = 0.2, 1.0  # looks at the places become rarer
+_STOPS_AT_ONCE = 8
 _LAST_LINES = 6  # of a worker's log
 
 _CLAIM: LiteralString = """
@@ -189,20 +191,20 @@ def stop_workers(address: Address, names: Sequence[str]) -> list[LaunchedWorker]
             fix = f"end it there, or: culmen queue revoke '{address}' {name}"
             raise UserError(f"'{name}' was not launched from here", where=str(address), fix=fix)
     chosen = [LaunchedWorker(n, p, m) for n, p, m, _ in rows if p and (not names or n in names)]
-    for worker in chosen:
-        _stop_worker(address, worker)
+    with ThreadPoolExecutor(_STOPS_AT_ONCE) as pool:
+        for worker in pool.map(_stop_worker, chosen):
+            statement = _RELEASE if worker.state == "stopped" else _REVOKE
+            ask_queue(address, statement, (worker.label,))
     return chosen
 
 
-def _stop_worker(address: Address, worker: LaunchedWorker) -> None:
+def _stop_worker(worker: LaunchedWorker) -> LaunchedWorker:
     try:
         find_launcher(worker.place).stop(worker.label)
+        worker.state = "stopped"
     except (UserError, TimeoutError) as error:
-        ask_queue(address, _REVOKE, (worker.label,))
         worker.state, worker.words, worker.fix = "failed", *_describe(error)
-        return
-    ask_queue(address, _RELEASE, (worker.label,))
-    worker.state = "stopped"
+    return worker
 
 
 def _describe(error: Exception) -> tuple[str, str]:
