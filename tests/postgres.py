@@ -2,8 +2,10 @@
 
 import os
 import pwd
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -27,8 +29,8 @@ def programs():
 class Server:
     """`url(database)` reaches a database as the cluster's owner, password included."""
 
-    def __init__(self, home, command=()):
-        self.home, self._command = home, command
+    def __init__(self, home, command=(), port=5432):
+        self.home, self._command, self.port = home, command, port
         self.process = None
 
     def start(self):
@@ -43,12 +45,15 @@ class Server:
 
     def url(self, database, password=PASSWORD):
         login = f"{USER}:{quote(password, safe='')}" if password else USER
-        return f"postgresql+psycopg://{login}@/{database}?host={self.home}"
+        port = "" if self.port == 5432 else f"&port={self.port}"
+        return f"postgresql+psycopg://{login}@/{database}?host={self.home}{port}"
 
     def connect(self, database="postgres"):
         import psycopg
 
-        return psycopg.connect(host=str(self.home), user=USER, password=PASSWORD, dbname=database, autocommit=True)
+        return psycopg.connect(
+            host=str(self.home), port=self.port, user=USER, password=PASSWORD, dbname=database, autocommit=True
+        )
 
     def new_database(self):
         """An empty database; its URL."""
@@ -65,8 +70,11 @@ class Server:
 
 
 @contextmanager
-def server(inside=(), **more):
-    """Runs until the block ends; dies with the tests' process. `inside` is a command that it is started through."""
+def server(inside=(), tls=None, **more):
+    """Runs until the block ends; dies with the tests' process. `inside` is a command that it is started through.
+
+    `tls` is a folder with the files server.crt and server.key: then it listens on the loopback, too, with TLS alone.
+    """
     bin_folder = programs()
     assert bin_folder is not None
     home = Path(tempfile.mkdtemp(prefix="culmen-pg-"))
@@ -77,12 +85,21 @@ def server(inside=(), **more):
          "--pwfile", home / "password", "-E", "UTF8", "--locale", "C.UTF-8"],
         check=True, capture_output=True, cwd=home,
     )  # fmt: skip
-    with (home / "data" / "pg_hba.conf").open("a") as rules:
-        rules.write("host all all samenet scram-sha-256\n")
+    rules = home / "data" / "pg_hba.conf"
+    lines = f"{rules.read_text()}host all all samenet scram-sha-256\n"
+    rules.write_text(re.sub("^host ", "hostssl ", lines, flags=re.M) if tls else lines)
     settings = {"listen_addresses": "", "unix_socket_directories": home, "fsync": "off", "max_connections": "100",
                 "autovacuum": "off", "shared_buffers": "32MB", **more}  # fmt: skip
+    if tls:
+        for name in ("server.crt", "server.key"):
+            shutil.copy(tls / name, home)
+            (home / name).chmod(0o600)
+            shutil.chown(home / name, home.stat().st_uid, home.stat().st_gid)
+        settings |= {"ssl": "on", "ssl_cert_file": home / "server.crt", "ssl_key_file": home / "server.key"}
+        settings |= {"listen_addresses": "localhost", "port": free_port()}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    running = Server(home, [*inside, *as_user, bin_folder / "postgres", "-D", home / "data", *options])
+    command = [*inside, *as_user, bin_folder / "postgres", "-D", home / "data", *options]
+    running = Server(home, command, settings.get("port", 5432))
     try:
         running.start()
         yield running
@@ -91,6 +108,26 @@ def server(inside=(), **more):
         running.process.send_signal(2)
         running.process.wait(60)
         shutil.rmtree(home)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def make_certificates(folder):
+    """A root certificate root.crt and one of it for localhost, and other.crt, the root of another; by openssl."""
+
+    def run(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
+
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    for name in ("root", "other"):
+        run(*new, "-subj", f"/CN=tests' {name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+    own = ("-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE")
+    own += ("-CA", "root.crt", "-CAkey", "root.key", "-keyout", "server.key", "-out", "server.crt")
+    run(*new, "-subj", "/CN=localhost", *own)
+    return folder
 
 
 def _as_user(home):

@@ -240,7 +240,7 @@ def test_the_verbs_make_show_and_revoke_a_worker(database: str, capsys: pytest.C
         assert main([*words, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert document("queue", "setup", database)["scripts"] == 1
+    assert document("queue", "setup", database)["scripts"] == 2
     token = document("queue", "token", database, "lab", "--runs", "a,b")["token"]
     assert [each["name"] for each in document("queue", "show", database)["workers"]] == ["lab"]
     monkeypatch.delenv(TOKEN, raising=False)

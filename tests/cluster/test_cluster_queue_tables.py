@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 )
 
 from culmen.cluster import queue
-from culmen.cluster.queue_link import connection_text, new_token, prepare_queue
-from culmen.cluster.queue_schema import worker_grants
+from culmen.cluster.queue_link import connection_text, new_token, prepare_queue, read_queue
+from culmen.cluster.queue_schema import MIGRATIONS, worker_grants
 from culmen.core.errors import UserError
 from culmen.store.address import parse_address
 
@@ -192,8 +192,24 @@ def test_a_worker_has_no_right_but_its_functions(database: str) -> None:
 
 def test_a_queue_of_a_newer_version_is_refused(database: str) -> None:
     address = parse_address(database)
-    assert prepare_queue(address) == 1 and prepare_queue(address) == 0
+    assert prepare_queue(address) == len(MIGRATIONS) and prepare_queue(address) == 0
     with connect(connection_text(address)) as owner:
         owner.execute("UPDATE culmen_queue.format SET version = 99")
     with pytest.raises(UserError, match="newer culmen"):
         prepare_queue(address)
+
+
+def test_a_queue_of_the_first_version_is_brought_up(database: str) -> None:
+    """Its workers stay, without a place; until then the queue cannot be shown, and the error has the command."""
+    address = parse_address(database)
+    with connect(connection_text(address)) as owner:
+        owner.execute("CREATE SCHEMA culmen_queue")
+        owner.execute("SET search_path TO culmen_queue, pg_temp")
+        owner.execute(MIGRATIONS[0])
+        owner.execute("INSERT INTO format VALUES (1)")
+        owner.execute("INSERT INTO worker (name, token) VALUES ('old', 'h')")
+    with pytest.raises(UserError, match="no queue of this version") as caught:
+        read_queue(address)
+    assert "culmen queue setup" in caught.value.fix
+    assert prepare_queue(address) == len(MIGRATIONS) - 1
+    assert [(each["name"], each["place"]) for each in read_queue(address)["workers"]] == [("old", None)]

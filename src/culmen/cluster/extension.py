@@ -9,6 +9,7 @@ EXTENSION = Extension(
         "slurm": "culmen.cluster.kinds:SLURM",
         "queue": "culmen.cluster.kinds:QUEUE",
     },
+    sandboxes={"container": "culmen.evaluate.containers:ContainerProvider"},
     journals={  # the first scheme is the one that is stored
         "postgresql+psycopg": "culmen.cluster.postgres:PostgresDatabase",
         "postgresql": "culmen.cluster.postgres:PostgresDatabase",

@@ -320,6 +320,12 @@ _REFUSED = re.compile(
 )
 
 
+_UNTRUSTED = re.compile(
+    "certificate verify failed|server certificate for .* does not match host name .*"
+    "|root certificate file .* does not exist|server does not support SSL, but SSL was required"
+)
+
+
 def culmen_error_for(error: object, address: Address) -> CulmenError | None:
     """The culmen error for an error of psycopg; None for a bug."""
     state, message = cast("str | None", getattr(error, "sqlstate", None)), _error_line(str(error))
@@ -359,6 +365,10 @@ def culmen_error_for(error: object, address: Address) -> CulmenError | None:
 def _connection_error(error: object, message: str, address: Address) -> CulmenError | None:
     """The culmen error for an error of the driver itself, mostly before it connected."""
     where, user = str(address), _user_name(address)
+    if found := _UNTRUSTED.search(str(error)):
+        fix = "name its root certificate, and the host as the certificate has it: sslrootcert=FILE"
+        what = f"the server is not the one that the URL expects ({found[0]})"
+        return UserError(what, where=where, fix=fix)
     if "password authentication failed" in message:
         fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable
 from culmen.core.errors import UserError
 from culmen.observe.figures import count_text, escape_controls
+
+if TYPE_CHECKING:
+    from culmen.cluster.launch import LaunchedWorker
 
 TOKEN = "CULMEN_WORKER_TOKEN"
 
@@ -167,6 +171,8 @@ def queue_show(screen: Screen, url: Url) -> Answer:
         for each in state["workers"]:
             words = [each["name"], count_text(each["slots"], "slot")]
             words += [word for word in ("trusted", "revoked") if each[word]]
+            words += [f"launched on {each['place']}"] if each["place"] else []
+            words += ["no sign of life"] if each["place"] and not each["processes"] else []
             screen.print_line(f"worker {', '.join(words)}")
         for finding in state["findings"]:
             screen.print_line(f"{finding['at']}  run {finding['run']}: {finding['text']}")
@@ -174,6 +180,125 @@ def queue_show(screen: Screen, url: Url) -> Answer:
             screen.print_line("the queue is empty")
 
     return Answer(state, show)
+
+
+def queue_launch(
+    screen: Screen,
+    url: Url,
+    on: Annotated[
+        list[str],
+        typer.Option(metavar="PLACE", help="ssh:HOST, container:IMAGE, kubernetes:IMAGE."),
+    ],
+    count: Annotated[int, typer.Option(metavar="N", help="Workers in each place.")] = 1,
+    slots: Annotated[
+        int, typer.Option(metavar="N", help="Evaluations at once of each.", show_default="cores")
+    ] = 0,
+    worker_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address for the workers; their password is better in CULMEN_WORKER_PASSWORD.",
+            show_default="URL, as culmen_worker",
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Workers are NAME-1...", show_default="the place")
+    ] = "",
+    runs: Annotated[
+        str | None, typer.Option(metavar="ID,...", help="Serve these runs only.")
+    ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Their results decide where others differ.")
+    ] = False,
+    require: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="As of culmen worker.")
+    ] = None,
+    program: Annotated[str, typer.Option(metavar="PATH", help="culmen in that place.")] = "culmen",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the place. Repeatable."),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time to join in, before this ends.")
+    ] = 60.0,
+) -> Answer:
+    """Start workers elsewhere: over SSH, in containers, as Kubernetes Jobs.
+
+    Each gets a token of its own. They go on when this ends, until culmen queue stop.
+    """
+    from culmen.cluster.launch import Launch, WorkerTerms, make_launcher
+    from culmen.store.address import parse_address
+
+    _vet_launch(count, name, settings or [])
+    pairs = dict(each.split("=", 1) for each in settings or ())
+    options = ("--slots", str(slots)) if slots else ()
+    options += ("--require", require) if require else ()
+    terms = WorkerTerms(
+        worker_url or "", program, options, tuple(runs.split(",")) if runs else None, trusted
+    )
+    address = parse_address(url)
+    launchers = [make_launcher(each, pairs) for each in on]
+    launch = Launch(address, terms, screen.print_note)
+    stop = f"culmen queue stop '{address}'"
+    try:
+        launch.start(launchers, count, name)
+        launch.wait(wait)
+    except KeyboardInterrupt:
+        names = " ".join(each.name for each in launch.workers if each.state != "failed")
+        if names:
+            screen.print_note(f"these may run: {names}; end them with {stop}")
+        raise
+    return _launched_answer(launch.workers, (stop, "end all that were launched"))
+
+
+def _vet_launch(count: int, name: str, settings: list[str]) -> None:
+    if count < 1:
+        raise UserError(f"{count} workers", where="--count", fix="write 1 or more")
+    if name and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
+        fix = "write up to 30 of a-z, 0-9 and -"
+        raise UserError(f"'{name}' cannot be a name", where="--name", fix=fix)
+    for each in settings:
+        if "=" not in each:
+            raise UserError(f"cannot read '{each}'", where="--set", fix="write NAME=VALUE")
+
+
+def queue_stop(
+    screen: Screen,
+    url: Url,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Workers. Default: all.")
+    ] = None,
+) -> Answer:
+    """Stop workers that were launched; they give back what they have.
+
+    The token of one that cannot be reached is revoked: it ends when it next asks the queue.
+    """
+    from culmen.cluster.launch import stop_workers
+    from culmen.store.address import parse_address
+
+    return _launched_answer(stop_workers(parse_address(url), names or ()))
+
+
+def _launched_answer(workers: list[LaunchedWorker], *steps: tuple[str, str]) -> Answer:
+    """Workers and their states; exit code 1 if one failed."""
+    import msgspec
+
+    def show(screen: Screen) -> None:
+        for each in workers:
+            words = {"starting": "started, has not joined yet", "joined": "joined"}
+            state = words.get(each.state, each.state)
+            said = f": {each.words}" if each.words else ""
+            screen.print_line(f"{each.name} on {each.place}: {state}{said}")
+            if each.fix:
+                screen.print_line(f"  next:  {each.fix}")
+        if not workers:
+            screen.print_line("no worker is launched")
+        if any(each.state in words_of_life for each in workers):
+            screen.print_next_steps(*steps)
+
+    words_of_life = ("starting", "joined")
+    failed = any(each.state == "failed" for each in workers)
+    return Answer({"workers": msgspec.to_builtins(workers)}, show, int(failed))
 
 
 VERBS = VerbTable(
@@ -186,6 +311,8 @@ VERBS = VerbTable(
                 "setup": queue_setup,
                 "token": queue_token,
                 "revoke": queue_revoke,
+                "launch": queue_launch,
+                "stop": queue_stop,
                 "show": queue_show,
             },
         )

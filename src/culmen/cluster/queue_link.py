@@ -8,7 +8,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, LiteralString
 
 from culmen.cluster.postgres import LIVENESS, culmen_error_for
@@ -162,7 +162,7 @@ def queue_error(error: object, address: Address) -> CulmenError | None:
     if state == "CQ001":
         fix = f"culmen queue token '{address}' NAME, as the queue's owner"
         return UserError("the queue refuses the worker's token", where=where, fix=fix)
-    if state in ("3F000", "42883", "42P01"):
+    if state in ("3F000", "42703", "42883", "42P01"):
         fix = f"culmen queue setup '{address}', as its owner; the same culmen on both sides"
         return UserError("the database has no queue of this version", where=where, fix=fix)
     return culmen_error_for(error, address)
@@ -173,28 +173,34 @@ def prepare_queue(address: Address) -> int:
 
     Raises `UserError` for a schema of a newer culmen, and if the user may not make schemas.
     """
+    with _owner_connection(address) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
+        version = _schema_version(connection)
+        if version > len(MIGRATIONS):
+            raise UserError(
+                f"the queue was made by a newer culmen (version {version} of its tables)",
+                where=str(address),
+                fix="pip install --upgrade culmen",
+            )
+        connection.execute("SET LOCAL search_path TO culmen_queue, pg_temp")
+        for script in MIGRATIONS[version:]:
+            connection.execute(script)
+        if version < len(MIGRATIONS):
+            connection.execute("DELETE FROM format")
+            connection.execute("INSERT INTO format VALUES (%s)", (len(MIGRATIONS),))
+        return len(MIGRATIONS) - version
+
+
+@contextlib.contextmanager
+def _owner_connection(address: Address) -> Iterator[psycopg.Connection]:
+    """A connection whose block is one transaction; errors of psycopg become culmen's."""
     import psycopg
 
     try:
         with psycopg.connect(connection_text(address)) as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
-            version = _schema_version(connection)
-            if version > len(MIGRATIONS):
-                raise UserError(
-                    f"the queue was made by a newer culmen (version {version} of its tables)",
-                    where=str(address),
-                    fix="pip install --upgrade culmen",
-                )
-            connection.execute("SET LOCAL search_path TO culmen_queue, pg_temp")
-            for script in MIGRATIONS[version:]:
-                connection.execute(script)
-            if version < len(MIGRATIONS):
-                connection.execute("DELETE FROM format")
-                connection.execute("INSERT INTO format VALUES (%s)", (len(MIGRATIONS),))
-            return len(MIGRATIONS) - version
+            yield connection
     except psycopg.Error as error:
-        known = queue_error(error, address)
-        if known is None:
+        if (known := queue_error(error, address)) is None:
             raise
         raise known from None
 
@@ -224,11 +230,16 @@ def new_token(address: Address, name: str, runs: Sequence[str] | None, trusted: 
 def change_queue(
     address: Address, statement: LiteralString, values: Sequence[object] = ()
 ) -> list[TupleRow]:
-    """Rows of one statement of the queue's owner, over a connection of its own."""
-    import psycopg
-
+    """Rows of one statement of the queue's owner, for a queue that is made if it is not there."""
     prepare_queue(address)
-    with psycopg.connect(connection_text(address)) as connection:
+    return ask_queue(address, statement, values)
+
+
+def ask_queue(
+    address: Address, statement: LiteralString, values: Sequence[object] = ()
+) -> list[TupleRow]:
+    """Rows of one statement of the queue's owner, over a connection of its own."""
+    with _owner_connection(address) as connection:
         cursor = connection.execute(statement, values)
         return cursor.fetchall() if cursor.description else []
 
@@ -241,7 +252,7 @@ SELECT run.name, count(item.id) FILTER (WHERE state = 0) AS ready,
 FROM culmen_queue.run LEFT JOIN culmen_queue.item ON item.run = run.id
 GROUP BY run.id ORDER BY run.id"""
 _WORKERS: LiteralString = """
-SELECT name, trusted, revoked, count(process.id) AS processes,
+SELECT name, trusted, revoked, place, count(process.id) AS processes,
     coalesce(sum(slots), 0) AS slots
 FROM culmen_queue.worker LEFT JOIN culmen_queue.process ON process.worker = worker.id
     AND process.seen > clock_timestamp() - interval '1 minute'
@@ -261,10 +272,9 @@ def read_queue(address: Address) -> dict[str, list[JsonObject]]:
 
 
 def _read_table(address: Address, statement: LiteralString) -> list[JsonObject]:
-    import psycopg
     from psycopg.rows import dict_row
 
-    with psycopg.connect(connection_text(address)) as connection:
+    with _owner_connection(address) as connection:
         cursor = connection.cursor(row_factory=dict_row)
         return [JsonObject(row) for row in cursor.execute(statement).fetchall()]
 

@@ -273,6 +273,7 @@ MIGRATIONS: tuple[LiteralString, ...] = (
     + _OWN_FUNCTIONS
     + _WORKER_FUNCTIONS
     + "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA culmen_queue FROM PUBLIC;",
+    "ALTER TABLE worker ADD COLUMN place text, ADD COLUMN label text;",  # where it was launched
 )
 """Scripts that bring the schema from one version to the next; the first one makes it."""
 

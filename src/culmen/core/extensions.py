@@ -46,6 +46,8 @@ class Extension:
     """Judges (`evaluate.jail.spoken.JudgeType`), for programs written `NAME:...`."""
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
+    sandboxes: Addresses = field(default_factory=_no_addresses)
+    """Classes of providers of sandboxes (`core.ports.SandboxProvider`), made without arguments."""
     journals: Addresses = field(default_factory=_no_addresses)
     """Databases that hold runs (makers of a `store.databases.RunDatabase` of an `Address`).
 

@@ -16,13 +16,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.agents.rollouts.boxes import Box, copy_out, covered_folders, visible_mounts
+from culmen.agents.rollouts.boxes import copy_out, covered_folders, visible_mounts
 from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.agents.rollouts.harbor import read_task
-from culmen.agents.rollouts.images import Image, find_image, image_of_task
+from culmen.agents.rollouts.images import image_of_task
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY
 from culmen.core.task import Task
+from culmen.evaluate.containers import Box, Image, find_image
 from culmen.evaluate.jail import container
 from culmen.llm.call import Tokens
 from tests.agents.sandbox.grounds import need_confinement
@@ -271,7 +272,7 @@ def test_boxes_end_whatever_happens(base: str) -> None:
         box = Box(found, (), "/", 256, 64, False)
 
         async def start() -> None:
-            async with box.ended_on_error():
+            async with box.deleteed_on_error():
                 await asyncio.to_thread(box.start)
                 await asyncio.sleep(60)
 
@@ -290,9 +291,9 @@ def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
 ) -> None:
     box = Box(find_image(base), (), "/", 256, 64, False)
     box.start()
-    first = threading.Thread(target=box.end)
+    first = threading.Thread(target=box.delete)
     first.start()
-    box.end()
+    box.delete()
     assert box.name not in listed_containers()
     first.join()
     stuck = Box(find_image(base), (), "/", 256, 64, False)
@@ -301,7 +302,7 @@ def test_boxes_second_end_waits_and_a_failed_one_is_repeated(
     (tmp_path / "podman").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "podman").chmod(0o755)
     stuck.image = Image(str(tmp_path / "podman"), "", "", "")
-    stuck.end()
+    stuck.delete()
     assert stuck.name in listed_containers() and lock.exists()
     container.remove_orphaned_containers()
     assert stuck.name not in listed_containers() and not lock.exists()

@@ -20,8 +20,16 @@ from pathlib import Path
 
 import numpy
 
+import culmen
+
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 IMAGE = f"localhost/culmen-test:{VERSION}-{numpy.__version__}-3"
+WITH_CULMEN = "localhost/culmen-test-worker:1"
+_WORKER = (
+    *("culmen-*.dist-info", "psycopg*", "sqlalchemy*", "SQLAlchemy*", "typer*", "rich", "shellingham", "alembic"),
+    *("typing_extensions.py", "annotated_doc", "click", "markdown_it", "mdurl", "pygments", "greenlet", "mako"),
+    *("pydantic*", "annotated_types", "typing_inspection"),
+)
 _TOOLS = ("sh", "rm", "chmod", "cat", "sleep", "awk", "env", "mkdir")
 _LEFT_OUT = {"test", "tests", "__pycache__", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3"}
 _WRAPPER = """#!/bin/sh
@@ -101,3 +109,36 @@ def _libraries(program: str) -> dict[str, str]:
         if "numpy.libs" not in path:
             found[f"usr/local/lib/{os.path.basename(path)}" if own else path.lstrip("/")] = path
     return found
+
+
+def made_with_culmen(folder: Path) -> str:
+    """The name of an image with culmen and what its worker needs; `folder` is empty."""
+    packages, place = Path(numpy.__file__).parents[1], folder / "site-packages"
+    place.mkdir()
+    for path in (path for name in _WORKER for path in packages.glob(name)):
+        _copy(path, place)
+    _copy(Path(culmen.__file__).parent, place)
+    shutil.copy(shutil.which("tail") or "", folder / "tail")
+    (folder / "lib").mkdir()
+    for each in (os.path.realpath(sys.executable), *place.glob("p*/**/*.so*")):  # pydantic's and psycopg's
+        for name, source in _libraries(str(each)).items():
+            if not Path(source).is_relative_to(packages):
+                shutil.copy(source, folder / "lib" / os.path.basename(name))
+    start = "import sys\nfrom culmen.cli.main import main\nsys.exit(main())\n"
+    (folder / "culmen").write_text(f"#!/usr/local/bin/python3\n{start}")
+    (folder / "culmen").chmod(0o755)
+    inside = f"/usr/local/lib/{VERSION}/site-packages/"
+    copied = {"site-packages": inside, "tail": "/bin/", "lib": "/usr/lib/", "culmen": "/usr/local/bin/"}
+    lines = [f"FROM {IMAGE}", "RUN mkdir -p /tmp && chmod 1777 /tmp", *(f"COPY {a} {b}" for a, b in copied.items())]
+    (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
+    words = ["podman", "build", "--quiet", "--pull=never", "--network", "host", "--tag", WITH_CULMEN]
+    limits = ["--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256"]
+    subprocess.run([*words, *limits, str(folder)], check=True, capture_output=True)
+    return WITH_CULMEN
+
+
+def _copy(path: Path, place: Path) -> None:
+    if path.is_dir():
+        shutil.copytree(path, place / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(path, place)

@@ -8,20 +8,16 @@ working directory. Whatever else it changed in its container is gone when the te
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from culmen.agents.adapters import Adapter, AgentJob, Plan
 from culmen.agents.rollouts.harbor import HarborTask
-from culmen.agents.rollouts.images import Image, TaskImage, prepare_image
+from culmen.agents.rollouts.images import TaskImage, prepare_image
 from culmen.agents.rollouts.tools import NO_SERVER, ServerCommand
 from culmen.agents.rollouts.trial import TrialRunner
 from culmen.agents.sandbox.confinement import (
@@ -34,138 +30,13 @@ from culmen.agents.sandbox.confinement import (
 )
 from culmen.agents.sandbox.process import ProgramHost, SandboxProcess
 from culmen.core.errors import UserError
+from culmen.evaluate.containers import Box, Image, stand_ins
 from culmen.evaluate.jail import bubblewrap, container
 
 METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "container")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine
-_RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")  # of tests
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # what podman and docker say of a folder that an image lacks
 _MISSING = re.compile(r"could not be found on container|could not find the file", re.IGNORECASE)
-_STAND_IN = "CULMEN_VARIABLE_"
-_IDLE = "while :; do sleep 1000; done"
-_FILES, _PROCESSES = 4096, 1024
-
-
-@dataclass
-class Box:
-    """One container; its first process does nothing.
-
-    mounts   (path here, path inside, True if writable)
-    user     of its processes, "" for root
-    """
-
-    image: Image
-    mounts: Sequence[tuple[str, str, bool]]
-    workdir: str
-    memory_mb: int
-    disk_mb: int
-    network: bool
-    user: str = ""
-    name: str = field(default_factory=container.new_name)
-    _lock: BinaryIO | None = None
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-    _is_over: bool = False
-
-    def start(self) -> None:
-        """Start it, unless it is to end already; raise `UserError` if the program refuses."""
-        container.remove_orphaned_containers()
-        with self._guard:
-            if not self._is_over:
-                self._start()
-
-    def _start(self) -> None:
-        self._lock = container.claim_container(self.image.program, self.name)
-        words = ("run", "--detach", "--name", self.name, *self._options())
-        line = (*words, "--entrypoint", "/bin/sh", self.image.id, "-c", _IDLE)
-        ran = container.run_command(self.image.program, *line)
-        if ran.returncode:
-            self._remove()
-            raise UserError(
-                f"a container cannot be started: {ran.stderr.strip()[-500:]}",
-                where=self.image.program,
-                fix="correct that, or declare the tasks plain",
-            )
-
-    def _options(self) -> list[str]:
-        line = ["--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-        line += [] if self.network else ["--network", "none"]
-        line += ["--pids-limit", str(_PROCESSES), "--ulimit", f"nofile={_FILES}:{_FILES}"]
-        line += ["--ulimit", f"nproc={_PROCESSES}:{_PROCESSES}", "--ulimit", "core=0:0"]
-        line += ["--ulimit", f"fsize={self.disk_mb << 20}:{self.disk_mb << 20}"]
-        line += ["--memory", f"{self.memory_mb}m", "--memory-swap", f"{self.memory_mb}m"]
-        line += container.proxy_options(self.image.program)
-        line += ["--workdir", self.workdir, "--user", self.user or "0:0"]
-        if not self.user:
-            line += [word for right in _RIGHTS for word in ("--cap-add", right)]
-        for source, place, writable in self.mounts:
-            line += ["--volume", f"{source}:{place}:{'rw' if writable else 'ro'}"]
-        return line
-
-    def command(self, argv: Iterable[str], names: Iterable[str], stdin: bool) -> list[str]:
-        """The command line that runs a program in it, with variables of these names.
-
-        Their values come from stand-ins in the environment of the command line (`stand_ins`): none
-        is in the list of processes, and none is a variable of podman's own.
-        """
-        line = [self.image.program, "exec", *(["--interactive"] if stdin else [])]
-        script = ""
-        for number, name in enumerate(names):
-            if not _VARIABLE.fullmatch(name):
-                raise UserError(
-                    f"'{name}' cannot be a variable in a container",
-                    where="env",
-                    fix="name it with letters, digits and underscores",
-                )
-            stand_in = f"{_STAND_IN}{number}"
-            line += ["--env", stand_in]
-            script += f'export {name}="${stand_in}"; unset {stand_in}; '
-        return [*line, self.name, "/bin/sh", "-c", f'{script}exec "$@"', "sh", *argv]
-
-    def has_program(self, name: str) -> bool:
-        """True if the image has a program of this name on its PATH."""
-        found = self._run("exec", self.name, "/bin/sh", "-c", 'command -v -- "$0"', name)
-        return found.strip() != ""
-
-    @property
-    def network_namespace(self) -> str:
-        """The path of its network namespace."""
-        number = self._run("inspect", "--format", "{{.State.Pid}}", self.name)
-        return f"/proc/{number.strip()}/ns/net"
-
-    @property
-    def upper_folder(self) -> Path | None:
-        """The folder with what was written outside of the mounts; None if it is not known."""
-        path = self._run("inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", self.name).strip()
-        return Path(path) if path.startswith("/") else None
-
-    def _run(self, *words: str) -> str:
-        return container.run_command(self.image.program, *words).stdout
-
-    def end(self) -> None:
-        """End all its processes, and remove it; a second call waits for the first."""
-        with self._guard:
-            self._is_over = True
-            self._remove()
-
-    @contextlib.asynccontextmanager
-    async def ended_on_error(self) -> AsyncIterator[None]:
-        """End it if an error or a cancellation leaves the block, even if it is still starting."""
-        try:
-            yield
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(self.end))
-            raise
-
-    def _remove(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            container.release_container(self.image.program, self.name, lock)
-
-
-def stand_ins(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command line made by `Box.command` for the names of `env`."""
-    return {f"{_STAND_IN}{number}": value for number, value in enumerate(env.values())}
 
 
 class BoxProcess(SandboxProcess):
@@ -188,7 +59,7 @@ class BoxProcess(SandboxProcess):
 
     async def end(self) -> None:
         """End every process of the container, and return when they are gone."""
-        await asyncio.to_thread(self.box.end)
+        await asyncio.to_thread(self.box.delete)
         await super().end()
 
 

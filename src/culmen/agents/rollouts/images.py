@@ -6,12 +6,10 @@ Nothing is pulled. A task's Dockerfile is built when a run starts, from base ima
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -19,6 +17,7 @@ import msgspec
 from culmen.agents.sandbox.confinement import HOME
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
+from culmen.evaluate.containers import Image, find_image
 from culmen.evaluate.jail import container
 
 _BUILT = "localhost/culmen-harbor"
@@ -28,15 +27,6 @@ _TAKEN = ("", "dev", "logs", "proc", "skills", "solution", "sys", "tests")
 
 # images that instructions other than FROM read
 _SOURCES = re.compile(r"--(?:from=|mount=\S*\bfrom=)([^\s,]+)")
-
-
-class Image(msgspec.Struct, frozen=True):
-    """An image on this machine."""
-
-    program: str
-    id: str
-    workdir: str
-    path: str
 
 
 class TaskImage(msgspec.Struct, frozen=True):
@@ -51,20 +41,6 @@ class TaskImage(msgspec.Struct, frozen=True):
     context: str = ""
     bases: dict[str, str] = {}
     gaps: tuple[str, ...] = ()
-
-
-@lru_cache(256)
-def find_image(name: str) -> Image:
-    """The image of this name; raise JailFailed if neither podman nor docker has it."""
-    program = container.find_container_program(name)
-    about: JsonObject = json.loads(container.run_command(program, "image", "inspect", name).stdout)[
-        0
-    ]
-    config: JsonObject = about.get("Config") or {}
-    variables = dict(each.partition("=")[::2] for each in config.get("Env") or ())
-    return Image(
-        program, str(about["Id"]), str(config.get("WorkingDir") or ""), variables.get("PATH", "")
-    )
 
 
 def image_of_task(environment: Path, table: JsonObject, workdir: str) -> TaskImage | None:

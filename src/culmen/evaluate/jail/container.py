@@ -377,7 +377,7 @@ def claim_container(program: str, name: str) -> BinaryIO:
 
 def release_container(program: str, name: str, lock: BinaryIO) -> None:
     """End and remove a container, and release its lock; one that stays is an orphan."""
-    gone = _remove_container(program, name)
+    gone = remove_container(program, name)
     lock.close()
     if gone:
         with contextlib.suppress(OSError):
@@ -432,7 +432,7 @@ def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _remove_container(program: str, name: str) -> bool:
+def remove_container(program: str, name: str) -> bool:
     """End and remove a container, if it is still there; False if it may still be there."""
     # docker does not wait
     at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
@@ -449,7 +449,7 @@ def remove_orphaned_containers() -> None:
                 name = os.path.basename(path).removesuffix(".lock")
                 own = lock.read(20).decode(errors="replace")
                 program = shutil.which(own) if own in PROGRAMS else None
-                if program is None or _remove_container(program, name):
+                if program is None or remove_container(program, name):
                     os.unlink(path)
         except OSError:
             continue  # in use, or of another user
