@@ -27,12 +27,13 @@ import msgspec
 
 from culmen.compat.algotune import import_task, task_files
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation
+from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles.loading import load
 
 SPREAD = 0.05
+RAISED = re.compile(r"^(\w+(?:Error|Exception)): ", re.M)
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -211,7 +212,13 @@ def verdict(found: Observation) -> str:
         return "scored"
     if missing := MISSING.search(found.feedback):
         return f"needs {missing[1]}"
-    return f"{found.status.value}: {found.reason}"
+    if "Unable to avoid copy" in found.feedback:
+        return "needs numpy<2"
+    if found.status is Status.INVALID:
+        words = ("too slow", "bad output")
+        return next((each for each in words if each in found.feedback), "refused by is_solution")
+    raised = RAISED.findall(found.feedback)
+    return f"{found.status.value}: {raised[-1] if raised else found.reason}"
 
 
 def known_speedup(table: dict[str, dict[str, str]], model: str) -> float | None:
@@ -233,11 +240,15 @@ def _letters(name: str) -> str:
 
 def spearman(pairs: list[tuple[float, float]]) -> float:
     """Spearman's rank correlation."""
-    from scipy.stats import spearmanr
+    import numpy
+    from scipy.stats import rankdata
 
-    if any(len(set(column)) < 2 for column in zip(*pairs, strict=True)) or len(pairs) < 3:
+    if len(pairs) < 3:
         return float("nan")
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    first, second = (rankdata(column) for column in zip(*pairs, strict=True))
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return float("nan")
+    return float(numpy.corrcoef(first, second)[0, 1])
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ PAGE = ROOT / "docs" / "gallery.md"
 NEEDS = {
     "hotpotqa": "a model that answers the questions",
     "kuairec": "PyTorch",
-    "python_to_dafny": "Dafny",
-    "skill": "nothing, but it is audited by its agent's tests alone: see [skills](skills.md)",
+    "python_to_dafny": "Dafny, and half a minute for an evaluation of its sixteen methods",
     "tau_retail": "two models: the agent, and one that plays the customer",
     "veribench": "Lean 4, a copy of VeriBench, and a model as its judge",
 }
@@ -296,8 +295,8 @@ CHEATS = """\
 Attacks of the audit change a program's output or its surroundings; they leave its time as it is. So they say nothing
 about a check that accepts an answer which is cheaper than the one that was asked for. `culmen import` tries some of
 these and lists them as `weak`: zeros, or the first item in place of all. It names four of the checks below; that the
-check of `dijkstra_from_indices` accepts another, cheaper answer was found by reading it. In all, {count} of the 24 checks
-of AlgoTune's tasks accept a program that does not solve the task. Others may; nobody has shown that they do not.
+check of `dijkstra_from_indices` accepts another, cheaper answer was found by reading it. In all, {count} of the 24
+checks of AlgoTune's tasks accept a program that does not solve the task. Others may; nobody has shown that they do not.
 
 Scores are medians of three evaluations. Problems have the size of the import.
 """
