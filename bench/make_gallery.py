@@ -8,7 +8,8 @@
 any all built-in ones that need nothing else. Folders are audited alone. `cheats` scores the
 programs in `gallery_programs` beside the initial ones, in task folders that `culmen import
 algotune` made below ALGOTUNE. Results lie in KEPT, and what is there is not measured again.
-`write` makes the page of them; FILE is what `bench_algotune.py solvers` keeps.
+`write` makes the page of them; FILE is what `bench_algotune.py solvers` keeps. KEPT/conditions.txt,
+if it is there, says what else was so while it was measured.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ NEEDS = {
     "veribench": "Lean 4, a copy of VeriBench, and a model as its judge",
 }
 CHEAT_SEEDS = 3
+FEW_ATTACKS = 10  # of which a cell says that no more apply
 
 
 def main() -> None:
@@ -141,14 +143,14 @@ The tasks that come with culmen and those of AlgoTune that `culmen import algotu
 of each, how much a score varies, what an evaluation costs, and what the offline proposer reaches. Measured by
 
 ```
-python bench/make_gallery.py measure KEPT            # the built-in tasks
-python bench/make_gallery.py measure KEPT algotune/*    # imported ones: the audit alone
+python bench/make_gallery.py measure KEPT                 # the built-in tasks
+culmen import algotune CHECKOUT --milliseconds 2
+python bench/make_gallery.py measure KEPT algotune/*      # imported ones: the audit alone
 python bench/make_gallery.py cheats KEPT algotune
 python bench/make_gallery.py write KEPT
 ```
 
-on {machine}; other processes ran beside, so seconds are those of a busy machine. A task without a line was not
-measured.
+on {machine}. {conditions}
 
 *noise* is the standard deviation of equal evaluations with one random seed and, after the stroke, with others,
 as a share of the score; *seconds* are of one evaluation of the initial program. `look` names attacks whose
@@ -159,16 +161,21 @@ it shows what some twenty attacks made from the initial program reach.
 
 def page_lines(kept: Path, solvers: Path | None) -> Iterator[str]:
     """The page's lines."""
-    yield HEAD.format(machine=machine_kind())
+    conditions = kept / "conditions.txt"
+    text = conditions.read_text().strip() if conditions.is_file() else ""
+    yield HEAD.format(machine=machine_kind(), conditions=text)
     yield "## Built-in tasks"
     yield ""
     yield from builtin_lines(kept)
     yield "## Tasks of AlgoTune"
     yield ""
-    yield from algotune_lines(kept, solvers)
+    lines = solvers.read_bytes().splitlines() if solvers else []
+    outcomes = [msgspec.json.decode(line, type=Outcome) for line in lines]
+    yield from algotune_lines(kept, outcomes)
     yield "## How many public evaluators can be gamed"
     yield ""
     yield from cheat_lines(kept)
+    yield from recorded_lines(outcomes)
 
 
 def machine_kind() -> str:
@@ -181,7 +188,7 @@ def machine_kind() -> str:
 
 def builtin_lines(kept: Path) -> Iterator[str]:
     """The table of built-in tasks, and those that were not measured."""
-    yield "| task | audit | noise | seconds | initial | offline, evaluations | best known |"
+    yield "| task | audit | noise | seconds | initial | offline, after evaluations | best known |"
     yield "|---|---|---|---|---|---|---|"
     left: list[str] = []
     for folder in sorted(each.parent for each in TASKS.glob("*/task.toml")):
@@ -225,7 +232,9 @@ def audit_cell(audited: JsonObject) -> str:
         for kind in ("gamed", "effect", "inconclusive", "look", "not finished")
         if kind in named
     ]
-    return "; ".join(parts) or "held"
+    applied = sum(each["result"] != "skipped" for each in audited["outcomes"])
+    few = f" ({applied} attacks apply)" if applied < FEW_ATTACKS else ""
+    return ("; ".join(parts) or "held") + few
 
 
 def noise_cell(audited: JsonObject) -> str:
@@ -243,14 +252,12 @@ def search_cells(found: JsonObject) -> str:
         return "- | not searched"
     initial = (best.get("initial") or {}).get("score")
     first = "-" if initial is None else f"{initial:.6g}"
-    limit = ", time limit" if found.get("reason") == "seconds" else ""
-    return f"{first} | {best['score']:.6g}, {found['evaluations']}{limit}"
+    limit = ", then time was up" if found.get("reason") == "seconds" else ""
+    return f"{first} | {best['score']:.6g} after {found['evaluations']}{limit}"
 
 
-def algotune_lines(kept: Path, solvers: Path | None) -> Iterator[str]:
+def algotune_lines(kept: Path, outcomes: list[Outcome]) -> Iterator[str]:
     """The table of audited tasks of AlgoTune, with its recorded programs."""
-    lines = solvers.read_bytes().splitlines() if solvers else []
-    outcomes = [msgspec.json.decode(line, type=Outcome) for line in lines]
     yield "The score is the reference's time by the program's: the initial program, which is the reference, has 1."
     yield "*recorded* are programs of AlgoTune's results: scored of tried, and the best score"
     yield "([how](benchmarks.md#speed-ups-of-a-program-over-itself))."
@@ -289,6 +296,34 @@ def cheat_lines(kept: Path) -> Iterator[str]:
         yield program.split('"""', 2)[2].strip()
         yield "```"
         yield ""
+
+
+# recorded programs that were read, and what they do
+READ = {
+    ("voronoi_diagram", "GPT-5.2"): "returns zeros, counted by Euler's formula, and no ridges",
+    ("affine_transform_2d", "GPT-5.2"): (
+        "keeps work on an image under the image's address in memory, where the next one may lie, and "
+        "is wrong with fresh inputs"
+    ),
+}
+
+
+def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
+    """What recorded programs do that were read."""
+    found = [each for each in outcomes if (each.task, each.model) in READ]
+    if not found:
+        return
+    yield "### Recorded programs"
+    yield ""
+    yield "Two of AlgoTune's recorded programs, read because their scores stood out; the others were not read:"
+    yield ""
+    for each in found:
+        score = each.verdict if each.score is None else f"{each.score:.3g}"
+        known = "none" if each.published is None else f"{each.published:.4g}"
+        yield (
+            f"- `{each.task}`, {each.model}: {READ[each.task, each.model]}. Published speed-up {known}; here: {score}."
+        )
+    yield ""
 
 
 CHEATS = """\
