@@ -33,7 +33,7 @@ from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles.loading import load
 
 SPREAD = 0.05
-RAISED = re.compile(r"^(\w+(?:Error|Exception)): ", re.M)
+RAISED = re.compile(r"^[\w.]*?(\w+(?:Error|Exception)): ", re.M)
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 

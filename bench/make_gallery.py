@@ -300,6 +300,10 @@ def cheat_lines(kept: Path) -> Iterator[str]:
 
 # recorded programs that were read, and what they do
 READ = {
+    ("qr_factorization", "GPT-5.4"): (
+        "returns two objects that compute once the check looks at them, after the clock has stopped; "
+        "they are no plain data"
+    ),
     ("voronoi_diagram", "GPT-5.2"): "returns zeros, counted by Euler's formula, and no ridges",
     ("affine_transform_2d", "GPT-5.2"): (
         "keeps work on an image under the image's address in memory, where the next one may lie, and "
@@ -315,7 +319,7 @@ def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
         return
     yield "### Recorded programs"
     yield ""
-    yield "Two of AlgoTune's recorded programs, read because their scores stood out; the others were not read:"
+    yield "Some of AlgoTune's recorded programs do so, too, or worse. These stood out and were read; most were not:"
     yield ""
     for each in found:
         score = each.verdict if each.score is None else f"{each.score:.3g}"
