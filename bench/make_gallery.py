@@ -301,8 +301,7 @@ def cheat_lines(kept: Path) -> Iterator[str]:
 # recorded programs that were read, and what they do
 READ = {
     ("qr_factorization", "GPT-5.4"): (
-        "returns two objects that compute once the check looks at them, after the clock has stopped; "
-        "they are no plain data"
+        "returns two objects that compute only when the check looks at them, after the call; they are no plain data"
     ),
     ("voronoi_diagram", "GPT-5.2"): "returns zeros, counted by Euler's formula, and no ridges",
     ("affine_transform_2d", "GPT-5.2"): (
