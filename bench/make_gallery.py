@@ -39,7 +39,7 @@ PAGE = ROOT / "docs" / "gallery.md"
 NEEDS = {
     "hotpotqa": "a model that answers the questions",
     "kuairec": "PyTorch",
-    "python_to_dafny": "Dafny, and half a minute for an evaluation of its sixteen methods",
+    "python_to_dafny": "Dafny, and 1 to 3 s for a method",
     "tau_retail": "two models: the agent, and one that plays the customer",
     "veribench": "Lean 4, a copy of VeriBench, and a model as its judge",
 }
@@ -233,7 +233,7 @@ def audit_cell(audited: JsonObject) -> str:
         if kind in named
     ]
     applied = sum(each["result"] != "skipped" for each in audited["outcomes"])
-    few = f" ({applied} attacks apply)" if applied < FEW_ATTACKS else ""
+    few = f" (attacks that apply: {applied})" if applied < FEW_ATTACKS else ""
     return ("; ".join(parts) or "held") + few
 
 
