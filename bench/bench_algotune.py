@@ -1,12 +1,13 @@
 """AlgoTune's tasks with `metric = "speedup"`: can their figures be trusted?
 
     python bench/bench_algotune.py CHECKOUT itself [--load 4] [--repeats 3]
-    python bench/bench_algotune.py CHECKOUT solvers [--timeout 120]
+    python bench/bench_algotune.py CHECKOUT solvers [--milliseconds 30] [--timeout 60]
 
 `itself` scores each task's reference against itself, which should give 1.00 +- .05, with so many
 busy processes beside. `solvers` scores the programs in CHECKOUT/results (MODEL/TASK/solver.py), and
 compares with CHECKOUT/published_speedups.json by Spearman's correlation; programs without a score
-are listed with the reason. Tasks are imported first, into --tasks.
+are listed with the reason, and what a program imports must be installed beside culmen. Outcomes
+are kept in --out, and a second call goes on from there. Tasks are imported first, into --tasks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -21,14 +23,17 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from culmen.compat.algotune import import_task, task_files
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation
+from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles.loading import load
 
 SPREAD = 0.05
+RAISED = re.compile(r"^[\w.]*?(\w+(?:Error|Exception)): ", re.M)
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -38,6 +43,9 @@ def main() -> None:
     parser.add_argument("what", choices=("itself", "solvers"))
     parser.add_argument("--tasks", type=Path, default=Path("algotune"))
     parser.add_argument("--milliseconds", type=float, default=100.0)
+    parser.add_argument("--models", nargs="*", default=[], help="folders of CHECKOUT/results")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one evaluation")
+    parser.add_argument("--out", type=Path, default=Path("algotune_solvers.jsonl"))
     parser.add_argument("--load", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
@@ -50,13 +58,19 @@ def main() -> None:
     for process in busy:
         process.start()
     print(f"load {asked.load} of this script; of the machine {os.getloadavg()[0]:.1f} before")
-    loaded = {name: load(asked.tasks / name) for name in files}
+    loaded = {name: limited(load(asked.tasks / name), asked.timeout) for name in files}
     if asked.what == "itself":
         asyncio.run(measure_references(loaded, asked.repeats))
     else:
-        asyncio.run(measure_solvers(loaded, asked.checkout))
+        asyncio.run(measure_solvers(loaded, asked.checkout, asked.models, asked.out))
     for process in busy:
         process.kill()
+
+
+def limited(task: Task, seconds: float) -> Task:
+    """The task with another time limit of an evaluation."""
+    limits = msgspec.structs.replace(task.limits, seconds=seconds)
+    return msgspec.structs.replace(task, limits=limits)
 
 
 def _stay_busy() -> None:
@@ -96,29 +110,100 @@ async def measure_references(tasks: dict[str, Task], repeats: int) -> None:
     print(f"single evaluations: {within} of {len(every)}, from {min(every):.3f} to {max(every):.3f}")
 
 
-async def measure_solvers(tasks: dict[str, Task], checkout: Path) -> None:
-    """Every recorded program: its speed-up beside the published one."""
+class Outcome(msgspec.Struct, omit_defaults=True):
+    """What became of one recorded program; `score` is None if it has none."""
+
+    task: str
+    model: str
+    verdict: str
+    score: float | None = None
+    published: float | None = None
+    error: float = 0.0
+    others_share: float = 0.0
+    seconds: float = 0.0
+    feedback: str = ""
+
+
+async def measure_solvers(tasks: dict[str, Task], checkout: Path, models: list[str], kept: Path) -> None:
+    """Every recorded program: its speed-up beside the published one; `kept` is continued."""
     published = json.loads((checkout / "published_speedups.json").read_text())
-    pairs: list[tuple[float, float]] = []
-    reasons: Counter[str] = Counter()
-    count = 0
-    for folder in sorted((checkout / "results").glob("*/*")):
-        if folder.name not in tasks or not (folder / "solver.py").is_file():
-            continue
-        count += 1
-        parts = {p.name: p.read_text(errors="replace") for p in sorted(folder.glob("*.py*"))}
-        parts = {"solver.py": parts.pop("solver.py"), **parts}
-        found = (await evaluate(tasks[folder.name], parts, range(1)))[0]
-        reason = verdict(found)
-        reasons[reason] += 1
-        known = known_speedup(published[folder.name], folder.parent.name)
-        if found.score is not None and known is not None:
-            pairs.append((found.score, known))
-        shown = "" if found.score is None else f"{found.score:8.3f}"
-        print(f"{folder.name:32} {folder.parent.name:22} {shown:>8} {known}  {reason}", flush=True)
-    lost = sum(number for reason, number in reasons.items() if reason.startswith("lost"))
-    print(f"{count} programs, a verdict on {count - lost}; {dict(reasons)}")
-    print(f"Spearman of measured and published: {spearman(pairs):.3f} of {len(pairs)} programs")
+    lines = kept.read_bytes().splitlines() if kept.is_file() else []
+    outcomes = [msgspec.json.decode(line, type=Outcome) for line in lines]
+    done = {(each.task, each.model) for each in outcomes}
+    for name, task in tasks.items():
+        backend = LocalBackend(task, 1)
+        try:
+            await backend.start()
+            for folder in sorted((checkout / "results").glob(f"*/{name}")):
+                model = folder.parent.name
+                if (name, model) in done or (models and model not in models):
+                    continue
+                if not (folder / "solver.py").is_file():
+                    continue
+                outcome = await measure_solver(backend, task, folder, published[name])
+                outcomes.append(outcome)
+                with kept.open("ab") as file:
+                    file.write(msgspec.json.encode(outcome) + b"\n")
+                print(outcome_line(outcome), flush=True)
+        finally:
+            await backend.close()
+    print_summary([each for each in outcomes if each.task in tasks])
+
+
+async def measure_solver(backend: LocalBackend, task: Task, folder: Path, known: dict[str, dict[str, str]]) -> Outcome:
+    """The outcome of the program in a folder, on the first training case."""
+    parts = {p.name: p.read_text(errors="replace") for p in sorted(folder.glob("*.py*"))}
+    parts = {"solver.py": parts.pop("solver.py"), **parts}
+    found = await backend.evaluate(Candidate.of(parts), task.cases[0], 0)
+    return Outcome(
+        folder.name,
+        folder.parent.name,
+        verdict(found),
+        found.score,
+        known_speedup(known, folder.parent.name),
+        found.metrics.get("speedup_error", 0.0),
+        found.metrics.get("others_share", 0.0),
+        found.seconds,
+        "" if found.score is not None else found.feedback[-600:],
+    )
+
+
+def outcome_line(each: Outcome) -> str:
+    """One line for people."""
+    shown = "" if each.score is None else f"{each.score:8.3f}"
+    return f"{each.task:32} {each.model:22} {shown:>8} {each.published or '-':>8} {each.seconds:5.1f} s  {each.verdict}"
+
+
+def print_summary(outcomes: list[Outcome]) -> None:
+    """Verdicts, and Spearman's correlation of each task and of all programs together."""
+    reasons = Counter(each.verdict for each in outcomes)
+    lost = sum(each.verdict.startswith(("lost", "needs")) for each in outcomes)
+    share = 100 * (len(outcomes) - lost) / max(1, len(outcomes))
+    print(f"{len(outcomes)} programs, a verdict on {len(outcomes) - lost} ({share:.1f} %):")
+    for reason, number in reasons.most_common():
+        print(f"  {number:4} {reason}")
+    refused = [each for each in outcomes if each.score is None and is_own_fault(each)]
+    unpublished = sum(each.published is None for each in refused)
+    print(f"failures of their own: {len(refused)}, of these {unpublished} without a published one")
+    every: list[tuple[float, float]] = []
+    for name in sorted({each.task for each in outcomes}):
+        pairs = [
+            (each.score, each.published)
+            for each in outcomes
+            if each.task == name and each.score is not None and each.published is not None
+        ]
+        every += pairs
+        ends = [known for _, known in pairs] or [1.0]
+        shown = f"published {min(ends):8.3f} to {max(ends):8.3f}"
+        print(f"  {name:34} {spearman(pairs):6.2f} of {len(pairs):2} programs, {shown}")
+    print(f"Spearman of measured and published, all: {spearman(every):.3f} of {len(every)}")
+    near = sum(abs(math.log(a / b)) < math.log(1.25) for a, b in every)
+    print(f"within a factor of 1.25 of the published one: {near} of {len(every)}")
+
+
+def is_own_fault(outcome: Outcome) -> bool:
+    """True unless the machine, culmen or a missing package is why there is no score."""
+    return not outcome.verdict.startswith(("lost", "needs"))
 
 
 def verdict(found: Observation) -> str:
@@ -127,7 +212,13 @@ def verdict(found: Observation) -> str:
         return "scored"
     if missing := MISSING.search(found.feedback):
         return f"needs {missing[1]}"
-    return f"{found.status.value}: {found.reason}"
+    if "Unable to avoid copy" in found.feedback:
+        return "needs numpy<2"
+    if found.status is Status.INVALID:
+        words = ("too slow", "bad output")
+        return next((each for each in words if each in found.feedback), "refused by is_solution")
+    raised = RAISED.findall(found.feedback)
+    return f"{found.status.value}: {raised[-1] if raised else found.reason}"
 
 
 def known_speedup(table: dict[str, dict[str, str]], model: str) -> float | None:
@@ -149,9 +240,15 @@ def _letters(name: str) -> str:
 
 def spearman(pairs: list[tuple[float, float]]) -> float:
     """Spearman's rank correlation."""
-    from scipy.stats import spearmanr
+    import numpy
+    from scipy.stats import rankdata
 
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    if len(pairs) < 3:
+        return float("nan")
+    first, second = (rankdata(column) for column in zip(*pairs, strict=True))
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return float("nan")
+    return float(numpy.corrcoef(first, second)[0, 1])
 
 
 if __name__ == "__main__":

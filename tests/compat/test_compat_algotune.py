@@ -119,3 +119,14 @@ def test_algotune_results_without_work_that_pass_are_named() -> None:
     assert algotune.weaknesses(task, problem, task.solve(problem)) == []
     task.is_solution = lambda problem, solution: True
     assert "NaN in place of all numbers" in algotune.weaknesses(task, problem, task.solve(problem))
+
+
+def test_algotune_a_check_of_each_item_alone_is_named() -> None:
+    """One right item as often as there should be items: right for a check that looks at each alone."""
+    task = algotune.load_task(FILE)
+    problem = task.generate_problem(3)
+    right = [1.0, 2.0, 3.0]
+    task.is_solution = lambda problem, solution: (
+        isinstance(solution, list) and len(solution) == 3 and all(each in right for each in solution)
+    )
+    assert algotune.weaknesses(task, problem, right) == ["the first item in place of all"]

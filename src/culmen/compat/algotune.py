@@ -436,6 +436,7 @@ def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
         "an empty list": [],
         "zeros in place of all numbers": _replaced(result, 0.0),
         "NaN in place of all numbers": _replaced(result, float("nan")),
+        "the first item in place of all": _first_repeated(result),
     }
     honest = packed.encode(result)
     changed = {name: value for name, value in tried.items() if packed.encode(value) != honest}
@@ -454,6 +455,21 @@ def _replaced(value: object, number: float) -> object:
 
     if isinstance(value, numpy.ndarray) and value.dtype.kind in "fc":
         return numpy.full_like(value, number)
+    return value
+
+
+def _first_repeated(value: object) -> object:
+    """A result whose lists and arrays hold their first item again and again."""
+    if isinstance(value, dict):
+        return {key: _first_repeated(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_first_repeated, value))
+    if isinstance(value, list):
+        return value[:1] * len(value)
+    import numpy
+
+    if isinstance(value, numpy.ndarray) and value.ndim and len(value):
+        return numpy.repeat(value[:1], len(value), axis=0)
     return value
 
 
