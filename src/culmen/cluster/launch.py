@@ -132,7 +132,7 @@ class Launch:
                 return LaunchedWorker(name, place, label), token
 
     def _fail(self, worker: LaunchedWorker, error: Exception, is_there: bool) -> None:
-        """Note a failure, and remove what is there of the worker."""
+        """Note a failure, and remove the remains of the worker."""
         worker.state, worker.words, worker.fix = "failed", *_describe(error)
         try:
             if is_there:

@@ -64,8 +64,8 @@ VERSION = 2
 """Raised when the engine decides otherwise: admission, lab, evidence or final choice."""
 
 CHANGES: dict[int, str] = {
-    2: "an outage in the final choice counts for nobody, and after a failure the value model is only "
-    "asked where the evaluator is in doubt",
+    2: "an outage in the final choice counts for nobody, and after a failure the value model is "
+    "asked only where the evaluator is in doubt",
 }
 """What is decided otherwise since a version, in a sentence for people."""
 

@@ -158,7 +158,7 @@ class Box:
 
     @property
     def upper_folder(self) -> Path | None:
-        """The folder with what was written outside of the mounts; None if it is not known."""
+        """The folder with files written outside of the mounts; None if it is not known."""
         path = self._run("inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", self.name).strip()
         return Path(path) if path.startswith("/") else None
 

@@ -156,7 +156,7 @@ def _tables(parts: Mapping[str, str]) -> dict[str, JsonObject]:
 
 
 def _described(own_name: str, function: ServedTool | None, table: JsonObject) -> ServedTool:
-    """The tool of a table, with what its function says in place of what the table leaves out."""
+    """The tool of a table, its function filling in missing keys."""
     if unknown := next((key for key in table if key not in _KEYS), ""):
         raise ToolFault(f"{own_name}: unknown key '{unknown}', known are {', '.join(_KEYS)}")
     description = table.get("description", function.description if function else "")
@@ -313,7 +313,7 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> JsonObject:
 
 
 def _type_schema(node: ast.expr | None) -> JsonObject:
-    """The schema of an annotation, {} if it says nothing that a schema can."""
+    """The schema of an annotation, {} for one that a schema cannot express."""
     match node:
         case ast.Name(id=name) if name in _ANNOTATIONS:
             return {"type": _ANNOTATIONS[name]}
