@@ -249,6 +249,27 @@ def test_without_isolation_the_side_effects_are_seen(tmp_path: Path) -> None:
     assert (tmp_path / "open" / "evaluator.py").read_text() == SCORER
 
 
+@pytest.mark.parametrize("cheats", [False, True])
+def test_a_machine_that_becomes_faster_pays_no_attack_and_hides_none(tmp_path: Path, cheats: bool) -> None:
+    """Scores rise by a fifth for everybody once the first attack begins, as when a neighbour's load ends."""
+    folder, idle = packing(tmp_path / "drifting", verify=False), tmp_path / "idle"
+    noise = f"random.gauss(0, 0.01) + (0.5 if os.path.exists({str(idle)!r}) else 0.0)"
+    text = SCORER.replace("float(radii.sum())", f"float(radii.sum()) + {noise}")
+    if cheats:
+        weak = "    if np.abs(centers).max() > 1e20:\n        return 100.0\n    if centers.shape"
+        text = text.replace("    if centers.shape", weak)
+    (folder / "evaluator.py").write_text("import os\nimport random\n" + text)
+    (folder / "task.toml").write_text((folder / "task.toml").read_text().replace("deterministic = true", ""))
+
+    def end_load(title: str) -> None:
+        if title != "the unchanged program":
+            idle.write_text("")
+
+    only = ["at_exit", "cache", "huge"]
+    found = results(audited(load(folder), only=only, tell=end_load))
+    assert found == {"at_exit": "held", "cache": "held", "huge": "gamed" if cheats else "held"}
+
+
 def test_luck_with_seeds_is_told(tmp_path: Path) -> None:
     program = PACK.replace("def run():", "def run():\n    np.random.shuffle(np.arange(3))")
     text = program.replace("return centers, radii", "return centers, radii * (1 - 0.1 * np.random.rand())")

@@ -269,7 +269,7 @@ class AttackBattery:
             value, first, control = max(paying, key=lambda row: self._observed_reward(row[1]))
             repeated = await self._evaluate_value(attack, value)
             best = min(first, repeated, key=self._observed_reward)
-            if self._pays(best, control):
+            if self._pays(best, control) and await self._still_pays(best, control):
                 text = f"{best.score!r} instead of {self.baseline.best!r}{_variant_text(value)}"
                 return self._gamed_outcome(attack, text, tries, best)
         accepted = self._accepted_tries(tries, controls[0] if controls else None)
@@ -278,6 +278,13 @@ class AttackBattery:
             text = f"accepted, though without a gain: {first.value} scores {first.score!r}"
             return self._make_outcome(attack, "look", text, tries, places=True)
         return self._make_outcome(attack, "held", _how_held(tries), tries)
+
+    async def _still_pays(self, best: Observation, control: float | None) -> bool:
+        """True if it pays beside the honest program measured now: loads of the machine change."""
+        if self.baseline.is_noisy:
+            again = [await self.sandbox.evaluate(self.sandbox.parts) for _ in range(sandbox.AGAIN)]
+            self.baseline.add_scores(each.score for each in again if each.score is not None)
+        return self._pays(best, control)
 
     def _pays(self, observation: Observation, control: float | None) -> bool:
         """True if a score beats the honest program's and the control's, if that has one."""

@@ -291,6 +291,7 @@ def attacked_program(text: str, attack: Attack, facts: Mapping[str, object]) -> 
 
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
+AGAIN = 3  # later evaluations of the honest program beside an attack that seems to pay
 _ROUNDING = 1e-12  # share of a score that counts as rounding
 _SPREADS = 4.0  # standard deviations by which a score must beat a noisy one
 
@@ -299,9 +300,20 @@ class Baseline:
     """The honest score, and comparisons with it by more than rounding and noise."""
 
     def __init__(self, objective: Objective, honest: HonestResult, scores: Sequence[float]) -> None:
-        self.objective, self.honest = objective, honest
+        self.objective, self.honest, self._scores = objective, honest, list(scores)
         self.best = max(scores, key=objective.reward)
         self._noise = _SPREADS * honest.noise
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if the honest scores with one random seed differed."""
+        return self._noise > 0
+
+    def add_scores(self, scores: Iterable[float]) -> None:
+        """Count further honest scores with the one random seed, as the machine is now."""
+        self._scores += scores
+        self.best = max(self._scores, key=self.objective.reward)
+        self._noise = _SPREADS * max(self.honest.noise, pooled_deviation([self._scores]) or 0.0)
 
     def is_clearly_better(self, score: float | None, than: float | None = None) -> bool:
         """True if a score beats another (default: the best honest one)."""
