@@ -16,7 +16,7 @@ from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core.errors import UserError
 
 PANELS = {
-    "Start": "demo new check power mine nightly audit import",
+    "Start": "demo new check power mine nightly tools audit import",
     "Search": "run prompt resume fork worker queue",
     "Look at a run": "status best score story show diff lineage explain log report",
     "Attend to a run": "watch ui stop tell mcp",
