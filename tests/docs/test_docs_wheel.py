@@ -15,8 +15,8 @@ import pytest
 from tests.docs.pages import ROOT
 
 KITS = {
-    "backend_kit", "hazards", "landscape", "memory_kit", "rules", "sandbox_kit", "scripted", "store_kit", "strategy_kit",
-    "virtual", "worlds",
+    "backend_kit", "hazards", "landscape", "memory_kit", "rules", "sandbox_kit", "scripted", "store_kit",
+    "strategy_kit", "virtual", "worlds",
 }  # fmt: skip
 HOME = "https://example.org/culmen"
 
