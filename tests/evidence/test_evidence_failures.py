@@ -256,3 +256,13 @@ def test_failures_in_the_final_choice_alone_are_the_candidates_unless_many_fail_
         world.see(child(1), False, purpose=FINAL)
     world.see(INITIAL, False, purpose=FINAL)
     assert not world.judge.is_outage and len(world.evidence.verdict.fresh_facts(child(1).id)) == 8
+
+
+def test_an_outage_of_the_final_choice_is_told_by_the_sums_of_a_long_search_too() -> None:
+    world, long = outage(canary=False), World()
+    rows = [(each.id, each.count, each.failures, each.mean, each.squares) for each in world.evidence.account.tallies()]
+    long.evidence.account.load_tallies([(*row, None, False, False, None, False) for row in rows if row[1]])
+    for candidate in (*map(child, (1, 2, 3, 4)), INITIAL):
+        assert candidate.id in [row[0] for row in rows]
+        long.see(candidate, False, purpose=FINAL)
+    assert long.judge.is_outage and long.evidence.verdict.fresh_facts(INITIAL.id) == []

@@ -66,8 +66,8 @@ class Fact(NamedTuple):
     `reward` is higher-is-better (None: failed), `vouched` the certified reward if a verifier
     accepted the output; `asked` is True if one was asked. `culprit` and `kind` describe a failure
     (`core.evaluation`). `size` is the candidate's length in characters, `seconds` the wall time;
-    `metrics` are kept if the task has several objectives. `order` counts the run's evaluations, for
-    those of the final choice.
+    `metrics` are kept if the task has several objectives. `order` counts the evaluations of the
+    final choice from 1.
     """
 
     candidate: str
@@ -453,7 +453,7 @@ class Account(CandidateTable):
             self.bar_candidate(fact.candidate)
         if fact.purpose != SEARCH:
             if not fact.is_excused:
-                self._keep_later(fact._replace(order=self.made))
+                self._keep_later(fact)
             return
         if fact.is_excused:
             return
@@ -475,12 +475,11 @@ class Account(CandidateTable):
             self._feed.feed_model(self)
 
     def _keep_later(self, fact: Fact) -> None:
-        """Keep an evaluation of the final choice."""
         kept = self.fresh if fact.purpose == FINAL else self.looks
-        kept.setdefault(fact.candidate, []).append(fact)
         number = self.numbers.get(key_of(fact.candidate), -1)
         kind = fact.kind if fact.reward is None else ""
-        self.judge.observe_later(number, kind, fact.culprit, fact.order)
+        order = self.judge.observe_later(number, key_of(fact.candidate), kind, fact.culprit)
+        kept.setdefault(fact.candidate, []).append(fact._replace(order=order))
 
     def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
@@ -490,6 +489,7 @@ class Account(CandidateTable):
         self.degrees = int(self.rows["count"].sum() - scored.sum())
         self.squares = float(self.rows["squares"].sum())
         self.made = self.evaluations
+        self.judge.load_counts(int(self.rows["failures"].sum()), self.evaluations)
         if not self.task.cases:
             self.repeated.repeats, self.repeated.squares = self.degrees, self.squares
             self.repeated.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())

@@ -239,7 +239,7 @@ class Streak:
         self.failures: list[Struck] = []
         self.is_outage = False
         self._before = (0, 0)  # failures and evaluations before the streak
-        self._count = (0, 0)
+        self.count: tuple[int, int] = (0, 0)
 
     def add_outcome(self, seen: Struck, culprit: str, initial: bool) -> list[Struck]:
         """Failures that are an outage's, as one more evaluation shows; `kind` "" is a score."""
@@ -248,15 +248,15 @@ class Streak:
             self._begin_anew()
         elif not culprit:
             excused = self._add_failure(seen, initial)
-        failures, evaluations = self._count
-        self._count = failures + bool(seen.kind), evaluations + 1
+        failures, evaluations = self.count
+        self.count = failures + bool(seen.kind), evaluations + 1
         return excused
 
     def _add_failure(self, seen: Struck, initial: bool) -> list[Struck]:
         if self.failures and self.failures[-1].kind != seen.kind:
             self._begin_anew()
         if not self.failures:
-            self._before = self._count
+            self._before = self.count
         self.failures.append(seen)
         if self.is_outage:
             return [seen]
@@ -293,7 +293,8 @@ class CulpritJudge:
         self.kinds: dict[str, FailureKind] = {}
         self._initial_numbers: set[int] = set()
         self._streak = Streak()
-        self.excused_later: set[int] = set()  # orders of evaluations of the final choice
+        self._later = 0  # evaluations of the final choice
+        self.excused_later: set[int] = set()  # their orders
         self._excuses: dict[int, int] | None = None
 
     def observe(self, number: int, key: int, kind: str, culprit: str, rows: Rows) -> None:
@@ -310,9 +311,17 @@ class CulpritJudge:
                 known_kind.events += 1
                 self._judge_kind(known_kind, rows)
 
-    def observe_later(self, number: int, kind: str, culprit: str, order: int) -> None:
-        """Enter one evaluation of the final choice; `kind` is "" for a score."""
-        self._follow_streak(Struck(number, kind, order), culprit)
+    def observe_later(self, number: int, key: int, kind: str, culprit: str) -> int:
+        """Enter one evaluation of the final choice, and return its order; see `observe`."""
+        if key in self.initial_keys and number >= 0:
+            self._initial_numbers.add(number)
+        self._later += 1
+        self._follow_streak(Struck(number, kind, self._later), culprit)
+        return self._later
+
+    def load_counts(self, failures: int, evaluations: int) -> None:
+        """Take the counts of a search in place of its evaluations."""
+        self._streak.count = failures, evaluations
 
     def _follow_streak(self, seen: Struck, culprit: str) -> None:
         initial = seen.number in self._initial_numbers
