@@ -134,6 +134,7 @@ def test_tools_of_code_are_read_and_never_run(tmp_path: Path) -> None:
         (CODE + "def more() -> str: ...\n", "may not change"),
         (CODE.replace("key: str, kind", "key: str, /, kind"), "passed by name"),
         (CODE.replace("def fetch", "def _fetch"), "there is no tool"),
+        (CODE.replace("def fetch", "def hol_über"), "letters, digits"),
     ):
         assert reason in faults(task, {"own.py": changed}), reason
     alone = tools_task(tmp_path / "alone", {"own.py": CODE}, more='path = "tools/own.py"\n')

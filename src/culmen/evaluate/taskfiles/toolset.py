@@ -25,6 +25,7 @@ from culmen.core.json import JsonObject
 FILES = ("tools.json", "tools.toml")
 _KEYS = ("description", "inputSchema", "name", "arguments")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")  # programs put the server's name before it, up to 64
+_NAME_RULE = "a name has 1 to 48 letters, digits, - and _"
 _DEEPEST = 12  # levels of a schema
 _TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 _ANNOTATIONS = {
@@ -164,7 +165,7 @@ def _described(own_name: str, function: ServedTool | None, table: JsonObject) ->
     if not isinstance(description, str) or not description.strip():
         raise ToolFault(f"{own_name}: there is no description")
     if not isinstance(name, str) or not (name == own_name or _NAME.fullmatch(name)):
-        raise ToolFault(f"{own_name}: a name has 1 to 48 letters, digits, - and _")
+        raise ToolFault(f"{own_name}: {_NAME_RULE}")
     arguments = table.get("arguments", {})
     if not isinstance(arguments, dict) or not all(isinstance(v, str) for v in arguments.values()):
         raise ToolFault(f"{own_name}: arguments is a table of names")
@@ -293,6 +294,8 @@ def _functions(name: str, text: str) -> Iterator[ServedTool]:
         raise ToolFault(f"{name} cannot be read: {error}") from None
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            if not _NAME.fullmatch(node.name):
+                raise ToolFault(f"{node.name}: {_NAME_RULE}")
             about = ast.get_docstring(node) or node.name.replace("_", " ")
             yield ServedTool(node.name, node.name, about, _signature(node), name)
 
