@@ -177,13 +177,17 @@ def test_portfolio_goes_on_when_coroutines_end_beside_waiting_ones(workers: int)
 def test_portfolio_refuses_arms_that_cannot_be() -> None:
     with pytest.raises(UserError, match=r"no strategy 'pedigre'.*did you mean 'pedigree'"):
         Portfolio(("pedigre",))
-    with pytest.raises(UserError, match="'cato' cannot be an arm"):
-        Portfolio(("pedigree", "cato"))
     with pytest.raises(UserError, match="no arms"):
         Portfolio(())
     text = "portfolio(arms=[polca(epsilon=off, batch=3), puct@strong], turn=0.1)"
     made = catalog.make_strategy(*catalog.parse_strategy(text))
     assert made == Portfolio(("polca(epsilon=off, batch=3)", "puct@strong"), turn=0.1)
+
+
+@pytest.mark.wing("agents")
+def test_portfolio_refuses_agents_as_arms() -> None:
+    with pytest.raises(UserError, match="'cato' cannot be an arm"):
+        Portfolio(("pedigree", "cato"))
 
 
 def test_portfolio_journals_the_versions_of_its_arms() -> None:
