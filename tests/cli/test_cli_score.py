@@ -239,7 +239,7 @@ def test_the_search_of_a_run_says_what_its_noise_is(tmp_path: Path):
         seed = measured.plan.candidates[0]
         for value in rewards:
             evidence.observe(seed, Observation(seed.id, Status.OK, value), FINAL)
-        chance = FreshComparison(evidence.ranking).noise_prior(0)
+        chance = FreshComparison(evidence.ranking).noise_prior(seed.id, 0)
     assert chance.noise.repeats > 0 and row.margin == pytest.approx(mean_of({"": rewards}, 0, chance).margin)
 
 

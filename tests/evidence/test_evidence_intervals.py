@@ -6,12 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import fmean
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.evidence.account import PooledNoise
-from culmen.evidence.intervals import Chance, mean_difference, mean_of, t_quantile_95
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Task
+from culmen.evidence.account import FINAL, SEARCH, PooledNoise
+from culmen.evidence.evidence import Evidence
+from culmen.evidence.intervals import (
+    Chance,
+    mean_difference,
+    mean_of,
+    noise_at_level,
+    spread_of,
+    t_quantile_95,
+)
+from culmen.evidence.pedigree.arrays import Floats
 
 Values = Mapping[str, Sequence[float]]
 
@@ -340,3 +353,82 @@ def test_a_sample_of_cases_without_a_failure_does_not_prove_that_no_case_fails()
         found = mean_of(values, failures, chance(of=40, repeats=8, squares=0.02, failures=failures, floor=0.0, top=0.8))
         told += found.margin is not None and abs(found.mean - true) <= found.margin
     assert told / trials > 0.93
+
+
+LEVELS = (1.0, 2.0, 4.0, 8.0)
+
+
+def spreads_at(levels: Sequence[float], deviations: Sequence[float], sign: float = 1.0) -> Floats:
+    """Five repeats of a candidate at each level: that far below it, at it, and above it."""
+    rows = [
+        spread_of([sign * (level + part * deviation) for part in (-1.0, -1.0, 0.0, 1.0, 1.0)])
+        for level, deviation in zip(levels, deviations)
+    ]
+    return np.array(rows)
+
+
+def pooled(spreads: Floats) -> PooledNoise:
+    return PooledNoise(None, repeats=int(spreads[:, 2].sum()), squares=float(spreads[:, 1].sum()))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("scale", [1.0, 1e-150, 1e140])
+def test_noise_that_grows_with_the_score_is_larger_at_the_level_of_the_best(sign: float, scale: float) -> None:
+    """Deviations of a quarter of the level: at 20 the variance of one evaluation is about 5²."""
+    levels = [scale * level for level in LEVELS]
+    spreads = spreads_at(levels, [0.25 * level for level in levels], sign)
+    noise = pooled(spreads)
+    above = noise_at_level(noise, spreads, 20.0 * scale)
+    assert above.squares / above.repeats == pytest.approx((5.0 * scale) ** 2, rel=1e-3)
+    assert above._replace(squares=noise.squares) == noise
+
+
+def test_noise_that_is_alike_at_all_levels_stays_what_it_is() -> None:
+    spreads = spreads_at(LEVELS, [0.25] * 4)
+    assert noise_at_level(pooled(spreads), spreads, 20.0).squares == pytest.approx(pooled(spreads).squares, rel=0.02)
+
+
+def test_noise_below_most_of_the_run_is_never_taken_to_be_less() -> None:
+    spreads = spreads_at(LEVELS, [0.25 * level for level in LEVELS])
+    assert noise_at_level(pooled(spreads), spreads, 0.1) == pooled(spreads)
+
+
+def test_repeats_that_do_not_tell_the_laws_apart_count_for_both() -> None:
+    spreads = spreads_at([4.0, 4.0], [1.0, 1.0])
+    noise, twice = pooled(spreads), noise_at_level(pooled(spreads), spreads, 8.0)
+    assert twice.squares == pytest.approx(0.5 * noise.squares + 0.5 * 4.0 * noise.squares)
+
+
+@pytest.mark.parametrize("levels", [(-1.0, 2.0, 4.0), (0.0, 2.0, 4.0)])
+def test_scores_of_both_signs_have_no_level(levels: Sequence[float]) -> None:
+    spreads = spreads_at(levels, [0.1, 0.2, 0.4])
+    assert noise_at_level(pooled(spreads), spreads, 9.0) == pooled(spreads)
+
+
+@pytest.mark.parametrize("squares", [0.0, float("inf")])
+def test_without_a_spread_there_is_nothing_to_scale(squares: float) -> None:
+    spreads = np.array([[1.0, squares, 3.0]])
+    assert noise_at_level(pooled(spreads), spreads, 9.0) == pooled(spreads)
+    assert noise_at_level(PooledNoise(None), np.zeros((0, 3)), 9.0) == PooledNoise(None)
+
+
+def test_a_lucky_low_spread_does_not_narrow_the_margin_of_the_best() -> None:
+    """Noise of a quarter of the score in the search; the best one's fresh scores happen to be close."""
+    evidence, fresh = Evidence(Task("t")), (15.0, 15.5, 15.5, 16.0)
+    for level in (*LEVELS, 16.0):
+        one = Candidate.of({"program": f"x = {level}"})
+        for value in (0.75 * level, 0.75 * level, level, 1.25 * level, 1.25 * level):
+            evidence.observe(one, Observation(one.id, Status.OK, value), SEARCH)
+    for value in fresh:
+        evidence.observe(one, Observation(one.id, Status.OK, value), FINAL)
+    verdict = evidence.verdict
+    found, pooled_only = (
+        verdict.fresh_mean(one.id),
+        mean_of({"": fresh}, 0, Chance(evidence.account.pooled_noise(), None, False)),
+    )
+    assert found is not None and found.se is not None and pooled_only.se is not None
+    assert pooled_only.se < 1.0 < 1.3 < found.se < 2.0
+    low = evidence.account.id_at(0)
+    evidence.observe(Candidate.of({"program": "x = 1.0"}), Observation(low, Status.OK, 1.0), FINAL)
+    gain, error = verdict.estimate_gain(one.id, low)[:2]
+    assert gain == 14.5 and error.se is not None and error.se > found.se

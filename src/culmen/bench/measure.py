@@ -364,7 +364,7 @@ class _ScoreComparison:
         own = [each for each in self._scores if each.candidate == id]
         rewards, failures = self._rewards_of(id), self._failures(own)
         scored = any(each.score is not None for each in own)
-        found = mean_of(_by_case(rewards), failures, self._chance(failures)) if scored else None
+        found = mean_of(_by_case(rewards), failures, self._chance(id, failures)) if scored else None
         gain, error = self._difference(id, first) if scored else (None, Error(None, None))
         return MeasuredCandidate(
             id=id,
@@ -394,9 +394,9 @@ class _ScoreComparison:
     def _failures(self, scores: Sequence[FreshScore]) -> int:
         return sum(each.score is None and not _is_excused(each) for each in scores)
 
-    def _chance(self, failures: int) -> Chance:
+    def _chance(self, id: str, failures: int) -> Chance:
         """Prior knowledge of the noise; without a search, failures cost what they do here."""
-        chance = self._fresh.noise_prior(failures)
+        chance = self._fresh.noise_prior(id, failures)
         if self._is_searched or chance.floor is None:
             return chance
         return chance._replace(floor=self._floor, top=max(self._known, default=self._floor))
@@ -414,8 +414,12 @@ class _ScoreComparison:
             first
         }:
             return None, Error(None, None)
-        sides = [_by_case({unit: side[unit] for unit in shared}) for side in (one, other)]
-        return mean_difference(*sides, chance=self._chance(self._failures(both)))
+        rewards, other_rewards = (
+            _by_case({unit: side[unit] for unit in shared}) for side in (one, other)
+        )
+        lost = self._failures(both)
+        chance, other_chance = (self._chance(each, lost) for each in (id, first))
+        return mean_difference(rewards, other_rewards, chance, other_chance)
 
 
 def _is_excused(score: FreshScore) -> bool:

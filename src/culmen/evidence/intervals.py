@@ -17,14 +17,19 @@ from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from culmen.evidence.account import PooledNoise
+from culmen.evidence.pedigree.arrays import Floats
 
 _POOLED = 8.0
 """Largest number of degrees of freedom for the noise of the whole run.
 
 It is bounded since candidates differ.
 """
+
+_SMALLEST = 1e-100
+"""Least mean, as a share of the largest one, whose square is a number."""
 
 _UNTOLD = 0.05
 """Chance that equal repeats agree by luck, above which they are no evidence of exactness."""
@@ -89,13 +94,16 @@ def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
     return FreshMean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
 
 
-def mean_difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
+def mean_difference(
+    one: Values, other: Values, chance: Chance, other_chance: Chance | None = None
+) -> tuple[float, Error]:
     """Mean of `one` less that of `other`, and its error.
 
-    Paired on the cases that both were evaluated on; without a data set two independent samples.
+    Paired on the cases that both were evaluated on; without a data set two independent samples, of
+    which the second may have noise of its own (`other_chance`).
     """
     if chance.of is None or chance.of == 1:
-        a, b = mean_of(one, 0, chance), mean_of(other, 0, chance)
+        a, b = mean_of(one, 0, chance), mean_of(other, 0, other_chance or chance)
         if a.se is None or b.se is None:
             return a.mean - b.mean, Error(None, None)
         degrees = welch_degrees(
@@ -111,6 +119,42 @@ def mean_difference(one: Values, other: Values, chance: Chance) -> tuple[float, 
     pairs = {case: [x - y for x, y in zip(one[case], other[case])] for case in shared}
     units, repeats, is_sample = _sample_units(pairs, chance)
     return fmean(units), _mean_error(units, repeats, is_sample, chance, 2.0, new=False)
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, sum of squared deviations and degrees of freedom of at least two values."""
+    mean = fmean(values)
+    return mean, sum((value - mean) ** 2 for value in values), len(values) - 1.0
+
+
+def noise_at_level(noise: PooledNoise, spreads: Floats, level: float) -> PooledNoise:
+    """The noise of evaluations whose expected reward has the magnitude `level`.
+
+    Noise may be the same everywhere or grow with the reward, and the best is above most of the run.
+    Both laws are weighted by the likelihood of `spreads`, the rows of `spread_of` for repeats of
+    one candidate each; rewards of both signs leave the first. Never less than the pooled noise.
+    """
+    means, squares, degrees = spreads.T
+    total = float(squares.sum())
+    if not noise.squares or not 0.0 < total < math.inf:
+        return noise
+    if not ((means > 0).all() or (means < 0).all()):
+        return noise
+    unit = float(np.abs(means).max())  # so that no square overflows
+    sizes = np.maximum(np.abs(means) / unit, _SMALLEST)
+    plain = _log_likelihood(squares / total, degrees)
+    shares = _log_likelihood(squares / total / sizes**2, degrees) - degrees @ np.log(sizes)
+    weight = 1.0 / (1.0 + math.exp(min(700.0, plain - shares)))
+    usual = noise.squares / noise.repeats
+    growing = total / float(degrees @ sizes**2) * (level / unit) ** 2
+    here = weight * growing + (1.0 - weight) * usual
+    return noise._replace(squares=noise.repeats * max(usual, here))
+
+
+def _log_likelihood(squares: Floats, degrees: Floats) -> float:
+    """Largest log likelihood of normal deviations with one variance, less a constant."""
+    many = float(degrees.sum())
+    return -0.5 * many * math.log(float(squares.sum()) / many)
 
 
 def _pooled_degrees(count: int, chance: Chance) -> float:

@@ -19,9 +19,18 @@ from culmen.evidence.account import (
     UNLIKELY,
     Account,
     Fact,
+    PooledNoise,
     facts_after_search,
 )
-from culmen.evidence.intervals import Chance, Error, FreshMean, mean_difference, mean_of
+from culmen.evidence.intervals import (
+    Chance,
+    Error,
+    FreshMean,
+    mean_difference,
+    mean_of,
+    noise_at_level,
+    spread_of,
+)
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
 FEW_CASES = 4
@@ -72,14 +81,32 @@ class FreshComparison:
         """Reward of one evaluation, a failure at the floor."""
         return self.account.floor if fact.reward is None else fact.reward
 
-    def noise_prior(self, failures: int) -> Chance:
-        """Prior knowledge of the noise for fresh evaluations with this number of failures."""
-        account, noise = self.account, self.account.pooled_noise()
+    def noise_prior(self, name: str, failures: int) -> Chance:
+        """Prior knowledge of the noise for a candidate's fresh evaluations, `failures` failed."""
+        account, noise = self.account, self._noise_at_level(name)
         flaky = bool(failures or noise.failed or self._is_flaky)
         exact = False if flaky else noise_report(account).exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
         return Chance(noise, self.of or None, exact, failures, floor, top, account.score_span)
+
+    def _noise_at_level(self, name: str) -> PooledNoise:
+        """The run's noise at the level of one candidate, without a choice of cases.
+
+        A low fresh mean goes with a low spread, so the level is that of the search if it is higher.
+        """
+        noise = self.account.pooled_noise()
+        if self.of > 1:
+            return noise
+        rows = self.account.rows[self.account.rows["count"] > 1]
+        groups = [*self.account.looks.values(), *self.account.fresh.values()]
+        fresh = [spread_of(values) for each in groups if len(values := _rewards_of(each)) > 1]
+        searched = np.column_stack([rows["mean"], rows["squares"], rows["count"] - 1.0])
+        spreads = np.vstack([searched, np.array(fresh).reshape(-1, 3)])
+        levels, belief = _rewards_of(self.fresh_facts(name)), self.ranking.belief_of(name)
+        known = [fmean(levels)] if levels else []
+        known += [] if belief is None else [belief.mean]
+        return noise_at_level(noise, spreads, max(map(abs, known), default=0.0))
 
     @property
     def _is_flaky(self) -> bool:
@@ -93,7 +120,7 @@ class FreshComparison:
         if not values:
             return None
         failures = sum(fact.reward is None for fact in self.fresh_facts(name))
-        return mean_of(values, failures, self.noise_prior(failures))
+        return mean_of(values, failures, self.noise_prior(name, failures))
 
     def estimate_gain(self, name: str, other: str) -> GainEstimate:
         """Comparison of two candidates, the second usually the initial program, by all evidence."""
@@ -102,7 +129,8 @@ class FreshComparison:
         if not rewards or not other_rewards:
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh_facts(each))
-        gain, error = mean_difference(rewards, other_rewards, self.noise_prior(lost))
+        chance, other_chance = (self.noise_prior(each, lost) for each in (name, other))
+        gain, error = mean_difference(rewards, other_rewards, chance, other_chance)
         # One evaluation of each shows no error: it is trusted as much as the search.
         mean, sd = combined_estimate(prior, spread, gain, spread if error.se is None else error.se)
         return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
@@ -307,6 +335,10 @@ def combined_estimate(mean: float, sd: float, other: float, error: float) -> tup
         return other, error  # certainty of the search does not outweigh a measurement
     weight = sd**2 / (sd**2 + error**2)
     return mean + weight * (other - mean), math.sqrt(weight) * error
+
+
+def _rewards_of(seen: Sequence[Fact]) -> list[float]:
+    return [fact.reward for fact in seen if fact.reward is not None]
 
 
 def worst_certified(seen: Sequence[Fact]) -> float | None:
