@@ -96,6 +96,12 @@ def welch(*parts: tuple[float, float]) -> float:
     return sum(part for part, _ in parts) ** 2 / sum(part**2 / degrees for part, degrees in parts)
 
 
+def flip(many: int) -> float:
+    """Variance of a flip of which so many came out alike: 1.96 standard errors are Wilson's z²/(n + z²)."""
+    z = t(1e9)
+    return many * (z / (many + z**2)) ** 2
+
+
 PAIRS = {"a": [0.0, 2.0], "b": [4.0, 6.0]}  # case means 1 and 5; squares of 2 inside each
 FEW = {"a": [0.0], "b": [0.0], "c": [1.0], "d": [1.0]}  # half of the pairs agree
 EQUAL = {"a": [1.0] * 2, "b": [5.0] * 2}
@@ -119,8 +125,8 @@ EQUAL = {"a": [1.0] * 2, "b": [5.0] * 2}
         (PAIRS, chance(4, repeats=2, squares=4.0), [(0.5 * 8 / 2, 1), (0.5 * 1 / 2, 4)]),
         (EQUAL, chance(4), [(0.5 * 8 / 2, 1), (0.5 * 8 / 3 / 2, 2)]),
         ({"a": [0.0, 2.0], "b": [1.0]}, chance(4, within=3.0), [(0.5 * 1.0 / 2, 1), (0.5 * 1.0 / 2, 1)]),
-        ({"a": [1.0], "b": [1.0]}, chance(4, span=3.0, exact=True), [(0.5 * 2 / 2, 1)]),  # another case may differ
-        ({"a": [1.0], "b": [1.0]}, chance(4, span=3.0), [(0.5 * 2 / 2, 1), (0.5 * 2 / 2, 1)]),  # of six, two differ
+        ({"a": [1.0], "b": [1.0]}, chance(4, span=3.0, exact=True), [(0.5 * 9 * flip(2) / 2, 1)]),  # another may differ
+        ({"a": [1.0], "b": [1.0]}, chance(4, span=3.0), [(0.5 * 9 * flip(2) / 2, 1), (0.5 * 9 * flip(2) / 2, 1)]),
     ],
 )
 def test_a_sample_of_cases_in_two_stages(values: Values, known: Chance, parts: list[tuple[float, float]]) -> None:
@@ -182,7 +188,26 @@ def test_equal_scores_of_pass_or_fail_are_never_certain(
 def test_the_flip_that_equal_scores_leave_possible_shrinks_with_their_number() -> None:
     margins = [mean_of({"": [1.0] * many}, 0, chance(span=1.0)).margin or 0.0 for many in (2, 8, 32, 128)]
     assert margins == sorted(margins, reverse=True) and 0 < margins[-1] < 0.05
-    assert margins[1] == pytest.approx(t(7) * (2 / 12 * 10 / 12 / 8) ** 0.5)  # of twelve, two differ
+    assert margins[1] == pytest.approx(t(7) * (flip(8) / 8) ** 0.5)
+
+
+@pytest.mark.parametrize(("passed", "end"), [(18, 0.698966), (19, 0.763869), (2, 0.301034), (1, 0.236131)])
+@pytest.mark.parametrize("span", [1.0, 100.0])
+def test_the_margin_of_a_pass_rate_reaches_the_farther_end_of_wilsons_interval(
+    passed: int, end: float, span: float
+) -> None:
+    """Of 20 cases, all of the split; the ends are those of Wilson's interval without continuity correction."""
+    values = {str(case): [span * (case < passed)] for case in range(20)}
+    one = mean_of(values, 0, chance(20, span=span))
+    wilson = abs(passed / 20 - end) * span
+    assert one.margin == pytest.approx(wilson * t(19) / t(1e9), rel=1e-5)
+    assert one.new_margin == pytest.approx(one.margin)
+
+
+def test_scores_between_the_ends_are_no_pass_rate() -> None:
+    values = {str(case): [1.0] for case in range(18)} | {"x": [0.0], "y": [0.5]}
+    own = 20 * (18 / 20 + 0.25 / 20 - (18.5 / 20) ** 2) / 19
+    assert mean_of(values, 0, chance(20, span=1.0)).se == pytest.approx((own / 20) ** 0.5)
 
 
 SCORES = st.sampled_from([0.0, 1.0, 0.5, 0.25, 3.0])
@@ -265,7 +290,7 @@ ONE = {"a": [1.0], "b": [2.0], "c": [3.0]}
             ONE,
             chance(10, span=1.0),
             0.0,
-            [(0.7 * 2 * 2 / 7 * 5 / 7 / 3, 2), (0.3 * 2 * 2 / 7 * 5 / 7 / 3, 2)],
+            [(0.7 * 2 * flip(3) / 3, 2), (0.3 * 2 * flip(3) / 3, 2)],
         ),
     ],
 )

@@ -28,6 +28,9 @@ _POOLED = 8.0
 It is bounded since candidates differ.
 """
 
+_NORMAL_95 = 1.959963984540054
+"""The quantile of the normal distribution that leaves 2.5 % above it."""
+
 _SMALLEST = 1e-100
 """Least mean, as a share of the largest one, whose square is a number."""
 
@@ -260,19 +263,40 @@ def _spread_of_cases(
     many = len(units)
     unseen = 0.0 if chance.failures else _failure_variance(units, chance, times)
     if own > 0 or unseen:
-        return own / (many - 1) + unseen, many - 1.0
+        spread = own / (many - 1) + unseen
+        return max(spread, _pass_fail_variance(units, chance.span, times)), many - 1.0
     repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
     usual = (chance.noise.within or 0.0) if times == 1 else times * repeated
     return max(usual * _unseen_share(many), times * _unseen_flips(many, chance.span)), many - 1.0
 
 
-def _unseen_flips(many: int, span: float) -> float:
-    """Variance that scores at either end leave possible though `many` were equal.
+def _pass_fail_variance(units: Sequence[float], span: float, times: float) -> float:
+    """Variance of scores that all lie at either end, as pass and fail do; 0 for others.
 
-    That of a flip, its chance with two pseudo-observations (Agresti and Coull, 1998).
+    Their own variance is far too small where most of them agree.
     """
-    share = 2.0 / (many + 4.0)
-    return span**2 * share * (1.0 - share)
+    low, high = min(units), max(units)
+    are_ends = all(unit in (low, high) for unit in units)
+    if times != 1 or not are_ends or not math.isclose(high - low, span):
+        return 0.0
+    share = sum(unit == high for unit in units) / len(units)
+    return span**2 * _flip_variance(share, len(units))
+
+
+def _unseen_flips(many: int, span: float) -> float:
+    """Variance that scores at either end leave possible though `many` were equal."""
+    return span**2 * _flip_variance(1.0, many)
+
+
+def _flip_variance(share: float, many: int) -> float:
+    """Variance of one flip, `share` of `many` heads.
+
+    1.96 standard errors of the share reach the farther end of Wilson's interval (1927).
+    """
+    ratio = _NORMAL_95**2 / many
+    shift = ratio * abs(0.5 - share)
+    half = math.sqrt(ratio * share * (1.0 - share) + ratio**2 / 4)
+    return many * ((shift + half) / (1.0 + ratio) / _NORMAL_95) ** 2
 
 
 def _unseen_share(many: int) -> float:
@@ -337,12 +361,11 @@ def t_quantile_95(degrees: float) -> float:
     cos^(n-1) up to theta; Newton's method from the normal distribution's quantile, from below. (An
     import of scipy would slow every run.)
     """
-    normal = 1.959963984540054
     if degrees > 1e7:
-        return normal
+        return _NORMAL_95
     n = max(1.0, degrees)
     scale = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(math.pi)
-    theta = math.atan(normal / math.sqrt(n))
+    theta = math.atan(_NORMAL_95 / math.sqrt(n))
     for _ in range(50):
         step = (0.475 / scale - _cos_power_integral(theta, n - 1)) / math.cos(theta) ** (n - 1)
         theta += step
