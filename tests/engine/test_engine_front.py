@@ -171,6 +171,20 @@ def test_on_a_data_set_repeats_of_all_members_tell_the_noise_and_each_of_them_on
         assert point.margins["x"] == pytest.approx(t(8) * (variance / 4) ** 0.5)
 
 
+def test_the_interval_of_the_chosen_member_holds_for_all_that_it_was_chosen_from() -> None:
+    """Four are measured ten times each, so 0.05 is shared by four intervals; one alone has its own."""
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
+
+    def fresh(text: str, case: int, nth: int) -> Pair:
+        return THREE[text][0] + (1, -1)[nth % 2], THREE[text][1]
+
+    for levels, base, many in ((THREE, TASK, 4), ({"b": THREE["b"]}, BARE, 1)):
+        verdict = ended(Measured({text: levels[text] for text in levels}, fresh), 10 * many, base)
+        assert verdict.se is not None and verdict.count == 10
+        wider = stats.norm.ppf(1 - 0.025 / many) / stats.norm.ppf(0.975)
+        assert verdict.margin == pytest.approx(wider * t(9) * verdict.se)  # far more spread than in the search
+
+
 def test_a_sample_of_cases_has_the_spread_of_cases() -> None:
     def fresh(text: str, case: int, nth: int) -> Pair:
         return float(case), THREE[text][1]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 
-from culmen.core.result import FrontPoint, RunResult
+from culmen.core.result import FrontPoint, RunResult, Z
 from culmen.evidence.account import Fact, PooledNoise
 from culmen.evidence.front import FrontModel, nearest_to_ideal
 from culmen.evidence.intervals import Chance, FreshMean, mean_of
@@ -29,9 +29,25 @@ class FrontVerdict(Verdict):
         self.model = model
 
     def result(self) -> RunResult | None:
-        """The front, and its default choice."""
+        """The front, and its default choice.
+
+        Its fresh means chose it among all that were measured: its intervals hold for all of them at
+        once (Bonferroni), those of the points for one each.
+        """
         result = super().result()
-        return None if result is None else replace_fields(result, front=self.front_points())
+        if result is None:
+            return None
+        many = max(1, len(self._fresh_scored()))
+        wider = NormalDist().inv_cdf(1.0 - 0.025 / many) / Z
+        margins = {
+            name: None if margin is None else margin * wider
+            for name, margin in (
+                ("margin", result.margin),
+                ("new_margin", result.new_margin),
+                ("gain_margin", result.gain_margin),
+            )
+        }
+        return replace_fields(result, front=self.front_points(), **margins)
 
     def chosen_candidate(self) -> str | None:
         """The default choice: the member nearest to the best value of every objective."""

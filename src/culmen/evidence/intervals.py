@@ -148,10 +148,8 @@ def noise_at_level(noise: PooledNoise, spreads: Floats, level: float) -> PooledN
     plain = _log_likelihood(squares / total, degrees)
     shares = _log_likelihood(squares / total / sizes**2, degrees) - degrees @ np.log(sizes)
     weight = 1.0 / (1.0 + math.exp(min(700.0, plain - shares)))
-    usual = noise.squares / noise.repeats
-    growing = total / float(degrees @ sizes**2) * (level / unit) ** 2
-    here = weight * growing + (1.0 - weight) * usual
-    return noise._replace(squares=noise.repeats * max(usual, here))
+    growth = float(degrees.sum() / (degrees @ sizes**2)) * (level / unit) ** 2
+    return noise._replace(squares=noise.squares * max(1.0, 1.0 + weight * (growth - 1.0)))
 
 
 def _log_likelihood(squares: Floats, degrees: Floats) -> float:
