@@ -71,7 +71,7 @@ def test_what_the_engine_asks_for_itself_is_asked_again_after_a_kill(name: str, 
 
 
 def test_ask_tell_keeps_the_contract():
-    kit.check_strategy(AskTell(HillClimber))
+    kit.check_strategy(AskTell(HillClimber), points=4)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import closing, contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -70,7 +70,7 @@ def _make_sqlite_engine(uri: str, write: bool) -> Engine:
 
     dialect, compiled = _shared_dialect()
     connections = pool.NullPool(
-        lambda: sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10.0),  # pyright: ignore[reportArgumentType]
+        partial(sqlite3.connect, uri, uri=True, check_same_thread=False, timeout=10.0),  # pyright: ignore
         dialect=dialect,
     )
     engine = Engine(connections, dialect, make_url("sqlite://"))
