@@ -38,10 +38,9 @@ PANELS = {  # of the help, in its order
     "Start": "start:demo start:new start:check",
     "Search": "search:run search:resume search:fork",
     "Look at a run": (
-        "look:status look:best look:story look:show look:diff look:lineage explain:explain "
-        "look:log look:report"
+        "look:status look:best look:story look:show look:diff look:lineage explain:explain look:log"
     ),
-    "Attend to a run": "attend:watch attend:ui attend:stop attend:tell mcp:mcp",
+    "Attend to a run": "attend:watch attend:stop attend:tell mcp:mcp",
     "Compare runs": "",
     "Keep a run": "keep:export keep:replay keep:recover keep:archive keep:vacuum",
     "About": "about:strategies about:templates about:doctor about:docs",
