@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from culmen.cli.mcp import AllowedFolders
 from culmen.core.errors import UserError
+from culmen.mcp.cli import AllowedFolders
 from culmen.store import views
 
 TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "story", "diff", "explain", "tell", "stop"]

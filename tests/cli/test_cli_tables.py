@@ -136,4 +136,4 @@ def test_a_verb_is_found_without_the_others() -> None:
     code = "import sys; from culmen.cli.main import main; main(['status', '--help']); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "culmen.cli.look" in loaded
-    assert not {"numpy", "sqlalchemy", "culmen.audit", "culmen.cli.search", "culmen.cli.mcp"} & set(loaded)
+    assert not {"numpy", "sqlalchemy", "culmen.audit", "culmen.cli.search", "culmen.mcp"} & set(loaded)

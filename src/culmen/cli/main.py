@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import VerbTable, declare_tables
+from culmen.cli.verbs import Verb, VerbTable, declare_tables
 from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.extensions import all_parts, find_part, import_part
@@ -40,12 +40,12 @@ PANELS = {  # of the help, in its order
     "Look at a run": (
         "look:status look:best look:story look:show look:diff look:lineage explain:explain look:log"
     ),
-    "Attend to a run": "attend:watch attend:stop attend:tell mcp:mcp",
+    "Attend to a run": "attend:watch attend:stop attend:tell",
     "Compare runs": "",
     "Keep a run": "keep:export keep:replay keep:recover keep:archive keep:vacuum",
     "About": "about:strategies about:templates about:doctor about:docs",
 }
-GROUPS = {"pool": ("Keep a run", "keep:POOL")}
+GROUPS = {"pool": ("Keep a run", "culmen.cli.keep:POOL")}
 
 
 def _print_version(asked: bool) -> None:
@@ -91,8 +91,8 @@ def make_app(word: str = "") -> typer.Typer:
 def _own_tables() -> Iterator[VerbTable]:
     """The tables of the core."""
     for panel, addresses in PANELS.items():
-        groups = {name: _import(group) for name, (own, group) in GROUPS.items() if own == panel}
-        yield VerbTable(panel, tuple(map(_import, addresses.split())), groups)
+        groups = {name: import_part(group) for name, (own, group) in GROUPS.items() if own == panel}
+        yield VerbTable(panel, tuple(map(_import_verb, addresses.split())), groups)
 
 
 def _find_tables(word: str) -> tuple[VerbTable, ...]:
@@ -100,10 +100,10 @@ def _find_tables(word: str) -> tuple[VerbTable, ...]:
     for panel, addresses in PANELS.items():
         for address in addresses.split():
             if address.endswith(f":{word}"):
-                return (VerbTable(panel, (_import(address),)),)
+                return (VerbTable(panel, (_import_verb(address),)),)
     if word in GROUPS:
         panel, group = GROUPS[word]
-        return (VerbTable(panel, groups={word: _import(group)}),)
+        return (VerbTable(panel, groups={word: import_part(group)}),)
     table = find_part("verbs", word)
     if not isinstance(table, VerbTable):
         return ()
@@ -112,7 +112,7 @@ def _find_tables(word: str) -> tuple[VerbTable, ...]:
     return (VerbTable(table.panel, verbs, groups),) if verbs or groups else ()
 
 
-def _import(address: str) -> Any:
+def _import_verb(address: str) -> Verb:
     return import_part(f"culmen.cli.{address}")
 
 
