@@ -4,7 +4,11 @@ would be skipped fails instead."""
 
 from __future__ import annotations
 
+import compileall
 import os
+import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,21 @@ from hypothesis import HealthCheck, settings
 
 from tests import postgres, wings
 
+# modules are compiled once, not by every process that a test starts
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+_PROGRAMS = re.compile(r"/culmen/(tasks|audit/attacks|audit/jail_attacks)/")
+
 # on a busy machine an example takes as long as it takes: no test says anything about time
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile culmen, as an installation does: processes of the jail never write what they compile."""
+    package = find_spec("culmen")
+    if not hasattr(config, "workerinput") and package is not None and package.origin is not None:
+        compileall.compile_dir(Path(package.origin).parent, rx=_PROGRAMS, quiet=2, workers=0)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

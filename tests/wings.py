@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WINGS = ("agents", "audit", "bench", "cluster", "compat", "labelled", "tasks", "trackers", "train")
+WINGS = ("agents", "audit", "bench", "cluster", "compat", "labelled", "mcp", "tasks", "trackers", "train", "web")
 
 
 @cache

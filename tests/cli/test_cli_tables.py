@@ -119,7 +119,21 @@ def test_another_package_adds_a_verb(tmp_path: Path) -> None:
 )
 def test_a_package_that_breaks_the_verbs_is_named(tmp_path: Path, code: str, what: str) -> None:
     install(tmp_path, code)
-    asked = culmen(tmp_path, "status")
+    asked = culmen(tmp_path, "--help")
     assert (asked.returncode, asked.stdout) == (2, "")
     assert what in asked.stderr
     assert "Traceback" not in asked.stderr and "uninstall" in asked.stderr
+    assert culmen(tmp_path, "status", "--help").returncode == 0, "culmen's own verbs work all the same"
+
+
+def test_a_verb_is_found_without_the_others() -> None:
+    for panel, words in PANELS.items():
+        for word in words.split():
+            assert named(make_app(word)) in ({panel: word}, PANELS)
+    for word in ("run", "mcp", "pool", "audit", "queue"):
+        assert list(named(make_app(word)).values()) == [word]
+    assert named(make_app("analyse")) == PANELS
+    code = "import sys; from culmen.cli.main import main; main(['status', '--help']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "culmen.cli.look" in loaded
+    assert not {"numpy", "sqlalchemy", "culmen.audit", "culmen.cli.search", "culmen.mcp"} & set(loaded)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, blocks, links, name
+from tests.docs.pages import PAGES, ROOT, blocks, cut_budgets, links, name
 
 RUNNABLE = [page for page in PAGES if any(block.mark for block in blocks(page))]
-_SMALLER = ((r"\bevaluations=\d+", "evaluations=12"), (r"\bseconds=\d+", "seconds=2"))
 
 
 def test_the_pages_that_promise_examples_have_some():
@@ -47,13 +46,6 @@ def test_marked_examples_run(page: Path, tmp_path: Path):
             (tmp_path / block.file).write_text(block.body, encoding="utf-8")
             continue
         program = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}[block.lang]
-        answer = subprocess.run(
-            [*program, _cut(block.body)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        command = [*program, cut_budgets(block.body)]
+        answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert answer.returncode == 0, f"{name(page)}:\n{block.body}\n{answer.stdout}\n{answer.stderr}"
-
-
-def _cut(body: str) -> str:
-    for pattern, smaller in _SMALLER:
-        body = re.sub(pattern, smaller, body)
-    return body

@@ -29,6 +29,7 @@ WORLDS = {name: FAMILY[name] for name in (
     "losses over decades", "Student noise", "right answers",
 )} | {"front": FrontWorld()}  # fmt: skip
 EVALUATIONS = 60
+STOPS = {"max": ((1, 15), (3, 80)), "min": ((2, 40), (4, 110))}  # seeds and results until then
 
 
 def run_to(folder, world, strategy, seed, results, direction="max"):
@@ -48,9 +49,9 @@ def run_to(folder, world, strategy, seed, results, direction="max"):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("direction", STOPS)
 def test_an_interrupted_run_has_one_best_everywhere(tmp_path, world, strategy, direction):
-    for seed, results in ((1, 15), (2, 40), (3, 80), (4, 110)):
+    for seed, results in STOPS[direction]:
         folder = tmp_path / f"run-{seed}"
         search = run_to(folder, WORLDS[world], STRATEGIES[strategy], seed, results, direction)
         verdict, best = search.result_so_far, views.run_status(folder).best

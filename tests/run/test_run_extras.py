@@ -69,6 +69,7 @@ def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Pat
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
 
 
+@pytest.mark.wing("mcp")
 def test_the_server_for_coding_agents_names_its_extra(tmp_path: Path):
     ran = without({"mcp"}, tmp_path, "mcp")
     assert ran.returncode == 2 and "pip install 'culmen[mcp]'" in ran.stderr

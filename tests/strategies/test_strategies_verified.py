@@ -53,14 +53,15 @@ def verified_task():
     ("name", "given"),
     [("turboevolve", {"islands": "2"}), ("openevolve", {"islands": "2"}), ("gepa", {}), ("polca", {"epsilon": "off"})],
 )
-def test_every_kill_point_of_a_certified_run(name: str, given: dict[str, str], order: kit.Order):
+def test_kill_points_of_a_certified_run(name: str, given: dict[str, str], order: kit.Order):
     strategy, world = catalog.make_strategy(name, given), Vouching()
     whole = simulate(strategy, verified_task(), world, BUDGET, seed=3, workers=3, order=order)
     entries = [e.entry for e in whole.journal.read() if e.entry.kind == "done"]
     last = [e.result for e in entries if e.body.get("phase") == "final"]
     assert last and all(isinstance(seen, Observation) and seen.strict is not None for seen in last)
     assert whole.verdict is not None and whole.verdict.confirmed
-    kit.check_kill_points(strategy, verified_task(), world, BUDGET, order=order, points=len(entries))
+    points = len(entries) if name == "gepa" else len(entries) // 4  # the end is the engine's, with every strategy
+    kit.check_kill_points(strategy, verified_task(), world, BUDGET, order=order, points=points)
 
 
 TOML = """

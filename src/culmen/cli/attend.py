@@ -1,11 +1,8 @@
-"""Verbs for a run that another process makes: watch, ui, stop, tell."""
+"""Verbs for a run that another process makes: watch, stop, tell."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RUNS, RequiredRun, Run, find_run
+from culmen.cli.verbs import RequiredRun, Run, find_run
 from culmen.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,80 +42,6 @@ def watch(screen: Screen, run: Run = None) -> Answer:
     return Answer(
         pages.status_document(now, path), lambda screen: pages.show_end(screen, now, path)
     )
-
-
-def ui(
-    screen: Screen,
-    place: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN_OR_FOLDER",
-            help=(
-                "A run, its name under ./runs, a folder of runs, or a database by its URL. "
-                "Default: ./runs."
-            ),
-        ),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = PORT,
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = False,
-) -> Answer:
-    """Show runs in a browser, live: scores, candidates, lineage, memory, calls, trust.
-
-    Serves on 127.0.0.1 until Ctrl-C. The printed address contains the token needed to stop a
-    run or to send it messages.
-    """
-    from culmen.run.explain import explain_for_dashboard
-    from culmen.strategies.catalog import names_by_path
-    from culmen.web.server import Dashboard, bind_port, serve_dashboard
-
-    shown = _runs_to_show(place)
-    dashboard = Dashboard(shown, names=names_by_path(), explain=explain_for_dashboard)
-    listening = bind_port(port)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    document = {
-        "url": f"{address}#token={dashboard.token}",
-        "address": address,
-        "folder": str(shown.resolve()),
-    }
-
-    def ready() -> None:
-        if screen.as_json:
-            screen.print_document(document)
-        else:
-            screen.print_line(f"{shown}: {document['url']}")
-            screen.err.print(
-                "Ctrl-C ends the dashboard; runs go on without it.", style="dim", markup=False
-            )
-        sys.stdout.flush()
-        if browser:
-            threading.Thread(target=webbrowser.open, args=(document["url"],), daemon=True).start()
-
-    serve_dashboard(dashboard, listening, ready)
-    if screen.as_json:
-        raise typer.Exit  # the one document was printed when the server was ready
-    return Answer(None)
-
-
-def _runs_to_show(text: str | None) -> Path:
-    """A run, a folder of runs, a run's name, or all runs of a database."""
-    from culmen.store.address import FILE, is_address, local_folder, parse_address
-
-    if text is None:
-        if not RUNS.is_dir():
-            raise UserError(
-                "there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK"
-            )
-        return RUNS
-    if is_address(text) and not parse_address(text).name:
-        return local_folder(parse_address(text))
-    path = Path(text)
-    if path.is_dir():
-        return path
-    if path.name == FILE and path.is_file():
-        return path.parent
-    return find_run(text)
 
 
 def stop(

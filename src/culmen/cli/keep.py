@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Run, find_run
+from culmen.cli.verbs import Run, VerbGroup, find_run
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
@@ -415,3 +415,9 @@ def _save_pool(pool: Pool, out: Path) -> Answer:
 def _pool_row(row: JsonObject) -> list[str]:
     score = "" if row["claimed_score"] is None else f"{row['claimed_score']:.10g}"
     return [row["id"], score, str(row["count"]), row["run"], row["model"], str(row["characters"])]
+
+
+POOL: VerbGroup = (
+    "Files of candidates to start a search from: culmen run TASK --pool FILE.",
+    {"build": pool_build, "show": pool_show, "merge": pool_merge},
+)

@@ -1,7 +1,7 @@
 """The `culmen` command: runs one verb, turns errors into messages and exit codes.
 
-`TABLES` has the verbs of each panel of the help; extensions add tables of theirs. A verb's module
-has the name of its panel or of the verb.
+`PANELS` has the addresses of the verbs of each panel of the help; extensions add tables of theirs.
+A verb's module has the name of its panel or of the verb, and is imported when the verb is used.
 
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
 the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
@@ -16,56 +16,36 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, explain, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import VerbTable, declare_tables
+from culmen.cli.verbs import Verb, VerbTable, declare_tables
 from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.extensions import all_parts
+from culmen.core.extensions import all_parts, find_part, import_part
 
 BUG = 70
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
 
-TABLES = (
-    VerbTable("Start", (start.demo, start.new, start.check)),
-    VerbTable("Search", (search.run, search.resume, search.fork)),
-    VerbTable(
-        "Look at a run",
-        (
-            look.status,
-            look.best,
-            look.story,
-            look.show,
-            look.diff,
-            look.lineage,
-            explain.explain,
-            look.log,
-            look.report,
-        ),
+PANELS = {  # of the help, in its order
+    "Start": "start:demo start:new start:check",
+    "Search": "search:run search:resume search:fork",
+    "Look at a run": (
+        "look:status look:best look:story look:show look:diff look:lineage explain:explain look:log"
     ),
-    VerbTable("Attend to a run", (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp)),
-    VerbTable("Compare runs"),
-    VerbTable(
-        "Keep a run",
-        (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
-        {
-            "pool": (
-                "Files of candidates to start a search from: culmen run TASK --pool FILE.",
-                {"build": keep.pool_build, "show": keep.pool_show, "merge": keep.pool_merge},
-            )
-        },
-    ),
-    VerbTable("About", (about.strategies, about.templates, about.doctor, about.docs)),
-)
+    "Attend to a run": "attend:watch attend:stop attend:tell",
+    "Compare runs": "",
+    "Keep a run": "keep:export keep:replay keep:recover keep:archive keep:vacuum",
+    "About": "about:strategies about:templates about:doctor about:docs",
+}
+GROUPS = {"pool": ("Keep a run", "culmen.cli.keep:POOL")}
 
 
 def _print_version(asked: bool) -> None:
@@ -87,8 +67,11 @@ def _culmen(
 
 
 @cache
-def make_app() -> typer.Typer:
-    """The command line with all verbs, those of extensions included; made once.
+def make_app(word: str = "") -> typer.Typer:
+    """The command line; made once.
+
+    It has all verbs, those of extensions included, unless `word` is `--version` or leads to one
+    verb or group: then it has this one alone, and what the others need is not imported.
 
     Raises `UserError` for an extension that cannot be used.
     """
@@ -100,8 +83,37 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_culmen)
-    declare_tables(app, (*TABLES, *all_parts("verbs").values()))
+    if word != "--version":
+        declare_tables(app, _find_tables(word) or (*_own_tables(), *all_parts("verbs").values()))
     return app
+
+
+def _own_tables() -> Iterator[VerbTable]:
+    """The tables of the core."""
+    for panel, addresses in PANELS.items():
+        groups = {name: import_part(group) for name, (own, group) in GROUPS.items() if own == panel}
+        yield VerbTable(panel, tuple(map(_import_verb, addresses.split())), groups)
+
+
+def _find_tables(word: str) -> tuple[VerbTable, ...]:
+    """A table with the verb or group of this name alone; none if all have to be asked for it."""
+    for panel, addresses in PANELS.items():
+        for address in addresses.split():
+            if address.endswith(f":{word}"):
+                return (VerbTable(panel, (_import_verb(address),)),)
+    if word in GROUPS:
+        panel, group = GROUPS[word]
+        return (VerbTable(panel, groups={word: import_part(group)}),)
+    table = find_part("verbs", word)
+    if not isinstance(table, VerbTable):
+        return ()
+    verbs = tuple(verb for verb in table.verbs if verb.__name__ == word)
+    groups = {name: group for name, group in table.groups.items() if name == word}
+    return (VerbTable(table.panel, verbs, groups),) if verbs or groups else ()
+
+
+def _import_verb(address: str) -> Verb:
+    return import_part(f"culmen.cli.{address}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_verb(words: list[str], screen: Screen) -> int:
     try:
-        code = make_app()(args=words, prog_name="culmen", standalone_mode=False)
+        code = make_app(words[0])(args=words, prog_name="culmen", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:

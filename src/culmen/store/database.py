@@ -9,9 +9,9 @@ import sqlite3
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import closing, contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -30,7 +30,7 @@ from culmen.store.databases import run_database
 
 if TYPE_CHECKING:
     from alembic.config import Config
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Dialect, Engine
 
 
 def engine_for(path: Path, *, write: bool) -> Engine:
@@ -51,14 +51,30 @@ def _reader_engine(uri: str) -> Engine:
     return _make_sqlite_engine(uri, False)
 
 
-def _make_sqlite_engine(uri: str, write: bool) -> Engine:
-    from sqlalchemy import create_engine, event, pool
+@cache
+def _shared_dialect() -> tuple[Dialect, MutableMapping[object, object]]:
+    """The dialect and the compiled statements of all engines on files.
 
-    engine = create_engine(
-        "sqlite://",
-        creator=lambda: sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10.0),
-        poolclass=pool.NullPool,
+    Every run has engines of its own; without this, each would compile the same statements.
+    """
+    from sqlalchemy import create_engine, util
+
+    first = create_engine("sqlite://")
+    first.connect().close()  # it learns what this SQLite can do
+    first.dispose()
+    return first.dialect, util.LRUCache(1000)
+
+
+def _make_sqlite_engine(uri: str, write: bool) -> Engine:
+    from sqlalchemy import Engine, event, make_url, pool
+
+    dialect, compiled = _shared_dialect()
+    connections = pool.NullPool(
+        partial(sqlite3.connect, uri, uri=True, check_same_thread=False, timeout=10.0),  # pyright: ignore
+        dialect=dialect,
     )
+    engine = Engine(connections, dialect, make_url("sqlite://"))
+    engine.update_execution_options(compiled_cache=compiled)
 
     @event.listens_for(engine, "connect")
     def _configure(raw: sqlite3.Connection, _record: object) -> None:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy import Table, case, func, insert, literal_column, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import NOTED, Proposal, Text
@@ -46,7 +46,10 @@ from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert
+    from sqlalchemy.dialects import postgresql, sqlite
     from sqlalchemy.engine.interfaces import DBAPICursor
+
+    UpsertInsert = sqlite.Insert | postgresql.Insert  # of a dialect that has ON CONFLICT
 
 
 Standing = Callable[[], tuple[str, float, int] | None]
@@ -67,7 +70,7 @@ class JournalWriter:
             False,
         )
         self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
-        self._insert = Inserts(self._connection.dialect)
+        self._insert = inserts_for(type(self._connection.dialect))
         self._fence = str(
             select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect)
         )
@@ -621,13 +624,22 @@ UNCERTAIN = ("uncertain", "", "")  # row for the possible cost of calls that did
 
 # Frequent inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
 
-UpsertInsert = sqlite.Insert | postgresql.Insert
-"""An insert of a dialect that has ON CONFLICT."""
 
-_UPSERT: dict[str, Callable[[Table], UpsertInsert]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
-}
+@cache
+def inserts_for(kind: type[Dialect]) -> Inserts:
+    """The inserts of a dialect."""
+    return Inserts(kind())
+
+
+def _upsert(table: Table, dialect: Dialect) -> UpsertInsert:
+    """An insert to which a rule for rows that are there can be added."""
+    if dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
 
 
 class Inserts:
@@ -635,7 +647,10 @@ class Inserts:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        insert_into = _UPSERT[dialect.name]
+
+        def insert_into(table: Table) -> UpsertInsert:
+            return _upsert(table, dialect)
+
         self.event = self._compile_insert(insert(schema.event), schema.event)
         self.link = self._compile_insert(insert(schema.link), schema.link)
         mark = "?" if dialect.name == "sqlite" else "%s"

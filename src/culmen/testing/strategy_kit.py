@@ -40,18 +40,20 @@ ROUGH = Landscape(
 BUDGET = Budget(evaluations=60)
 
 
-def check_strategy(strategy: MinimalStrategy) -> None:
+def check_strategy(strategy: MinimalStrategy, *, points: int = 8) -> None:
     """Run all checks below: noisy, exact and faulty worlds, kills, and barren models.
 
     Searches begin with one initial program, several and none. In the faulty world an initial
-    program that fails ends no search.
+    program that fails ends no search. `points` is the number of kills in each order of the noisy
+    world; the faulty one has half of it.
     """
+    half = max(1, points // 2)
     check_repeatable(strategy, task(), NOISY)
-    check_kill_points(strategy, task(), NOISY, order="request", points=8)
-    check_kill_points(strategy, task(), NOISY, order="time", points=8)
+    check_kill_points(strategy, task(), NOISY, order="request", points=points)
+    check_kill_points(strategy, task(), NOISY, order="time", points=points)
     check_repeatable(strategy, task(), ROUGH, trial=False)
-    check_kill_points(strategy, task(), ROUGH, order="request", points=4, trial=False)
-    check_kill_points(strategy, task(), ROUGH, order="time", points=4, trial=False)
+    check_kill_points(strategy, task(), ROUGH, order="request", points=half, trial=False)
+    check_kill_points(strategy, task(), ROUGH, order="time", points=half, trial=False)
     check_repeatable(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=600))
     for seeds in ((), (0.0,), tuple(n / 20 for n in range(12))):
         check_finishes(strategy, task(seeds=seeds), ROUGH)

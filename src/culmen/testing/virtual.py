@@ -126,26 +126,22 @@ class _Clock:
 
     def __init__(self, world: VirtualWorld, slots: dict[str, int], order: str, now: float) -> None:
         self.now, self._world, self._free, self._order = now, world, dict(slots), order
-        self._waiting: list[tuple[int, Effect]] = []
+        self._waiting: dict[str, list[tuple[int, Effect]]] = {line: [] for line in slots}
         self._running: list[tuple[float, int, Entry]] = []
 
     def enqueue(self, effects: list[Effect]) -> None:
         for effect in effects:
-            heapq.heappush(self._waiting, (effect.key, effect))
+            heapq.heappush(self._waiting[_line(effect.kind)], (effect.key, effect))
 
     def start_effects(self, search: Search) -> list[Entry]:
         """Start the effects that have a slot; the `started` entries."""
         self._running = [run for run in self._running if run[2].key in search.in_flight]
         heapq.heapify(self._running)
         started: list[Entry] = []
-        later: list[tuple[int, Effect]] = []
-        while self._waiting:
-            key, effect = heapq.heappop(self._waiting)
+        while open_lines := [line for line, n in self._free.items() if n and self._waiting[line]]:
+            line = min(open_lines, key=lambda line: self._waiting[line][0][0])
+            key, effect = heapq.heappop(self._waiting[line])
             if key not in search.in_flight:
-                continue
-            line = "evaluate" if effect.kind == "evaluate" else "other"
-            if not self._free[line]:
-                later.append((key, effect))
                 continue
             self._free[line] -= 1
             seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
@@ -161,7 +157,6 @@ class _Clock:
             )
             heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
             started.append(Entry("started", key, effect.mark, effect.kind))
-        self._waiting = later
         return started
 
     def next_completion(self, deadline: float) -> Entry:
@@ -171,11 +166,15 @@ class _Clock:
         _, _, entry = self._running[0]
         if entry.elapsed > deadline:
             self.now = max(self.now, deadline)
-            self._free["evaluate"] += sum(1 for run in self._running if run[2].effect == "evaluate")
-            self._free["other"] += sum(1 for run in self._running if run[2].effect != "evaluate")
+            for _, _, run in self._running:
+                self._free[_line(run.effect)] += 1
             self._running = []
             return Entry("stop", body={"reason": "seconds"}, elapsed=self.now)
         heapq.heappop(self._running)
-        self._free["evaluate" if entry.effect == "evaluate" else "other"] += 1
+        self._free[_line(entry.effect)] += 1
         self.now = max(self.now, entry.elapsed)
         return msgspec.structs.replace(entry, elapsed=self.now)
+
+
+def _line(kind: str) -> str:
+    return "evaluate" if kind == "evaluate" else "other"

@@ -6,7 +6,6 @@ Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number ma
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import socket
@@ -107,6 +106,8 @@ class ModelAsk:
 
     async def ask_async(self, *args: Any, **options: object) -> ChatReply:
         """The reply of `__call__` as a coroutine: the `ask` of coroutine functions."""
+        import asyncio  # the caller has it; other evaluators' processes do without
+
         return await asyncio.to_thread(self, *args, **options)
 
     def refuse_questions(self) -> None:
@@ -135,6 +136,8 @@ def awaited_result(result: Any) -> Any:
     """The result of a function; the awaited result of a coroutine function."""
     if not inspect.isawaitable(result):
         return result
+
+    import asyncio
 
     async def wait() -> Any:
         return await result

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import VerbTable
 from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
@@ -657,3 +658,6 @@ def _settings_texts(value: object) -> Iterator[str]:
         for key, each in value.items():
             if key != "command":
                 yield from _settings_texts(each)
+
+
+VERBS = VerbTable("Attend to a run", (mcp,))
