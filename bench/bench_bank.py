@@ -47,7 +47,7 @@ from culmen.prompts.writer import FallbackProposer
 from culmen.strategies import catalog
 from culmen.testing.virtual import simulate
 
-Row = dict[str, list[Observation]]  # measurements by case id, "" without a data set
+Rows = dict[str, list[Observation]]  # measurements by candidate
 
 
 class Bank:
@@ -69,41 +69,55 @@ class Bank:
         return asyncio.run(self.gateway.propose(brief, 0)).candidates[0]
 
 
-async def measure_programs(bank: Bank, repeats: int) -> dict[str, Row]:
-    """`repeats` observations of each candidate on each training case, in turn."""
-    rows: dict[str, Row] = {name: {} for name in bank.candidates}
-    backend = LocalBackend(bank.task, 1, None)
-    await backend.start()
+async def measure_programs(banks: Sequence[Bank], repeats: int, slow: float, file: Path) -> None:
+    """Append measurements to the file until each candidate of each bank has `repeats`.
+
+    Tasks and candidates take turns; the cases of a task do, too, from round to round. Candidates
+    that failed twice, and those whose first evaluation took more than `slow` seconds, have enough.
+    """
+    backends = [LocalBackend(bank.task, 1, None) for bank in banks]
+    rows = {bank.task.name: read_measured(file, bank.task) for bank in banks}
+    for backend in backends:
+        await backend.start()
     try:
         for turn in range(repeats):
-            for candidate in bank.candidates.values():
-                for case in bank.task.split("train") or (None,):
-                    seen = await backend.evaluate(candidate, case, turn)
-                    rows[candidate.id].setdefault(case.id if case else "", []).append(seen)
-            print(f"measured {turn + 1}/{repeats}", flush=True)
+            for bank, backend in zip(banks, backends, strict=True):
+                cases = bank.task.cases or (None,)
+                for candidate in bank.candidates.values():
+                    known = rows[bank.task.name].setdefault(candidate.id, [])
+                    if len(known) > turn or is_enough(known, slow):
+                        continue
+                    seen = await backend.evaluate(candidate, cases[turn % len(cases)], turn)
+                    known.append(seen)
+                    append_measured(file, bank.task, candidate, seen)
+                print(f"round {turn + 1} of {repeats}: {bank.task.name}", flush=True)
     finally:
-        await backend.close()
-    return rows
+        for backend in backends:
+            await backend.close()
 
 
-def read_measured(file: Path) -> dict[str, Row]:
-    """Measurements from a file of `write_measured`."""
-    rows: dict[str, Row] = {}
-    for line in file.read_text().splitlines():
+def is_enough(known: Sequence[Observation], slow: float) -> bool:
+    """True for candidates that always fail, and for those that are slow to evaluate."""
+    failed = len(known) > 1 and all(each.score is None for each in known[:2])
+    return failed or (len(known) > 0 and known[0].seconds > slow)
+
+
+def read_measured(file: Path, task: Task) -> Rows:
+    """Measurements of a task's candidates, by id."""
+    rows: Rows = {}
+    for line in file.read_text().splitlines() if file.is_file() else ():
         data = json.loads(line)
-        seen = msgspec.convert(data["observation"], Observation)
-        rows.setdefault(data["candidate"], {}).setdefault(data["case"], []).append(seen)
+        if data["task"] == task.name:
+            seen = msgspec.convert(data["observation"], Observation)
+            rows.setdefault(data["candidate"], []).append(seen)
     return rows
 
 
-def write_measured(file: Path, rows: dict[str, Row]) -> None:
-    """One line for each measurement."""
-    with file.open("w") as out:
-        for name, cases in rows.items():
-            for case, seen in cases.items():
-                for each in seen:
-                    plain = {"candidate": name, "case": case, "observation": msgspec.to_builtins(each)}
-                    out.write(json.dumps(plain) + "\n")
+def append_measured(file: Path, task: Task, candidate: Candidate, seen: Observation) -> None:
+    """One line for a measurement."""
+    plain = {"task": task.name, "candidate": candidate.id, "observation": msgspec.to_builtins(seen)}
+    with file.open("a") as out:
+        out.write(json.dumps(plain) + "\n")
 
 
 class MeasuredWorld:
