@@ -23,6 +23,7 @@ Columns, means over tasks and random seeds with 95 % intervals over random seeds
 lost            worth of the best program in the bank minus worth of the reported one, in % of the best
 claim / truth   reported score over worth of the reported program, minus 1, in %
 right           runs that report the best program, or one whose worth is equal within its error
+wrong           runs that report a program that failed at least once, whose worth is counted as 0
 """
 
 from __future__ import annotations
@@ -246,6 +247,7 @@ class Found:
         self.lost: list[list[float]] = []  # by task and random seed, in per cent
         self.bias: list[list[float]] = []
         self.right: list[float] = []
+        self.wrong: list[float] = []
 
     def add(self, world: MeasuredWorld, picks: Sequence[Pick]) -> None:
         """Enter the picks of one task."""
@@ -255,17 +257,18 @@ class Found:
         pairs = zip(worth, picks, strict=True)
         self.bias.append([100.0 * (claim / each - 1.0) if each else 0.0 for each, (_, claim) in pairs])
         self.right += [best - each <= world.error for each in worth]
+        self.wrong += [world.worth[name] == -math.inf for name, _ in picks]
 
     def line(self) -> str:
         """Means over tasks, with intervals over random seeds."""
         lost, bias = ([fmean(column) for column in zip(*rows)] for rows in (self.lost, self.bias))
-        return f"{interval(lost):>18}{interval(bias):>20}{fmean(self.right):>8.0%}"
+        return f"{interval(lost):>18}{interval(bias):>20}{fmean(self.right):>8.0%}{fmean(self.wrong):>8.0%}"
 
 
 def compare_picks(worlds: Sequence[MeasuredWorld], budgets: Sequence[int], seeds: int, rivals: str) -> None:
     """Print the table, and what was lost on each task."""
     theirs = [world.run_rivals(rivals, budgets, seeds) if rivals else {} for world in worlds]
-    print(f"{'evaluations':>12}  {'':12}{'lost, %':>18}{'claim / truth, %':>20}{'right':>8}  lost by task")
+    print(f"{'evaluations':>12}  {'':12}{'lost, %':>18}{'claim / truth, %':>20}{'right':>8}{'wrong':>8}  lost by task")
     for budget in budgets:
         for name in ("first", "equal", *(RIVALS if rivals else ()), *STRATEGIES):
             found = Found()
