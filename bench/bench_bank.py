@@ -40,7 +40,7 @@ from statistics import fmean, median, stdev
 
 import msgspec
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.event import ProposeRequest, at_least
@@ -74,12 +74,13 @@ class Bank:
         self.programs = list_banks(ModelBook().parse_roles(f"bank:{folder}").banks(), task)
         self.gateway = make_gateway(task, f"bank:{folder}", bank=self.programs)
         self.initial = task.initial_candidates()[0]
-        self.ids = {program.key: self._read_candidate(program.key) for program in self.programs}
+        keys = ["", *(program.key for program in self.programs)]
+        self.draws = {key: self._draw(key) for key in keys}  # "": nothing is left
+        self.ids = {key: draw.candidates[0] for key, draw in self.draws.items() if key}
         self.candidates = {each.id: each for each in (self.initial, *self.ids.values())}
 
-    def _read_candidate(self, key: str) -> Candidate:
-        brief = Brief(format="bank", hypothesis=key)
-        return asyncio.run(self.gateway.propose(brief, 0)).candidates[0]
+    def _draw(self, key: str) -> Proposal:
+        return asyncio.run(self.gateway.propose(Brief(format="bank", hypothesis=key), 0))
 
     def keep(self, rows: Rows) -> Rows:
         """The measurements of programs that were measured often enough; drops the other programs."""
@@ -173,7 +174,7 @@ class MeasuredWorld:
         """A drawn measurement, or a program of the bank."""
         request = effect.request
         if isinstance(request, ProposeRequest):
-            return 1.0, asyncio.run(self.bank.gateway.propose(request.brief, request.seed))
+            return 1.0, self.bank.draws[request.brief.hypothesis]
         seen = rng.choice(self.rows[request.candidate.id])
         score = None if seen.score is None else seen.score * (1.0 + JITTER * rng.gauss(0.0, 1.0))
         case = request.case.id if request.case else ""

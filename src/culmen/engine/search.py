@@ -20,9 +20,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import (
     WAIT,
     CustomRequest,
-    EditRequest,
     Effect,
-    EmbedRequest,
     Entry,
     EvaluateRequest,
     ProposeRequest,
@@ -358,8 +356,8 @@ class Search:
             self._check_goal(effect.request.candidate)
             self._request_inquiries(effect.request.candidate, entry.result)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
-            if entry.result.fault == BANK_EMPTY:
-                self._empty_roles.add(effect.request.brief.role)
+            is_empty = entry.result.fault == BANK_EMPTY
+            self._empty_roles |= {effect.request.brief.role} if is_empty else set()
             self._past.add_answer(effect.request.brief, entry.result)
         if self.watch is not None:
             self.watch(effect)

@@ -220,7 +220,7 @@ def _chosen_strategy(
 
 def _usual_strategy(defaults: TaskDefaults, options: RunOptions, request: RunRequest) -> str:
     """The strategy if none is named: the task's, else the default, or that for a bank alone."""
-    is_free = defaults.strategy is None and request.strategy is None and request.prior is None
+    is_free = not defaults.strategy and request.strategy is None and request.prior is None
     if is_free and "bank:" in str(options.model):
         from culmen.llm.roles import ModelBook
 
