@@ -9,6 +9,7 @@ import pytest
 from culmen.core.errors import TaskError, UserError
 from culmen.evaluate.taskfiles import load, write_new
 from culmen.run.request import RunRequest, requested_run
+from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.polca import Polca
 
 PRESET = """
@@ -44,3 +45,12 @@ def test_what_no_preset_is_says_so(tmp_path: Path) -> None:
         load(made(tmp_path / "u", PRESET.replace("strategy", "strateg")))
     with pytest.raises(TaskError):
         load(made(tmp_path / "v", PRESET.replace("evaluations=7", "evaluations=x")))
+
+
+def test_programs_of_a_bank_alone_are_searched_by_best_of_n(tmp_path: Path) -> None:
+    (tmp_path / "bank" / "large").mkdir(parents=True)
+    (tmp_path / "bank" / "large" / "p.py").write_text("VALUE = 1\n")
+    task, bank = made(tmp_path / "t"), f"bank:{tmp_path / 'bank'}"
+    assert isinstance(requested_run(task, RunRequest(model=[bank])).strategy, BestOfN)
+    for other in ({"model": [bank], "strategy": "polca"}, {"model": ["offline"]}, {"model": [bank, "ollama/a"]}):
+        assert not isinstance(requested_run(task, RunRequest(**other)).strategy, BestOfN)

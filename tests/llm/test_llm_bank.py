@@ -23,6 +23,7 @@ from culmen.prompts.writer import FallbackProposer
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.pedigree import PedigreeSearch
+from culmen.strategies.portfolio import Portfolio
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate
 
@@ -99,6 +100,28 @@ def test_every_program_is_drawn_once_and_evaluated_and_then_the_search_ends(tmp_
     assert 1 <= len(empty) <= 2  # one a lane: no endless repeats
     other = world.run(strategy, Budget(evaluations=400), seed=6)
     assert drawn(other.journal) != names  # another random seed, another order
+
+
+def test_drafts_that_may_be_the_best_are_compared_once_the_bank_is_empty(tmp_path):
+    world = BankWorld(fill_bank(tmp_path, 5), f"bank:{tmp_path}")
+    run = world.run(BestOfN(), Budget(evaluations=60), workers=1)
+    account = run.search.evidence.account
+    counts = {tally.id: tally.count for tally in account.tallies()}
+    assert len(counts) == 11 and run.verdict is not None
+    best, second = sorted(counts.values(), reverse=True)[:2]
+    assert best >= 3 and second >= 2 and sorted(counts.values())[4] == 1  # the bad ones were seen once
+    assert value_of(run.search.lab.find(run.verdict.id).text) == 15.0
+
+
+def test_arms_with_banks_of_their_own_draw_all_before_one_compares(tmp_path):
+    world = BankWorld(fill_bank(tmp_path, 5), f"bank:{tmp_path}#large,strong=bank:{tmp_path}#small")
+    portfolio = Portfolio(("best_of_n", "best_of_n@strong", "pedigree@strong"))
+    run = world.run(portfolio, Budget(evaluations=60), workers=1)
+    assert run.search.reason == BANK_EMPTY and len(set(drawn(run.journal))) == 10
+    two = world.run(Portfolio(("best_of_n", "best_of_n@strong")), Budget(evaluations=60), workers=1)
+    done = [e.entry for e in two.journal.read() if e.entry.kind == "done" and e.entry.effect == "evaluate"]
+    initial = world.task.initial_candidates()[0].id
+    assert [entry.result.candidate == initial for entry in done[:2]] == [True, False]  # they share that look
 
 
 @pytest.mark.parametrize("strategy", [BestOfN(), PedigreeSearch()])

@@ -71,11 +71,11 @@ def test_a_run_of_another_version_is_refused_at_once_with_what_differs(tmp_path,
 
 
 def test_a_run_names_its_versions_in_its_settings_and_in_each_session(tmp_path):
-    run, name = restored(JOURNALS[0].parents[1] / "0.1.0-outages" / "gepa-interrupted.culmen.tar.xz", tmp_path)
+    run, name = restored(JOURNALS[0].parents[1] / "0.1.0-banks" / "gepa-interrupted.culmen.tar.xz", tmp_path)
     resume(run, name)
     states = [e.entry.body for e in SqlJournal.open(run).read() if e.entry.body.get("state") == "running"]
     assert len(states) == 2 and all(
-        each["versions"] == {"engine": 2, "strategy": 1, "proposer": 2} and each["culmen"] for each in states
+        each["versions"] == {"engine": 3, "strategy": 1, "proposer": 2} and each["culmen"] for each in states
     )
     assert views.run_meta(run).versions == states[0]["versions"]
 

@@ -17,6 +17,7 @@ from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 
 DEFAULT_STRATEGY = "pedigree"
+STRATEGY_FOR_BANKS = "best_of_n"  # the default if programs come from a bank alone
 DEFAULT_BUDGET = Budget(evaluations=200)
 
 

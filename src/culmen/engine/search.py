@@ -20,9 +20,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import (
     WAIT,
     CustomRequest,
-    EditRequest,
     Effect,
-    EmbedRequest,
     Entry,
     EvaluateRequest,
     ProposeRequest,
@@ -60,12 +58,14 @@ from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
 
-VERSION = 2
+VERSION = 3
 """Raised when the engine decides otherwise: admission, lab, evidence or final choice."""
 
 CHANGES: dict[int, str] = {
     2: "an outage in the final choice counts for nobody, and after a failure the value model is "
     "asked only where the evaluator is in doubt",
+    3: "once a bank is empty its candidates are evaluated again if the strategy asks for it, and "
+    "other models are still asked",
 }
 """What is decided otherwise since a version, in a sentence for people."""
 
@@ -130,7 +130,7 @@ class Search:
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._closing = ""
-        self._is_bank_empty = False  # only what was drawn and never evaluated is evaluated yet
+        self._empty_roles: set[str] = set()  # whose banks have no program left
         self._noise: tuple[bool, bool] | None = (
             None  # exact, flaky: the basis of the present reserve
         )
@@ -356,7 +356,8 @@ class Search:
             self._check_goal(effect.request.candidate)
             self._request_inquiries(effect.request.candidate, entry.result)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
-            self._is_bank_empty |= entry.result.fault == BANK_EMPTY
+            is_empty = entry.result.fault == BANK_EMPTY
+            self._empty_roles |= {effect.request.brief.role} if is_empty else set()
             self._past.add_answer(effect.request.brief, entry.result)
         if self.watch is not None:
             self.watch(effect)
@@ -464,15 +465,10 @@ class Search:
         return admitted
 
     def _comes_too_late(self, request: Request) -> bool:
-        """True for requests of a search whose bank is empty, except those that finish its draws.
-
-        These are first evaluations of candidates, and pure work on texts.
-        """
-        if not self._is_bank_empty or self.phase != "search":
+        """True for requests that would find a bank empty again."""
+        if not isinstance(request, ProposeRequest) or request.brief.hypothesis:
             return False
-        if isinstance(request, EvaluateRequest):
-            return self.evidence.account.tally(request.candidate.id) is not None
-        return not isinstance(request, EmbedRequest | EditRequest)
+        return request.brief.role in self._empty_roles
 
     def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
         """The effect and its estimate; with a shorter request if the budget never holds it."""
@@ -495,7 +491,7 @@ class Search:
         elif self._root.done and not self._is_busy:
             self._end_phase(str(self._root.result() or "strategy_done"))
         elif self._waiting and not self._is_busy:
-            self._end_phase(self._closing or (BANK_EMPTY if self._is_bank_empty else "budget"))
+            self._end_phase(self._closing or (BANK_EMPTY if self._empty_roles else "budget"))
         elif not self._waiting and not self.in_flight:
             self._end_phase("strategy_waits_for_nothing")
         else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, ClassVar, cast
 
 import msgspec
 
-from culmen.core.brief import Brief, Exhibit, Proposal
+from culmen.core.brief import BANK_EMPTY, Brief, Exhibit, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Rollout
@@ -35,6 +35,11 @@ class Portfolio:
     proposals ask the model of that role, so that models are compared by their gains.
     """
 
+    version: ClassVar[int] = 2
+    changes: ClassVar[Mapping[int, str]] = {
+        2: "arms share the first evaluations of initial programs, the first arm's strategy is as "
+        "promising with any model, and an arm whose bank is empty waits for the others",
+    }
     paper = "Thompson sampling (Thompson, 1933) over searches that share their results"
 
     arms: Annotated[tuple[str, ...], About("strategies, as STRATEGY or STRATEGY(...)@ROLE")] = (
@@ -125,8 +130,17 @@ class ArmLab:
     ) -> Rollout:
         """Evaluate a candidate once the arm has a turn."""
         asked = self._lab.evaluate(candidate, cases, repeats, certify=certify)
-        count = repeats * len(self._lab.task.split("train") or (None,) if cases is None else cases)
-        rollout = await self._turns.perform(self._arm, asked, count)
+        chosen = (self._lab.task.split("train") or (None,)) if cases is None else cases
+        count = repeats * len(chosen)
+        if candidate in self._lab.seeds and candidate.id not in self._arm.looked and not certify:
+            self._arm.looked.add(candidate.id)
+            names = tuple("" if case is None else case.id for case in chosen)
+            key = (candidate.id, names, repeats)
+            rollout, is_own = await self._turns.evaluate_seed(self._arm, key, asked, count)
+            if not is_own:
+                return rollout
+        else:
+            rollout = await self._turns.perform(self._arm, asked, count)
         for each in rollout.observations:
             usage = each.usage + Usage(evaluations=1)
             self._turns.charge(self._arm, usage, each.seconds)
@@ -139,6 +153,8 @@ class ArmLab:
         answer = await self._turns.perform(self._arm, self._lab.propose(brief, through))
         self._turns.charge(self._arm, answer.usage, max(0.0, self._lab.elapsed - asked))
         self._turns.enter_candidates(self._arm, answer.candidates)
+        if answer.fault == BANK_EMPTY and not answer.candidates:
+            await self._turns.wait_for_others(self._arm)
         return answer
 
     def handed(self) -> tuple[Candidate, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab, MinimalStrategy, Promise
 from culmen.core.usage import Usage
 
@@ -17,6 +18,7 @@ _PRIOR = 0.5  # successes that the prior is worth
 _FIT = 2.0  # turns that one request of an arm may take; with others it does not fit the budget
 _STEPS = 4  # levels of coroutines that a result passes through until its arm asks for more
 _UNLIMITED = 1_000.0  # evaluations that turns are shares of if no budget is limited
+SeedLook = tuple[str, tuple[str, ...], int]  # initial program, cases, repeats
 _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
 
@@ -49,8 +51,10 @@ class Arm:
     spent: float = 0.0
     last: float = 0.0
     asks: float = 0.0
+    parked: Promise[None] | None = None  # until no other arm can draw from a bank
     waiting: list[Promise[None]] = field(default_factory=list[Promise[None]])
     handed: set[str] = field(default_factory=set[str])
+    looked: set[str] = field(default_factory=set[str])  # initial programs that it evaluated
     persons: int = 0  # number of a person's candidates that it was handed
 
 
@@ -64,6 +68,7 @@ class TurnTaking:
         self.makers: dict[str, tuple[Arm, float]] = {}
         self.leader, self.successes = "", dict.fromkeys(arms, 0.0)
         self.persons: list[Candidate] = []
+        self.seeds: dict[SeedLook, tuple[Promise[None], list[Rollout]]] = {}
         left = {name: lab.left(name) for name in _BUDGETS}
         limits = {name: most for name, most in left.items() if 0 < most < math.inf}
         self.budgets = limits or {"evaluations": _UNLIMITED}
@@ -71,7 +76,40 @@ class TurnTaking:
     def end_arm(self, arm: Arm) -> None:
         """Note that an arm makes no more requests."""
         arm.balance = -math.inf
+        self._release_parked()
         self.give_turn()
+
+    async def wait_for_others(self, arm: Arm) -> None:
+        """Wait, after the arm's bank is empty, until those of all other arms are, or they ended."""
+        arm.parked, arm.balance = self.lab.promise(), min(arm.balance, 0.0)
+        self._release_parked()
+        self.give_turn()
+        await arm.parked
+
+    def _release_parked(self) -> None:
+        going = [arm for arm in self.arms if arm.balance > -math.inf]
+        parked = [arm.parked for arm in going if arm.parked is not None]
+        if len(parked) == len(going):
+            for promise in parked:
+                promise.resolve(None)
+
+    async def evaluate_seed(
+        self, arm: Arm, key: SeedLook, asked: Coroutine[object, None, Rollout], count: int
+    ) -> tuple[Rollout, bool]:
+        """The evaluation of an initial program, made for the first arm that asks for it.
+
+        True if it was made for this arm.
+        """
+        with contextlib.closing(asked):
+            if key not in self.seeds:
+                self.seeds[key] = self.lab.promise(), []
+                promise, found = self.seeds[key]
+                found.append(await self.perform(arm, asked, count))
+                promise.resolve(None)
+                return found[0], True
+            promise, found = self.seeds[key]
+            await promise
+            return found[0], False
 
     async def perform(
         self, arm: Arm, request: Coroutine[object, None, T], evaluations: int = 0
@@ -128,12 +166,13 @@ class TurnTaking:
     def draw_rate(self, arm: Arm) -> float:
         """A draw of the arm's rate of successes by cost.
 
-        The prior is worth half a success: at the run's usual rate for the first arm, at a part of
-        it for the others.
+        The prior is worth half a success: at the run's usual rate for the first arm's strategy, at
+        a part of it for the others.
         """
         tried = sum(each.cost for each in self.arms) + self.rules.turn
         usual = (sum(self.successes.values()) + 1.0) / tried
-        usual *= 1.0 if arm is self.arms[0] else self.rules.doubt
+        # the same strategy with another model is as promising as the first
+        usual *= 1.0 if arm.strategy == self.arms[0].strategy else self.rules.doubt
         shape = self.successes[arm] + _PRIOR
         return self.lab.rng.gammavariate(shape, 1.0 / (arm.cost + _PRIOR / usual))
 
