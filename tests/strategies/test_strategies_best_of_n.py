@@ -11,7 +11,7 @@ import pytest
 
 from culmen.core.usage import Budget
 from culmen.strategies.best_of_n import BestOfN
-from culmen.strategies.drafts import Standings, gain_of_drafts, gain_of_looks
+from culmen.strategies.drafts import DraftStandings, gain_of_drafts, gain_of_looks
 from culmen.testing import worlds
 from culmen.testing.virtual import simulate
 
@@ -47,7 +47,7 @@ def test_on_a_data_set_a_bad_draft_is_not_evaluated_on_all_cases() -> None:
 
 @pytest.mark.parametrize("looks", [2.0, 20.0])
 def test_the_gain_of_looks_is_that_of_draws(looks: float) -> None:
-    known = Standings(["a", "b", "c"], np.array([1.0, 0.9, 0.2]), np.array([0.3, 0.3, 0.2]))
+    known = DraftStandings(["a", "b", "c"], np.array([1.0, 0.9, 0.2]), np.array([0.3, 0.3, 0.2]))
     noise, rng = 0.25, Random(1)
     gaps, errors = 1.0 - known.worth, known.gap_errors()
     weights = np.exp(-0.5 * (gaps / errors) ** 2)

@@ -25,7 +25,7 @@ _AMONG = 25  # drafts nearest to the leader of which the best is expected
 _GRID, _TAIL = 64, 5.0  # points of an integral, and its limits in standard deviations
 
 
-class Standings(NamedTuple):
+class DraftStandings(NamedTuple):
     """Scored drafts: worth, and its standard deviation once the looks under way are made."""
 
     names: list[str]
@@ -73,7 +73,7 @@ class Drafts:
         counts = [looks.get(_case_id(case), 0) for case in self.cases]
         return [case for case, made in zip(self.cases, counts) if made == min(counts)]
 
-    def standings(self) -> Standings:
+    def standings(self) -> DraftStandings:
         """All drafts that scored; what no evaluation can tell more of has no deviation."""
         beliefs, account = self.evidence.ranking.beliefs, self.evidence.account
         rows = np.flatnonzero(beliefs.known)
@@ -84,7 +84,7 @@ class Drafts:
                 sd[place] = 0.0
             elif self.flying.get(name) and sd[place] > 0.0 and noise > 0.0:
                 sd[place] = (sd[place] ** -2 + self.flying[name] / noise) ** -0.5
-        return Standings(names, beliefs.worth[rows], sd)
+        return DraftStandings(names, beliefs.worth[rows], sd)
 
     def may_be_best(self, name: str) -> bool:
         """True if a draft is within a standard deviation of the leader, or has no score yet."""
@@ -156,7 +156,7 @@ def gain_of_drafts(worth: Floats, more: int) -> float:
     return float(np.std(worth, ddof=1)) * (scores[1] - scores[0])
 
 
-def gain_of_looks(known: Standings, noise: float, looks: float) -> float:
+def gain_of_looks(known: DraftStandings, noise: float, looks: float) -> float:
     """Expected rise of the best posterior mean by `looks` at the drafts near the leader.
 
     `noise` is the variance of one. The looks are spread evenly over the drafts, each weighed by
