@@ -26,9 +26,12 @@ _GRID, _TAIL = 64, 5.0  # points of an integral, and its limits in standard devi
 
 
 class DraftStandings(NamedTuple):
-    """Scored drafts: worth, and its standard deviation once the looks under way are made."""
+    """Scored drafts: worth, and its standard deviation once the looks under way are made.
 
-    names: list[str]
+    `rows` are their places in the account, ascending.
+    """
+
+    rows: NDArray[np.intp]
     worth: Floats
     sd: Floats
 
@@ -63,7 +66,10 @@ class Drafts:
 
     def end_looks(self, rollout: Rollout) -> None:
         """Count evaluations as made."""
-        self.flying[rollout.candidate.id] -= len(rollout.observations)
+        name = rollout.candidate.id
+        self.flying[name] -= len(rollout.observations)
+        if not self.flying[name]:
+            del self.flying[name]
         for seen in rollout.observations:
             self.costs.add_evaluation(seen.seconds, seen.usage)
 
@@ -77,21 +83,34 @@ class Drafts:
         """All drafts that scored; what no evaluation can tell more of has no deviation."""
         beliefs, account = self.evidence.ranking.beliefs, self.evidence.account
         rows = np.flatnonzero(beliefs.known)
-        names = [account.id_at(int(row)) for row in rows]
         sd, noise = beliefs.worth_sd[rows].copy(), account.pooled_noise().within or 0.0
-        for place, name in enumerate(names):
-            if account.is_exact and len(self.looks.get(name, ())) >= len(self.cases):
+        known = DraftStandings(rows, beliefs.worth[rows], sd)
+        if account.is_exact and len(self.cases) == 1:
+            sd[:] = 0.0
+        for name, looks in self.looks.items() if account.is_exact and sd.any() else ():
+            place = self._place_of(name, known)
+            if place is not None and len(looks) >= len(self.cases):
                 sd[place] = 0.0
-            elif self.flying.get(name) and sd[place] > 0.0 and noise > 0.0:
-                sd[place] = (sd[place] ** -2 + self.flying[name] / noise) ** -0.5
-        return DraftStandings(names, beliefs.worth[rows], sd)
+        for name, flying in self.flying.items():
+            place = self._place_of(name, known)
+            if place is not None and sd[place] > 0.0 and noise > 0.0:
+                sd[place] = (sd[place] ** -2 + flying / noise) ** -0.5
+        return known
+
+    def _place_of(self, name: str, known: DraftStandings) -> int | None:
+        """The place of a draft among those that scored; None if it is none of them."""
+        tally = self.evidence.account.tally(name)
+        if tally is None:
+            return None
+        place = int(np.searchsorted(known.rows, tally.order))
+        return place if place < len(known.rows) and known.rows[place] == tally.order else None
 
     def may_be_best(self, name: str) -> bool:
         """True if a draft is within a standard deviation of the leader, or has no score yet."""
         known = self.standings()
-        if name not in known.names:
+        place = self._place_of(name, known)
+        if place is None:
             return not self._is_failing(name)
-        place = known.names.index(name)
         return bool(known.worth[known.best] - known.worth[place] <= known.gap_errors()[place])
 
     def _is_failing(self, name: str) -> bool:
@@ -101,18 +120,21 @@ class Drafts:
     def next_compared(self) -> str:
         """The less known one of the leader and its strongest rival; "" if the leader is clear."""
         known = self.standings()
-        if len(known.names) < 2 or self.lab.task.objective.metrics:
+        if len(known.rows) < 2 or self.lab.task.objective.metrics:
             return ""
         best, errors = known.best, known.gap_errors()
-        if self._should_measure_noise(known.names[best]):
-            return known.names[best]
+        leader = self.evidence.account.id_at(int(known.rows[best]))
+        if self._should_measure_noise(leader):
+            return leader
         gaps = known.worth[best] - known.worth
         gains = np.where(gaps < _CLEAR * errors, expected_gain(gaps, errors), 0.0)
         gains[best] = 0.0
         rival = int(gains.argmax())
         if not gains[rival] > 0.0:
             return ""
-        return known.names[best if known.sd[best] > known.sd[rival] else rival]
+        if known.sd[best] > known.sd[rival]:
+            return leader
+        return self.evidence.account.id_at(int(known.rows[rival]))
 
     def _should_measure_noise(self, leader: str) -> bool:
         """True if a repeat of the leader is to show if scores have noise."""
@@ -126,10 +148,10 @@ class Drafts:
         The splits of the rest of the budget between the two are weighed.
         """
         known, share = self.standings(), self.costs.evaluation_share()
-        if len(known.names) < 2 or not share > 0.0 or self.lab.task.objective.metrics:
+        if len(known.rows) < 2 or not share > 0.0 or self.lab.task.objective.metrics:
             return False
         noise = self.evidence.account.pooled_noise().within
-        if self._should_measure_noise(known.names[known.best]):
+        if self._should_measure_noise(self.evidence.account.id_at(int(known.rows[known.best]))):
             return True
         if not noise or not known.sd.any():
             return False
@@ -174,7 +196,7 @@ def gain_of_looks(known: DraftStandings, noise: float, looks: float) -> float:
     grid: Floats = np.linspace(low, high, _GRID)
     scaled: Floats = (grid[:, None] + gaps[kept]) / steps[kept]
     below: Floats = normal_cdf(scaled.ravel()).reshape(scaled.shape).prod(axis=1)
-    return high - float(np.trapezoid(below, grid))
+    return high - float((below[1:] + below[:-1]).sum() / 2 * (grid[1] - grid[0]))
 
 
 def _case_id(case: Case | None) -> str:
