@@ -190,11 +190,13 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
 
     folder, c, t = Path(run), sql.candidate.c, sql.tally.c
     query = sql.select(c.id, c.operator, c.model, c.origin).join(sql.tally, t.candidate == c.id)
-    query = query.where(t.count > 0, c.operator != "seed").order_by(c.seq, c.id)
+    query = query.where(t.count > 0, c.operator != "seed")
+    some = query.with_only_columns(c.id).limit(MODELLED + 1).subquery()
     with open_snapshot(folder) as connection:
-        rows = connection.execute(query.limit(MODELLED + 1)).all()
-        if len(rows) > MODELLED:
+        found = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
+        if found > MODELLED:
             return []
+        rows = connection.execute(query.order_by(c.seq, c.id)).all()
         with evidence_of(connection, folder) as found:
             beliefs, account = found.evidence.ranking.beliefs, found.evidence.account
             tried: list[TriedCandidate] = []
