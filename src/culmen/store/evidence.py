@@ -97,6 +97,7 @@ class RunEvidence:
         """Read the tallies of a run too long to be read one by one, if it has grown enough."""
         from culmen.evidence.evidence import Evidence
 
+        self._measure_by(connection)
         if (
             self._is_long
             and count < _GROWTH * self.count

@@ -363,7 +363,7 @@ class PackReader:
     def _pack_counts(self, table: _Table) -> dict[int, int]:
         """The number of rows of each pack, by its event."""
         if table.name not in self._counts:
-            column = "first" if table is TALLIES else "seq"
+            column = "seq" if table is OBSERVATIONS else "key"  # of which no two are equal
             pieces = self._stored_pieces(table, column)
             self._counts[table.name] = {seq: len(data) // 8 for seq, data in pieces.items()}
         return self._counts[table.name]

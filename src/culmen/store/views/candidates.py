@@ -157,7 +157,8 @@ def _best_page(
         return [escape_text(name) for name in scores.ranked_ids(offset, end)]
     c, t = sql.candidate.c, sql.tally.c
     unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
-    names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
+    first = sql.func.coalesce(t.first, -1)  # databases differ in where they put NULL
+    names = connection.execute(query.order_by(unscored, first, c.seq, c.id)).scalars().all()
     ranked = scores.ranked_ids(0, scores.ranked_count)
     ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}
     return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
