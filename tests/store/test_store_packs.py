@@ -236,8 +236,13 @@ def test_of_a_long_run_few_rows_are_read(tmp_path, monkeypatch):
     with write_run(tmp_path, random.Random(3), random_entries(random.Random(3), 1500)) as journal:
         fetched: list[int] = []
         pack_rows = packs._pack_rows
-        monkeypatch.setattr(packs, "_pack_rows", lambda table, rows: fetched.append(len(rows)) or pack_rows(table, rows))
+        monkeypatch.setattr(
+            packs, "_pack_rows", lambda table, rows: fetched.append(len(rows)) or pack_rows(table, rows)
+        )
         with open_snapshot(journal.run_dir) as connection:
             reader = PackReader(connection)
-            counts = [len(reader.read(packs.OBSERVATIONS, "seq")["seq"]), len(reader.read(packs.CANDIDATES, "seq")["seq"])]
+            counts = [
+                len(reader.read(packs.OBSERVATIONS, "seq")["seq"]),
+                len(reader.read(packs.CANDIDATES, "seq")["seq"]),
+            ]
         assert min(counts) > 500 and max(fetched, default=0) < 100

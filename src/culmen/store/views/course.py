@@ -134,8 +134,9 @@ def _seen_scores(
         cursor.execute(_SEEN.format(seqs=", ".join(map(str, seqs[start : start + PAGE]))))
         rows = zip(cursor.fetchall(), numbers[start:], counts[start:])
         for (seq, elapsed, score, status, *texts, raw), n, count in rows:
-            origin = *map(unescape_text, texts), island_in_origin(raw)
-            seen.append(SeenScore(n, seq, elapsed, score, status, *origin, count))
+            name, operator, model = map(unescape_text, texts)
+            origin = operator, model, island_in_origin(raw)
+            seen.append(SeenScore(n, seq, elapsed, score, status, name, *origin, count))
     return seen
 
 

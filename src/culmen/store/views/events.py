@@ -141,16 +141,18 @@ _CAUSES = 200  # failed evaluations looked at
 def failure_causes(run: Path | str) -> FailureCauses:
     """Number of candidates that failed, and the causes, most frequent first."""
     folder, t, o = Path(run), sql.tally.c, sql.observation.c
-    latest = (
-        sql.select(o.seq)
-        .where(o.status.not_in(["ok", "lost"]))
-        .order_by(o.seq.desc())
-        .limit(_CAUSES)
-        .subquery()
-    )
     with open_snapshot(folder) as connection:
+        failed = _status_count(connection, ("ok", "lost"))
+        latest = (
+            sql.select(o.seq)
+            .where(o.status.not_in(["ok", "lost"]))
+            .order_by(o.seq.desc())
+            .limit(min(_CAUSES, failed))  # none is looked for beyond the last
+            .subquery()
+        )
         every = connection.execute(sql.select(sql.func.count(t.candidate))).scalar_one()
         barren = sql.select(sql.func.count(t.candidate)).where(t.count == 0, t.failed > t.lost)
+        barren = barren.where(t.failed > 0)  # for the index
         fruitless = connection.execute(barren).scalar_one()
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))
@@ -165,6 +167,13 @@ def failure_causes(run: Path | str) -> FailureCauses:
     return FailureCauses(every, fruitless, dict(kinds.most_common()))
 
 
+def _status_count(connection: Connection, without: Sequence[str]) -> int:
+    """Number of observations with another status than these, as the writer counts them."""
+    c = sql.counter.c
+    query = sql.select(sql.func.sum(c.value)).where(c.scope == "status", c.name.not_in(without))
+    return int(connection.execute(query).scalar() or 0)
+
+
 def partial_faults(run: Path | str) -> list[EvaluatorFault]:
     """Lines of the evaluator that raised for initial programs or for several candidates.
 
@@ -175,7 +184,7 @@ def partial_faults(run: Path | str) -> list[EvaluatorFault]:
     placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
     every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
     with open_snapshot(Path(run)) as connection:
-        if connection.execute(placed).first() is None:
+        if not _status_count(connection, ("ok",)) or connection.execute(placed).first() is None:
             return []
         initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
         rows = connection.execute(every).all()
