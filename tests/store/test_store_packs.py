@@ -141,7 +141,7 @@ def expected_order(events, query: CandidateQuery, means: dict[str, views.Candida
     return [*there, *(name for name in ids if values(name) is None)]
 
 
-@settings(max_examples=25, **HOW)
+@settings(max_examples=12, **HOW)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 120), rows=st.sampled_from([1, 7, 50, 10_000]))
 def test_what_pages_show_is_what_all_events_say(tmp_path_factory, monkeypatch, seed, size, rows):
     chance, folder = random.Random(seed), tmp_path_factory.mktemp("runs")
@@ -172,7 +172,7 @@ def test_what_pages_show_is_what_all_events_say(tmp_path_factory, monkeypatch, s
         ]
 
 
-@settings(max_examples=15, **HOW)
+@settings(max_examples=8, **HOW)
 @given(seed=st.integers(0, 2**32), rows=st.sampled_from([1, 5, 30]), loose=st.sampled_from([0, 4, 1000]))
 def test_packed_tallies_are_those_of_the_table(tmp_path_factory, monkeypatch, seed, rows, loose):
     chance, folder = random.Random(seed), tmp_path_factory.mktemp("runs")
@@ -195,7 +195,7 @@ def none_for_missing(value: float) -> float | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-@settings(max_examples=10, **HOW)
+@settings(max_examples=5, **HOW)
 @given(seed=st.integers(0, 2**32), rows=st.sampled_from([3, 20]))
 def test_pages_of_a_long_run_are_the_same_however_its_rows_were_packed(tmp_path_factory, monkeypatch, seed, rows):
     """Also of a recovered copy, and of a run whose rows were packed when its tables were upgraded."""
