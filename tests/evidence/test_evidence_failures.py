@@ -7,10 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evidence.account import CHOICE, FINAL
+from culmen.evidence.account import CHOICE, FINAL, LoadedTallies
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.failures import failure_chances
 
@@ -261,7 +261,11 @@ def test_failures_in_the_final_choice_alone_are_the_candidates_unless_many_fail_
 def test_an_outage_of_the_final_choice_is_told_by_the_sums_of_a_long_search_too() -> None:
     world, long = outage(canary=False), World()
     rows = [(each.id, each.count, each.failures, each.mean, each.squares) for each in world.evidence.account.tallies()]
-    long.evidence.account.load_tallies([(*row, None, False, False, None, False) for row in rows if row[1]])
+    ids, *sums = zip(*[row for row in rows if row[1]])
+    nothing, unknown = np.zeros(len(ids), bool), np.full(len(ids), np.nan)
+    judged = unknown, nothing, nothing, np.full(len(ids), -1, np.int8), nothing
+    keys = np.array([key_of(name) for name in ids], np.uint64)
+    long.evidence.account.load_tallies(LoadedTallies(keys, *map(np.array, sums), *judged))
     for candidate in (*map(child, (1, 2, 3, 4)), INITIAL):
         assert candidate.id in [row[0] for row in rows]
         long.see(candidate, False, purpose=FINAL)

@@ -169,7 +169,7 @@ def story(screen: Screen, run: Run = None) -> Answer:
 
     path = find_run(run)
     spent_at = views.spending_by_event(path)
-    told, mattered = run_story(path, spent_at=spent_at), run_factors(path, spent_at)
+    told, mattered = run_story(path), run_factors(path, spent_at)
     plain = msgspec.to_builtins(told) | {"factors": msgspec.to_builtins(mattered)}
     return Answer(
         {"run": path.name, **plain}, lambda screen: pages.show_story(screen, path, told, mattered)

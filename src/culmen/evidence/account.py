@@ -149,11 +149,23 @@ class Tally:
         return None if self.certified is None and not self.refused else not self.repaired
 
 
-LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None, bool]
-"""Row of a stored account.
+class LoadedTallies(NamedTuple):
+    """Stored statistics of all candidates in the order of first evaluations, as arrays.
 
-id, count, failures, mean, squares, certified reward, refused, barred, rank of trust, repaired.
-"""
+    `keys` are by `key_of`, `means` and `certified` rewards (nan: none), `trust` places in `LEVELS`
+    (-1: none).
+    """
+
+    keys: NDArray[np.uint64]
+    counts: NDArray[np.uint32]
+    failures: NDArray[np.uint32]
+    means: Floats
+    squares: Floats
+    certified: Floats
+    refused: NDArray[np.bool_]
+    barred: NDArray[np.bool_]
+    trust: NDArray[np.int8]
+    repaired: NDArray[np.bool_]
 
 
 class PooledNoise(NamedTuple):
@@ -317,10 +329,10 @@ class CandidateTable:
             or not (fact.order in judge.excused_later or judge.is_external(fact.kind))
         ]
 
-    def _load_rows(self, tallies: Sequence[LoadedTally]) -> None:
-        self._rows, keys = _rows_of(tallies)
-        self.numbers = {key: number for number, key in enumerate(keys)}
-        self._parents = array("q", [-1] * len(tallies))
+    def _load_rows(self, tallies: LoadedTallies) -> None:
+        self._rows, keys = _rows_of(tallies), tallies.keys.tolist()
+        self.numbers = dict(zip(keys, range(len(keys))))
+        self._parents = array("q", [-1]) * len(keys)
 
     def parent_of(self, number: int) -> int:
         """Number of a candidate's first known parent, -1 for none."""
@@ -441,6 +453,13 @@ class Account(CandidateTable):
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
         self.repeated, self._feed = RepeatWatch(), ModelFeed()
+        self._noise: tuple[object, PooledNoise] = (None, PooledNoise(None))
+        self._lowest: tuple[object, float] = (None, 0.0)
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Numbers that differ whenever the evidence does."""
+        return self.made, self.judge.excused_failures, self.bars
 
     # -- feeding
 
@@ -481,7 +500,7 @@ class Account(CandidateTable):
         order = self.judge.observe_later(number, key_of(fact.candidate), kind, fact.culprit)
         kept.setdefault(fact.candidate, []).append(fact._replace(order=order))
 
-    def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
+    def load_tallies(self, tallies: LoadedTallies) -> None:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
         self._load_rows(tallies)
         scored = self.rows["count"] > 0
@@ -540,6 +559,11 @@ class Account(CandidateTable):
 
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
+        if self._noise[0] != self.state:
+            self._noise = self.state, self._pool_noise()
+        return self._noise[1]
+
+    def _pool_noise(self) -> PooledNoise:
         scored = self.rows["count"] > 0
         seen = self.rows[scored]
         lost, exact = float(self.counted_failures()[scored].sum()), bool(self.task.deterministic)
@@ -558,8 +582,11 @@ class Account(CandidateTable):
         model = self.value_model()
         if model is not None:
             return model.floor
-        initial = [self.tally(each.id) for each in self.task.initial_candidates()]
-        return _low_mean(self.rows, [each.mean for each in initial if each and each.count])
+        if self._lowest[0] != self.state:
+            initial = [self.tally(each.id) for each in self.task.initial_candidates()]
+            scored = [each.mean for each in initial if each and each.count]
+            self._lowest = self.state, _low_mean(self.rows, scored)
+        return self._lowest[1]
 
     # -- the value model
 
@@ -594,27 +621,24 @@ def _low_mean(rows: NDArray[np.void], initial: Sequence[float]) -> float:
     return min([float(means[int(0.05 * len(means))]), *initial]) if len(means) else 0.0
 
 
-def _rows_of(tallies: Sequence[LoadedTally]) -> tuple[NDArray[np.void], Sequence[int]]:
-    """Packed rows with these statistics, and the keys of their candidates."""
-    size = len(tallies)
+def _rows_of(tallies: LoadedTallies) -> NDArray[np.void]:
+    """Packed rows with these statistics."""
+    size = len(tallies.keys)
     rows = np.zeros(max(size, _ROOM), _ROW)
-    names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
-        zip(*tallies) if tallies else ((),) * 10
-    )
-    keys = [key_of(name) for name in names]
     for name, column in (
-        ("key", keys),
-        ("count", counts),
-        ("failures", failed),
-        ("mean", means),
-        ("squares", squares),
+        ("key", tallies.keys),
+        ("count", tallies.counts),
+        ("failures", tallies.failures),
+        ("mean", tallies.means),
+        ("squares", tallies.squares),
+        ("certified", tallies.certified),
+        ("refused", tallies.refused),
+        ("barred", tallies.barred),
+        ("trust", tallies.trust + 1),
+        ("repaired", tallies.repaired),
     ):
         rows[name][:size] = column
-    rows["certified"][:size] = [math.nan if value is None else value for value in certified]
-    rows["refused"][:size], rows["barred"][:size] = refused, barred
-    rows["repaired"][:size] = repaired
-    rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
-    return rows, keys
+    return rows
 
 
 def _pool_noise(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class Ranking:
     @property
     def beliefs(self) -> Beliefs:
         """Present posteriors of all candidates."""
-        at = self.account.made, self.account.judge.excused_failures, self.account.bars
+        at = self.account.state
         if self._beliefs is None or self._at != at:
             self._beliefs, self._at = self._compute_beliefs(), at
         return self._beliefs
@@ -102,21 +102,20 @@ class Ranking:
         ties, and the shorter text those of the best. Candidates rejected for their integrity are
         left out.
         """
-        return [self.account.id_at(number) for number in self.best_numbers(most)]
+        return [self.account.id_at(number) for number in self.best_numbers(most).tolist()]
 
-    def best_numbers(self, most: int) -> list[int]:
+    def best_numbers(self, most: int) -> NDArray[np.int64]:
         """Numbers of the best `most` candidates in the order of first evaluations, best first."""
         beliefs, rows = self.beliefs, self.account.rows
         numbers = np.flatnonzero(beliefs.known)
         if not len(numbers):
-            return []
-        worth, failures = (
-            self._rounded_worths(beliefs.worth[numbers]),
-            self.account.counted_failures()[numbers],
-        )
+            return numbers
+        worth = self._rounded_worths(beliefs.worth[numbers])
         refused = beliefs.refused[numbers]
-        sizes = np.full(len(numbers), np.iinfo(np.int64).max)
-        order = np.lexsort((numbers, sizes, failures, -worth, refused))
+        candidates = _possible_best(worth, refused, most)
+        numbers, worth, refused = numbers[candidates], worth[candidates], refused[candidates]
+        failures = self.account.counted_failures()[numbers]
+        order = _sort_by(refused, -worth, failures)
         first = order[0]
         equal = (
             (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
@@ -124,9 +123,10 @@ class Ranking:
         if equal.sum() > 1:
             equals = np.flatnonzero(equal)[:_TIES]
             self.account.measure_sizes(numbers[equals].tolist())
+            sizes = np.full(len(numbers), np.iinfo(np.int64).max)
             sizes[equals] = rows["size"][numbers[equals]]
-            order = np.lexsort((numbers, sizes, failures, -worth, refused))
-        return [int(number) for number in numbers[order[:most]]]
+            order = _sort_by(refused, -worth, failures, sizes)
+        return numbers[order[:most]]
 
     def _rounded_worths(self, worth: Floats) -> Floats:
         """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
@@ -208,6 +208,20 @@ class Ranking:
         share = noise.between / (noise.between + noise.within / np.maximum(counts, 1.0))
         sd = np.sqrt(1.0 / (1.0 / noise.between + counts / noise.within))
         return noise.centre + share * (means - noise.centre), sd, parents
+
+
+def _sort_by(*keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Places in ascending order of these keys, the first one first; equal ones stay in order."""
+    varied = [key for key in keys if key[0] != key.min() or key[0] != key.max()]
+    return np.lexsort(varied[::-1]) if varied else np.arange(len(keys[0]))
+
+
+def _possible_best(worth: Floats, refused: NDArray[np.bool_], most: int) -> NDArray[np.int64]:
+    """Places, in order, among which the best `most` are: all of them unless `most` is few."""
+    sound = np.flatnonzero(~refused)
+    if not 0 < most < len(sound) // 4:
+        return np.arange(len(worth))
+    return sound[worth[sound] >= np.partition(worth[sound], -most)[-most]]
 
 
 def with_failures(

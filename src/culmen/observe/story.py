@@ -14,7 +14,6 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
-from culmen.core.usage import Usage
 from culmen.observe.edits import describe_edit
 from culmen.observe.figures import (
     count_text,
@@ -30,6 +29,9 @@ from culmen.observe.figures import (
 from culmen.observe.summary import result_line
 from culmen.store import views
 from culmen.store.views import Ancestor, RunStatus, TriedCandidate
+
+DollarsAt = Callable[[Sequence[int]], list[float]]
+"""A function that returns the dollars spent up to each of these events."""
 
 FEWEST, MOST = 3, 7
 """Number of steps told, if the way has as many."""
@@ -132,11 +134,11 @@ class Story(msgspec.Struct, frozen=True):
 def run_story(
     run: Path | str,
     now: RunStatus | None = None,
-    spent_at: Callable[[int], Usage] | None = None,
+    dollars_at: DollarsAt | None = None,
 ) -> Story:
     """The story of a run as journaled so far.
 
-    `spent_at` returns the costs up to an event; by default they are read from the journal.
+    `dollars_at` returns the dollars spent up to events; by default they are read from the journal.
     """
     folder = Path(run)
     now = now or views.run_status(folder)
@@ -151,7 +153,7 @@ def run_story(
             vain=tuple(_failure_group(folder)),
         )
     way = views.ascent_to(folder, result.id)
-    story = _story_of_way(folder, way, objective, spent_at)
+    story = _story_of_way(folder, way, objective, dollars_at)
     return msgspec.structs.replace(
         story,
         result=line,
@@ -236,7 +238,7 @@ def _story_of_way(
     folder: Path,
     way: Sequence[Ancestor],
     objective: Objective,
-    spent_at: Callable[[int], Usage] | None,
+    dollars_at: DollarsAt | None,
 ) -> Story:
     """The story without its result, vain groups and notes: the steps to the best."""
     if not way:
@@ -246,13 +248,11 @@ def _story_of_way(
     known = (("target", objective.target), ("best known", objective.known))
     name, goal = next((pair for pair in known if pair[1] is not None), ("", None))
     chosen = choose_steps([gain for gain, _ in links], [margin for _, margin in links])
-    if chosen and spent_at is None:
-        spent_at = views.spending_by_event(folder, way[-1].seq)
+    spent = _dollars_on_way(folder, way, dollars_at) if chosen else {}
     begin, before, steps = 0, way[0], list[StoryStep]()
     for main, end in chosen:
         ends = way[begin], way[main + 1], way[end + 1]
-        assert spent_at is not None, "there are steps"
-        costs = spent_at(before.seq).dollars, spent_at(way[main + 1].seq).dollars
+        costs = spent[before.seq], spent[way[main + 1].seq]
         step = _story_step(len(steps) + 1, ends, before, costs, gain, end - begin, objective)
         step = msgspec.structs.replace(step, way=_share_of_way(step, way[0], objective, goal))
         sentence, is_remark = candidate_sentence(folder, way[main + 1].id, way[main].id)
@@ -273,6 +273,18 @@ def _story_of_way(
         direction=objective.direction,
         steps=tuple(steps),
     )
+
+
+def _dollars_on_way(
+    folder: Path, way: Sequence[Ancestor], dollars_at: DollarsAt | None
+) -> dict[int, float]:
+    """Dollars spent up to the first score of each ancestor, by its event."""
+    seqs = [each.seq for each in way]
+    dollars = views.dollars_at(folder, seqs) if dollars_at is None else dollars_at(seqs)
+    if dollars is None:
+        spent_at = views.spending_by_event(folder, max(seqs))
+        dollars = [spent_at(seq).dollars for seq in seqs]
+    return dict(zip(seqs, dollars))
 
 
 def _story_step(

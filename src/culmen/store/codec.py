@@ -114,6 +114,13 @@ def _unescape_value(value: object) -> object:
     return [_unescape_value(item) for item in value] if isinstance(value, list) else value
 
 
+def island_in_origin(origin: bytes | None) -> int | None:
+    """The island in a candidate's `origin` column; None without one."""
+    if not origin or b'"island"' not in origin:  # most origins have none and need no decoding
+        return None
+    return decode_value(origin, Origin).island
+
+
 # Content-addressed texts: the same bytes are kept once.
 
 INLINE = 64 * 1024

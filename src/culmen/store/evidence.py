@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,15 +26,17 @@ from culmen.core.event import Entry
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult, Score, read_result
 from culmen.core.task import Task
-from culmen.store import sql
+from culmen.store import packs, sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.reader import lookup_in, translate_decode_errors
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from sqlalchemy import Connection
 
-    from culmen.evidence.account import Fact, LoadedTally
+    from culmen.evidence.account import Fact, LoadedTallies
     from culmen.evidence.evidence import Evidence
     from culmen.evidence.pedigree import StepLaw
 
@@ -69,6 +72,15 @@ class RunEvidence:
         self.lock = threading.RLock()
         self.standings: Standings | None = None
         self._is_long = False
+        self._result: tuple[object, RunResult | None] = (None, None)
+
+    def result(self) -> RunResult | None:
+        """The result of the run by this evidence; kept until the evidence changes."""
+        account = self.evidence.account
+        state = self.evidence, self.count, account.made, account.bars
+        if self._result[0] != state:
+            self._result = state, self.evidence.result()
+        return self._result[1]
 
     def read(self, connection: Connection, last: int = _END) -> None:
         """Enter the new evaluations up to event `last`."""
@@ -85,6 +97,7 @@ class RunEvidence:
         """Read the tallies of a run too long to be read one by one, if it has grown enough."""
         from culmen.evidence.evidence import Evidence
 
+        self._measure_by(connection)
         if (
             self._is_long
             and count < _GROWTH * self.count
@@ -92,55 +105,47 @@ class RunEvidence:
         ):
             return
         self.evidence, self._is_long = Evidence(self.task), True
-        t = sql.tally.c
-        worst = t.low if self.task.objective.direction == "max" else t.high
-        columns = (
-            t.candidate,
-            t.count,
-            t.failed,
-            t.mean,
-            t.spread,
-            worst,
-            t.asked,
-            t.accepted,
-            t.strict,
-            t.barred,
-            t.trust,
-        )
-        rows = connection.execute(sql.select(*columns).order_by(t.first)).all()
-        sign = self.task.objective.reward(1.0)
-        loaded: list[LoadedTally] = []
-        for name, n, failed, mean, spread, value, asked, accepted, strict, barred, trust in rows:
-            certified = None if value is None else sign * value
-            judged = certified, accepted < asked, bool(barred), trust, strict < asked
-            loaded.append((unescape_text(name), n, failed, sign * mean, spread, *judged))
-        self.evidence.account.load_tallies(loaded)
-        self._read_totals(connection)
-        o = sql.observation.c
-        first = sql.select(sql.func.min(o.seq)).where(o.phase != "")
-        self.last = (connection.execute(first).scalar() or _END) - 1
-        for fact, _ in self.new_facts(connection):
+        self.evidence.account.load_tallies(self._stored_tallies(connection))
+        self.last = self._read_totals(connection)
+        self._read_parents(connection, self.last)
+        for fact, _ in self._facts_after(connection, _END):
             if fact.purpose:  # late evaluations of the search are in the tallies
                 self.evidence.observe_fact(fact)
         self._read_admissions(connection, _END)
         self._measure_by(connection)
         self.count, self.last = count, last
 
-    def _read_totals(self, connection: Connection) -> None:
-        """Read the totals of the search that the tallies by candidate do not contain."""
-        o, account, objective = sql.observation.c, self.evidence.account, self.task.objective
-        best = (sql.func.max if objective.direction == "max" else sql.func.min)(o.score)
-        query = (
-            sql.select(o.culprit, sql.func.count(), best).where(o.phase == "").group_by(o.culprit)
-        )
-        account.made = 0
-        for culprit, count, score in connection.execute(query).all():
-            account.made += count
-            if culprit:  # none of a score
+    def _stored_tallies(self, connection: Connection) -> LoadedTallies:
+        from culmen.evidence.account import LoadedTallies
+
+        found, sign = packs.PackReader(connection).read_tallies(), self.task.objective.reward(1.0)
+        worst = found["low" if self.task.objective.direction == "max" else "high"]
+        scores = found["count"], found["failed"], sign * found["mean"], found["spread"]
+        refused = found["accepted"] < found["asked"]
+        judged = refused, found["barred"] > 0, found["trust"], found["strict"] < found["asked"]
+        return LoadedTallies(found["key"], *scores, sign * worst, *judged)
+
+    def _read_totals(self, connection: Connection) -> int:
+        """Read the totals of the search that the tallies by candidate do not contain.
+
+        Returns the last event before the first evaluation of the final choice.
+        """
+        import numpy as np
+
+        account, objective = self.evidence.account, self.task.objective
+        names = ("seq", "score", "phase", "culprit")
+        found = packs.PackReader(connection).read(packs.OBSERVATIONS, *names)
+        searched = ~np.isin(found["phase"], np.flatnonzero(found["phase+"] != ""))
+        culprits = np.bincount(found["culprit"][searched], minlength=len(found["culprit+"]))
+        account.made = int(searched.sum())
+        for culprit, count in zip(found["culprit+"].tolist(), culprits.tolist()):
+            if culprit and count:
                 account.failed[culprit] = count
-            if score is not None:
-                reward = objective.reward(score)
-                account.top = reward if account.top is None else max(account.top, reward)
+        scores = objective.reward(1.0) * found["score"][searched]
+        if not np.isnan(scores).all():
+            account.top = float(np.nanmax(scores))
+        later = np.flatnonzero(~searched)
+        return int(found["seq"][later[0]]) - 1 if len(later) else _END
 
     def _has_final_evaluations(self, connection: Connection) -> bool:
         o = sql.observation.c
@@ -152,9 +157,13 @@ class RunEvidence:
 
     def new_facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
         """Evaluations after the last one entered, as pairs of fact and event number."""
+        self._read_arrivals(connection, last)
+        yield from self._facts_after(connection, last)
+
+    def _facts_after(self, connection: Connection, last: int) -> Iterator[tuple[Fact, int]]:
+        """The same without the parents of candidates that have not been read."""
         from culmen.evidence.account import Fact
 
-        self._read_arrivals(connection, last)
         objective, judged = self.task.objective, self._judged_parts(connection, last)
         o = sql.observation.c
         columns = (o.seq, o.candidate, o.case, o.score, o.status, o.reason, o.seconds, o.phase)
@@ -217,6 +226,15 @@ class RunEvidence:
         for name, parents, seq in connection.execute(query.order_by(born.seq, born.id)).all():
             self._born[unescape_text(name)] = tuple(unescape_text(parents).split())
             self._arrived = seq
+
+    def _read_parents(self, connection: Connection, after: int) -> None:
+        """Read the parents of the candidates that were evaluated after this event."""
+        o, c = sql.observation.c, sql.candidate.c
+        seen = sql.select(o.candidate).where(o.seq > after)
+        for name, parents in connection.execute(
+            sql.select(c.id, c.parents).where(c.id.in_(seen))
+        ).all():
+            self._born[unescape_text(name)] = tuple(unescape_text(parents).split())
 
     def _read_admissions(self, connection: Connection, last: int) -> None:
         if not self._bars:
@@ -284,7 +302,8 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
     meta = read_meta(connection)
     name = f"{folder.absolute()} {meta.created}"
     o = sql.observation.c
-    count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(o.seq))).one()
+    count = observation_count(connection)
+    last = connection.execute(sql.select(sql.func.max(o.seq))).scalar()
     with _lock:
         found = _kept.pop(name, None)
         if found is None or found.count > count or found.last > (last or 0):
@@ -296,10 +315,17 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
             _kept.popitem(last=False)
     with found.lock:
         if count > MODELLED and not meta.task.objective.metrics:  # a front needs models of its own
-            found.read_tallies(connection, count, last)
+            found.read_tallies(connection, count, last or 0)
         else:
             found.read(connection)
         yield found
+
+
+def observation_count(connection: Connection) -> int:
+    """Number of observations, as the writer counts them."""
+    c = sql.counter.c
+    query = sql.select(sql.func.sum(c.value)).where(c.scope == "status")
+    return int(connection.execute(query).scalar() or 0)
 
 
 def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
@@ -348,7 +374,7 @@ def result_of(connection: Connection, folder: Path) -> RunResult | None:
         more = {"direction": objective.direction, "bounds": list(objective.bounds)}
         return read_result({**winner, **more})
     with evidence_of(connection, folder) as run:
-        return run.evidence.result()
+        return run.result()
 
 
 class Standings:
@@ -359,14 +385,27 @@ class Standings:
         self._size, self._account, self.beliefs = len(account), account, ranking.beliefs
         self._counts = account.rows["count"].copy()
         self._ranking = ranking
-        self._order: list[str] | None = None
+        self._order: NDArray[np.int64] | None = None
 
     @property
-    def ranked_ids(self) -> list[str]:
-        """Ids of the candidates that may be the best, best first, at this moment."""
+    def ranked_numbers(self) -> NDArray[np.int64]:
+        """Numbers of the candidates that may be the best, best first, at this moment."""
         if self._order is None:
-            self._order = self._ranking.best_ids(self._size)
+            self._order = self._ranking.best_numbers(self._size)
         return self._order
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Keys of all candidates (`core.candidate.key_of`) by their numbers."""
+        return self._account.rows["key"]
+
+    def number_of(self, candidate: str) -> int | None:
+        """The number of a candidate, by id; None if it was never evaluated."""
+        return self._account.numbers.get(key_of(candidate))
+
+    def ids_of(self, numbers: Iterable[int]) -> list[str]:
+        """Ids of candidates by their numbers."""
+        return [self._account.id_at(number) for number in numbers]
 
     def score_of(self, candidate: str) -> Score | None:
         """The score that the search expects of a candidate, by id; None without one."""
@@ -396,7 +435,7 @@ class Scores:
                 run.standings = Standings(run)
             self._standings = run.standings
             if ordered:
-                self._standings.ranked_ids  # noqa: B018  (computed while the evidence is locked)
+                self._standings.ranked_numbers  # noqa: B018  (computed while the evidence is locked)
         for each in () if result is None else (result.initial, result.challenger):
             if each is not None and each.fresh:
                 self._fresh[each.id] = each
@@ -412,15 +451,42 @@ class Scores:
             )
 
     @property
-    def ranked_ids(self) -> list[str]:
-        """Ids of all scored candidates that may be the best, best first.
+    def ranked_count(self) -> int:
+        """Number of candidates that may be the best."""
+        return len(self._ranked) + len(self._leading)
 
-        The reported candidate comes first.
-        """
-        order = self._standings.ranked_ids
-        if not self.winner or order[:1] == [self.winner]:
+    def ranked_ids(self, start: int, end: int) -> list[str]:
+        """Ids of the candidates that may be the best from one rank up to another, best first."""
+        before = len(self._leading)
+        numbers = self._ranked[max(0, start - before) : max(0, end - before)]
+        return [*self._leading[start:end], *self._standings.ids_of(numbers.tolist())]
+
+    def ranks(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Keys of all evaluated candidates and their ranks; `ranked_count`: no rank."""
+        import numpy as np
+
+        keys = self._standings.keys
+        ranks = np.full(len(keys), self.ranked_count)
+        ranks[self._ranked] = np.arange(len(self._leading), self.ranked_count)
+        leading = np.array([key_of(name) for name in self._leading], np.uint64)
+        return np.append(keys, leading), np.append(ranks, np.arange(len(leading)))
+
+    @cached_property
+    def _leading(self) -> list[str]:
+        """The reported candidate if the search never evaluated it."""
+        unknown = self.winner and self._standings.number_of(self.winner) is None
+        return [self.winner] if unknown else []
+
+    @cached_property
+    def _ranked(self) -> NDArray[np.int64]:
+        """Numbers of the candidates that may be the best; the reported one comes first."""
+        import numpy as np
+
+        order = self._standings.ranked_numbers
+        winner = self._standings.number_of(self.winner) if self.winner else None
+        if winner is None or (len(order) and order[0] == winner):
             return order
-        return [self.winner, *(name for name in order if name != self.winner)]
+        return np.concatenate([[winner], order[order != winner]])
 
     def score_of(self, candidate: str) -> Score | None:
         """The score of a candidate, by id; None if it has none."""

@@ -1,8 +1,8 @@
 """The tables of one run. Imports SQLAlchemy, so import this module late.
 
 `event` is the source of all others: `recover` rebuilds them from it. `candidate`, `observation`,
-`tally`, `spend`, `counter` and `progress` are updated in the same transaction, so that views need
-not read events.
+`tally`, `spend`, `counter`, `progress` and `pack` are updated in the same transaction, so that
+views need not read events.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from culmen.core.candidate import Origin
-from culmen.store.codec import decode_value
+from culmen.store.codec import island_in_origin
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.sql.compiler import SQLCompiler
 
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest revision in store/migrations: the schema that `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -209,6 +208,16 @@ progress = Table(  # the best candidate, recorded as the run went on
     Column("count", Integer, nullable=False),
 )
 
+# Columns of many rows as arrays, and candidates whose packed tally is out of date, see `packs.py`.
+pack = Table(
+    "pack",
+    metadata,
+    Column("name", String(32), primary_key=True),  # TABLE.COLUMN
+    Column("seq", _Big, primary_key=True, autoincrement=False),  # last event of its rows
+    Column("data", LargeBinary, nullable=False),
+)
+loose = Table("loose", metadata, Column("candidate", String(12), primary_key=True))
+
 
 # Expressions that databases spell differently, each written once here.
 
@@ -233,7 +242,7 @@ class holds(GenericFunction[bool]):
 def register_island(connection: Connection) -> Connection:
     """The same connection; on SQLite, with the function `island` registered."""
     if connection.dialect.name == "sqlite":
-        connection.connection.create_function("island", 1, _island_in_origin, deterministic=True)
+        connection.connection.create_function("island", 1, island_in_origin, deterministic=True)
     return connection
 
 
@@ -259,9 +268,3 @@ def _holds_in_sqlite(element: holds, compiler: SQLCompiler, **options: object) -
 def _holds_in_postgresql(element: holds, compiler: SQLCompiler, **options: object) -> str:
     column, wanted = (compiler.process(each, **options) for each in element.clauses)
     return f"(position({wanted} in {column}) > 0)"
-
-
-def _island_in_origin(origin: bytes | None) -> int | None:
-    if not origin or b'"island"' not in origin:  # most origins have none and need no decoding
-        return None
-    return decode_value(origin, Origin).island

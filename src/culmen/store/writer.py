@@ -42,6 +42,7 @@ from culmen.store.database import (
 )
 from culmen.store.databases import WriteLease
 from culmen.store.lease import current_owner, take_lease
+from culmen.store.packs import Packer, PackState
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class JournalWriter:
         self._in_flight: set[int] = set()
         self._origin = self._hash = b""
         self._remembered = self._version = 0
+        self._packer = Packer(self._connection.dialect.name)
         self.standing: Standing | None = None  # of the search that writes
 
     @classmethod
@@ -103,7 +105,7 @@ class JournalWriter:
         for entry in entries:
             check_entry(entry)
         times = times or [time.time()] * len(entries)
-        batch, totals = RowBatch(), Totals()
+        batch, totals = RowBatch(), Totals(dollars=self._packer.state.dollars)
         rows: list[EventRow] = []
         events: list[Event] = []
         links: list[tuple[int, bytes]] = []
@@ -121,17 +123,21 @@ class JournalWriter:
         with self._write_context() as regained:
             stored = self._stored_events(rows) if regained else []
             due = self._is_mark_due(events[-1], evaluations)
+            packed = self._packer.state
             with self._transaction(plain=not stored):
                 if stored:
                     marked, last_hash = self._last_mark(), self._last_hash()
+                    self._packer.load(self._connection, self._run_dir)
+                    packed = self._packer.state
                 else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
                     self._extend_chain(links)
+                    packed = self._add_to_packs(events[-1].seq, batch, totals)
                     marked = self._add_mark(events[-1], evaluations) if due else self._marked
         events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
-        self._hash = last_hash
+        self._hash, self._packer.state = last_hash, packed
         if self._last - self._remembered >= chain.OFTEN:
             self._remember([])
         return events
@@ -170,6 +176,13 @@ class JournalWriter:
         cursor = self._connection.connection.cursor()
         run_many(cursor, self._insert.link, links)
         cursor.execute(self._insert.seal, links[-1])
+
+    def _add_to_packs(self, seq: int, batch: RowBatch, totals: Totals) -> PackState:
+        """Count the rows of an append for packs; returns the state after it."""
+        changed = [(escape_text(name), name in totals.confessed) for name in totals.tallies]
+        cursor = self._connection.connection.cursor()
+        spent = totals.spent_at, totals.dollars
+        return self._packer.add_rows(cursor, seq, len(batch.candidates), changed, spent)
 
     @contextmanager
     def _write_context(self) -> Iterator[bool]:
@@ -248,6 +261,7 @@ class JournalWriter:
             }
             self._marked = self._last_mark()
             self._load_seal()
+            self._packer.load(self._connection, self._run_dir)
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
             raise gap_error(self._last, self._run_dir)
         self._evaluations = sum(
@@ -513,8 +527,15 @@ class ScoreTally:
 
 @dataclass(slots=True)
 class Totals:
-    """Additions of one append to the tables of sums."""
+    """Additions of one append to the tables of sums.
 
+    `dollars` are those of the whole run so far, `spent_at` those up to each observation (0 if they
+    are not known); `confessed` are candidates of admissions.
+    """
+
+    dollars: float | None = None
+    spent_at: list[float] = field(default_factory=list[float])
+    confessed: set[str] = field(default_factory=set[str])
     observations: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
     spent: dict[tuple[str, str, str], list[float]] = field(
@@ -526,12 +547,14 @@ class Totals:
         """Count one entry."""
         self.counters["kind", entry.kind] += 1
         if entry.kind == "done":
+            self._add_dollars(entry.result)
             if isinstance(entry.result, Observation):
                 self._count_observation(entry, entry.result, seq)
             self._count_effect(entry)
         elif entry.kind == "note" and entry.body.get("note") == ADMISSION:
             for candidate in entry.body.get("candidates", ()):
                 self.tallies.setdefault(candidate, ScoreTally(seq)).mark_confessed(seq)
+                self.confessed.add(candidate)
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):
             self._add_usage(("torn", "", ""), msgspec.convert(usage, Usage))
 
@@ -558,6 +581,7 @@ class Totals:
                 escape_text(observation.failure_kind),
             )
         )
+        self.spent_at.append(self.dollars or 0.0)
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = ScoreTally(seq)
@@ -578,6 +602,13 @@ class Totals:
             self.counters[
                 "reason", escape_text(observation.reason or observation.status.value)
             ] += 1
+
+    def _add_dollars(self, result: object) -> None:
+        """Add what an effect cost; an evaluation costs what its evaluator's requests did."""
+        if self.dollars is None or (isinstance(result, Observation) and not result.asked):
+            return
+        if usage := getattr(result, "usage", None):
+            self.dollars += usage.dollars
 
     def _count_effect(self, entry: Entry) -> None:
         result = entry.result

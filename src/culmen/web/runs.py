@@ -131,6 +131,11 @@ class Digest:
         count = bisect_right(costs, seq, key=lambda cost: cost[0])
         return costs[count - 1][1] if count else Usage()
 
+    def dollars_at(self, seqs: Sequence[int]) -> list[float]:
+        """Dollars spent up to each of these events."""
+        kept = views.dollars_at(self.run, seqs)
+        return [self.spent_at(seq).dollars for seq in seqs] if kept is None else kept
+
     def evaluations_at(self, seq: int) -> int:
         """Number of evaluations up to event `seq`."""
         return bisect_right(self.evaluations, seq)

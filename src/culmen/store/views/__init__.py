@@ -43,6 +43,8 @@ from culmen.store.views.events import (
     JournalPiece,
     StrategyNote,
     candidate_embeddings,
+    costs_of_events,
+    dollars_at,
     effect_costs,
     effect_marks,
     effect_results,

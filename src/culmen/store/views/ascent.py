@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.candidate import Origin
 from culmen.core.result import Z
-from culmen.store import sql
+from culmen.store import packs, sql
 from culmen.store.codec import decode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import MODELLED, evidence_of
@@ -173,12 +173,8 @@ def _first_scores(connection: Connection, names: list[str]) -> dict[str, tuple[i
 
 def _evaluation_counts(connection: Connection, seqs: list[int]) -> dict[int, int]:
     """Number of evaluations up to each of these events."""
-    o, counts, before, total = sql.observation.c, dict[int, int](), 0, 0
-    for seq in sorted(seqs):
-        between = sql.select(sql.func.count()).where(o.seq > before, o.seq <= seq)
-        total += connection.execute(between).scalar_one()
-        counts[seq], before = total, seq
-    return counts
+    made = packs.PackReader(connection).read(packs.OBSERVATIONS, "seq")["seq"]
+    return dict(zip(seqs, made.searchsorted(seqs, "right").tolist()))
 
 
 def tried_candidates(run: Path | str) -> list[TriedCandidate]:
@@ -190,11 +186,13 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
 
     folder, c, t = Path(run), sql.candidate.c, sql.tally.c
     query = sql.select(c.id, c.operator, c.model, c.origin).join(sql.tally, t.candidate == c.id)
-    query = query.where(t.count > 0, c.operator != "seed").order_by(c.seq, c.id)
+    query = query.where(t.count > 0, c.operator != "seed")
+    some = query.with_only_columns(c.id).limit(MODELLED + 1).subquery()
     with open_snapshot(folder) as connection:
-        rows = connection.execute(query.limit(MODELLED + 1)).all()
-        if len(rows) > MODELLED:
+        found = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
+        if found > MODELLED:
             return []
+        rows = connection.execute(query.order_by(c.seq, c.id)).all()
         with evidence_of(connection, folder) as found:
             beliefs, account = found.evidence.ranking.beliefs, found.evidence.account
             tried: list[TriedCandidate] = []

@@ -131,7 +131,7 @@ def candidate_rows(
             query = query.where(failures > 0 if failed else failures == 0)
         if order == "best":
             filtered = not operator is model is failed is None
-            page = best_page(connection, query, scores, filtered, offset, limit)
+            page = _best_page(connection, query, scores, filtered, offset, limit)
             return [row_of(row, scores) for row in fetch_rows(connection, page)]
         query = _order_query(
             query.order_by(sql.tally.c.candidate.is_(None)), order, scores.direction
@@ -140,7 +140,7 @@ def candidate_rows(
         return [row_of(row, scores) for row in fetch_rows(connection, page)]
 
 
-def best_page(
+def _best_page(
     connection: Connection,
     query: Select[str],
     scores: Scores,
@@ -153,12 +153,14 @@ def best_page(
     Candidates that cannot be the best come last: scored ones first, then in order of appearance.
     """
     end = None if limit is None else offset + limit
-    if not filtered and end is not None and end <= len(scores.ranked_ids):
-        return [escape_text(name) for name in scores.ranked_ids[offset:end]]
+    if not filtered and end is not None and end <= scores.ranked_count:
+        return [escape_text(name) for name in scores.ranked_ids(offset, end)]
     c, t = sql.candidate.c, sql.tally.c
     unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
-    names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
-    ranks = {escape_text(name): rank for rank, name in enumerate(scores.ranked_ids)}
+    first = sql.func.coalesce(t.first, -1)  # databases differ in where they put NULL
+    names = connection.execute(query.order_by(unscored, first, c.seq, c.id)).scalars().all()
+    ranked = scores.ranked_ids(0, scores.ranked_count)
+    ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}
     return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
 
 

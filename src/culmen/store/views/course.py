@@ -5,17 +5,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from culmen.store import sql
-from culmen.store.codec import unescape_text
+from culmen.store import packs, sql
+from culmen.store.codec import island_in_origin, unescape_text
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.evidence import MODELLED, RunEvidence
+from culmen.store.evidence import MODELLED, RunEvidence, observation_count
+from culmen.store.reader import PAGE
 from culmen.store.views.run import standing_best
 
-_COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from sqlalchemy import Connection
+
+COLUMNS, ROWS = 220, 60  # cells of a chart with many evaluations
 # for a chart of one run: evaluations after each of which the leader is computed, and later parts
 FINE = (40, 20)
 ROUGH = (6, 8)  # for a comparison of runs
@@ -79,43 +85,59 @@ def search_evaluations(run: Path) -> list[SeenScore]:
 
     Of a longer run, one evaluation for each occupied cell of a grid over number and score.
     """
-    o, e, c = sql.observation.c, sql.event.c, sql.candidate.c
-    number = sql.func.row_number().over(order_by=o.seq).label("n")
-    seen = sql.select(o.seq, o.score, o.status, o.phase, o.candidate, number).subquery().c
-    origin = (
-        sql.func.coalesce(c.operator, ""),
-        sql.func.coalesce(c.model, ""),
-        sql.island(c.origin),
-    )
-    query = sql.select(
-        seen.n, seen.seq, e.elapsed, seen.score, seen.status, seen.candidate, *origin
-    )
-    joined = query.join(sql.event, e.seq == seen.seq).outerjoin(
-        sql.candidate, c.id == seen.candidate
-    )
     with open_snapshot(run) as connection:
-        sql.register_island(connection)
-        rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
-    plain = [SeenScore(*row) for row in rows]
-    names = ("candidate", "operator", "model")
-    evaluations = [
-        each._replace(**{name: unescape_text(getattr(each, name)) for name in names})
-        for each in plain
-    ]
-    scores = [each.score for each in evaluations if each.score is not None]
-    if len(evaluations) <= _COLUMNS * 8:
-        return evaluations
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    tall, wide = (high - low) / _ROWS or 1.0, evaluations[-1].n / _COLUMNS
-    cells: dict[tuple[int, int | str], SeenScore] = {}
-    for each in evaluations:
-        cell = (
-            int(each.n / wide),
-            each.status if each.score is None else int((each.score - low) / tall),
-        )
-        known = cells.get(cell)
-        cells[cell] = each if known is None else known._replace(count=known.count + 1)
-    return sorted(cells.values(), key=lambda each: each.seq)
+        names = ("seq", "score", "status", "phase")
+        found = packs.PackReader(connection).read(packs.OBSERVATIONS, *names)
+        places, counts = _grid_cells(found)
+        return _seen_scores(connection, found, places, counts)
+
+
+def _grid_cells(found: packs.Columns) -> tuple[NDArray[np.int64], list[int]]:
+    """Places of the first observation of the search in each cell, and the number in the cell.
+
+    Of few observations each is in a cell of its own. Those without a score share a row of the grid
+    for each status.
+    """
+    import numpy as np
+
+    searched = np.flatnonzero(~np.isin(found["phase"], np.flatnonzero(found["phase+"] != "")))
+    if len(searched) <= COLUMNS * 8:
+        return searched, [1] * len(searched)
+    scores = found["score"][searched]
+    scored = ~np.isnan(scores)
+    low, high = (scores[scored].min(), scores[scored].max()) if scored.any() else (0.0, 0.0)
+    tall, wide = (high - low) / ROWS or 1.0, (int(searched[-1]) + 1) / COLUMNS
+    rows = np.where(scored, (np.where(scored, scores, low) - low) / tall, 0.0).astype(np.int64)
+    rows = np.where(scored, rows, -1 - found["status"][searched].astype(np.int64))
+    lowest = int(rows.min())
+    cells = ((searched + 1) / wide).astype(np.int64) * (ROWS + 2 - lowest) + rows - lowest
+    _, firsts, counts = np.unique(cells, return_index=True, return_counts=True)
+    order = np.argsort(firsts)
+    return searched[firsts[order]], counts[order].tolist()
+
+
+_SEEN = """
+SELECT o.seq, e.elapsed, o.score, o.status, o.candidate, coalesce(c.operator, ''),
+       coalesce(c.model, ''), c.origin
+FROM observation o JOIN event e ON e.seq = o.seq LEFT JOIN candidate c ON c.id = o.candidate
+WHERE o.seq IN ({seqs}) ORDER BY o.seq
+"""
+
+
+def _seen_scores(
+    connection: Connection, found: packs.Columns, places: NDArray[np.int64], counts: list[int]
+) -> list[SeenScore]:
+    """The observations at these places with their origin."""
+    cursor, seen = connection.connection.cursor(), list[SeenScore]()
+    seqs, numbers = found["seq"][places].tolist(), (places + 1).tolist()
+    for start in range(0, len(seqs), PAGE):
+        cursor.execute(_SEEN.format(seqs=", ".join(map(str, seqs[start : start + PAGE]))))
+        rows = zip(cursor.fetchall(), numbers[start:], counts[start:])
+        for (seq, elapsed, score, status, *texts, raw), n, count in rows:
+            name, operator, model = map(unescape_text, texts)
+            origin = operator, model, island_in_origin(raw)
+            seen.append(SeenScore(n, seq, elapsed, score, status, name, *origin, count))
+    return seen
 
 
 class LeaderCourse:
@@ -138,8 +160,7 @@ class LeaderCourse:
         """All points; the latest evaluations are left out until the next step is reached."""
         o, e = sql.observation.c, sql.event.c
         with self._lock, open_snapshot(self._run) as connection:
-            count = sql.select(sql.func.count()).select_from(sql.observation)
-            if connection.execute(count).scalar_one() > MODELLED:
+            if observation_count(connection) > MODELLED:
                 self._evidence, self._points = (
                     RunEvidence(self._meta, self._run),
                     [],
@@ -216,12 +237,7 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
                 ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
                 for p in course
             ]
-        evaluations = int(
-            connection.execute(
-                sql.select(sql.func.sum(sql.counter.c.value)).where(sql.counter.c.scope == "status")
-            ).scalar()
-            or 0
-        )
+        evaluations = observation_count(connection)
         best = standing_best(connection, folder)
         while best is not None and points and points[-1].evaluations >= evaluations:
             points.pop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -16,8 +16,9 @@ from culmen.core.event import Event, Vectors
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
-from culmen.store import sql
+from culmen.store import packs, sql
 from culmen.store.codec import decode_value, escape_text, unescape_text
+from culmen.store.costs import EffectCost, costs_of, costs_where, running_dollars
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import Scores
 from culmen.store.reader import PAGE, Texts, assemble_events
@@ -140,16 +141,18 @@ _CAUSES = 200  # failed evaluations looked at
 def failure_causes(run: Path | str) -> FailureCauses:
     """Number of candidates that failed, and the causes, most frequent first."""
     folder, t, o = Path(run), sql.tally.c, sql.observation.c
-    latest = (
-        sql.select(o.seq)
-        .where(o.status.not_in(["ok", "lost"]))
-        .order_by(o.seq.desc())
-        .limit(_CAUSES)
-        .subquery()
-    )
     with open_snapshot(folder) as connection:
+        failed = _status_count(connection, ("ok", "lost"))
+        latest = (
+            sql.select(o.seq)
+            .where(o.status.not_in(["ok", "lost"]))
+            .order_by(o.seq.desc())
+            .limit(min(_CAUSES, failed))  # none is looked for beyond the last
+            .subquery()
+        )
         every = connection.execute(sql.select(sql.func.count(t.candidate))).scalar_one()
         barren = sql.select(sql.func.count(t.candidate)).where(t.count == 0, t.failed > t.lost)
+        barren = barren.where(t.failed > 0)  # for the index
         fruitless = connection.execute(barren).scalar_one()
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))
@@ -164,6 +167,13 @@ def failure_causes(run: Path | str) -> FailureCauses:
     return FailureCauses(every, fruitless, dict(kinds.most_common()))
 
 
+def _status_count(connection: Connection, without: Sequence[str]) -> int:
+    """Number of observations with another status than these, as the writer counts them."""
+    c = sql.counter.c
+    query = sql.select(sql.func.sum(c.value)).where(c.scope == "status", c.name.not_in(without))
+    return int(connection.execute(query).scalar() or 0)
+
+
 def partial_faults(run: Path | str) -> list[EvaluatorFault]:
     """Lines of the evaluator that raised for initial programs or for several candidates.
 
@@ -174,7 +184,7 @@ def partial_faults(run: Path | str) -> list[EvaluatorFault]:
     placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
     every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
     with open_snapshot(Path(run)) as connection:
-        if connection.execute(placed).first() is None:
+        if not _status_count(connection, ("ok",)) or connection.execute(placed).first() is None:
             return []
         initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
         rows = connection.execute(every).all()
@@ -197,8 +207,6 @@ def _failure_kind(kind: str, status: str) -> str:
 
 _END = 2**63 - 1  # beyond the last event
 _OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
-# results that may carry a usage; see also `spend`
-_COSTLY = ("proposal", "text", "vectors", "custom")
 
 
 class EffectMark(NamedTuple):
@@ -213,19 +221,6 @@ class EffectMark(NamedTuple):
     key: int
     elapsed: float
     time: float
-
-
-class EffectCost(NamedTuple):
-    """Cost of one effect and its faults by kind.
-
-    `seq` is the event of its result. `shares` splits the cost by role and model.
-    """
-
-    seq: int
-    elapsed: float
-    usage: Usage
-    faults: dict[str, int]
-    shares: tuple[tuple[str, str, Usage], ...] = ()
 
 
 class JournalPiece(NamedTuple):
@@ -297,7 +292,7 @@ def journal_pieces(
             until = min(last, after + size)
             marks = _marks_of(connection, after, until)
             pieces.append(
-                JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until))
+                JournalPiece(after, until, marks, costs_of(connection, Path(run), after, until))
             )
     return pieces
 
@@ -320,11 +315,15 @@ def seq_at(run: Path | str, elapsed: float) -> int:
 def in_flight(run: Path | str) -> list[EffectMark]:
     """Starts of the effects that have not ended, oldest first.
 
-    The journal is read from its end, because effects in flight began recently.
+    The journal is read from its end, because effects in flight began recently, until as many are
+    found as the writer counts.
     """
     ended, starts, before = set[int](), list[EffectMark](), _END
     with open_snapshot(Path(run)) as connection:
-        while True:
+        c = sql.counter.c
+        query = sql.select(c.value).where(c.scope == "session", c.name == "in_flight")
+        count = connection.execute(query).scalar() or 0
+        while len(starts) < count:
             query = (
                 _marks_query()
                 .where(sql.event.c.seq < before)
@@ -339,8 +338,9 @@ def in_flight(run: Path | str) -> list[EffectMark]:
                     starts.append(mark)
                 ended.add(mark.key)
             if len(page) < PAGE:
-                return starts[::-1]
+                break
             before = page[-1].seq
+    return starts[::-1]
 
 
 def effect_subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
@@ -382,34 +382,13 @@ def effect_costs(run: Path | str, after: int = 0, last: int = _END) -> list[Effe
     faults.
     """
     with open_snapshot(Path(run)) as connection:
-        return _costs_of(connection, Path(run), after, last)
+        return costs_of(connection, Path(run), after, last)
 
 
-def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
-    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.body, sql.event.c.result)
-    query = sql.select(*columns).where(sql.event.c.seq > after, sql.event.c.kind == "done")
-    asked = connection.execute(
-        sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)
-    ).first()
-    shapes = (
-        [sql.event.c.shape.in_((*_COSTLY, "observation"))]
-        if asked
-        else [sql.others, sql.event.c.shape.in_(_COSTLY)]
-    )
-    query = query.where(*shapes)
-    rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
-    plain = [
-        EffectCost(row.seq, row.elapsed, *_stored_usage(row.body, row.result))
-        for row in rows
-        if row.result[:5] != b"blob:"
-    ]
-    large = {row.seq for row in rows} - {cost.seq for cost in plain}
-    costs = [
-        cost
-        for cost in (*plain, *_large_costs(connection, run, large))
-        if cost.faults or cost.usage != _FREE
-    ]
-    return sorted(costs, key=lambda cost: cost.seq)
+def costs_of_events(run: Path | str, seqs: Iterable[int]) -> list[EffectCost]:
+    """Costs of these events, as `effect_costs`."""
+    with open_snapshot(Path(run)) as connection:
+        return costs_where(connection, Path(run), sql.event.c.seq.in_(sorted(seqs)))
 
 
 def spending_by_event(run: Path | str, last: int = _END) -> Callable[[int], Usage]:
@@ -421,6 +400,29 @@ def spending_by_event(run: Path | str, last: int = _END) -> Callable[[int], Usag
         return sums[bisect_right(costs, seq, key=lambda cost: cost.seq)]
 
     return spent_at
+
+
+def dollars_at(run: Path | str, seqs: Sequence[int]) -> list[float] | None:
+    """Dollars spent up to each of these events; None if they were not kept as the run was written.
+
+    They are kept of each packed observation; what was spent between it and the event is added.
+    """
+    folder = Path(run)
+    with open_snapshot(folder) as connection:
+        kept = packs.PackReader(connection).read_spent()
+        if kept is None or not seqs:
+            return [] if kept else None
+        last, dollars = int(kept[0][-1]), float(kept[1][-1])
+        behind = running_dollars(connection, folder, last, max(seqs), dollars)
+        found: list[float] = []
+        for seq, place in zip(seqs, (kept[0].searchsorted(seqs, "right") - 1).tolist()):
+            before, dollars = int(kept[0][place]), float(kept[1][place])
+            if seq > last:
+                dollars = behind[bisect_right(behind, seq, key=lambda pair: pair[0]) - 1][1]
+            elif seq > before:
+                dollars = running_dollars(connection, folder, before, seq, dollars)[-1][1]
+            found.append(dollars)
+        return found
 
 
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
@@ -583,63 +585,3 @@ class _OriginIsland(msgspec.Struct):
     """The part of a stored origin that is needed here."""
 
     island: int | None = None
-
-
-class _ModelCall(msgspec.Struct):
-    """The part of a model call's record that is needed here."""
-
-    role: str = ""
-    model: str = ""
-    usage: Usage = Usage()
-
-
-class _ResultUsage(msgspec.Struct):
-    """The part of a stored result that is needed here; the rest is not decoded."""
-
-    usage: Usage = Usage()
-    faults: dict[str, int] = {}
-    model: str = ""
-    asked: tuple[_ModelCall, ...] = ()
-
-
-class _EffectRole(msgspec.Struct):
-    """The part of a stored effect that is needed here."""
-
-    role: str = ""
-
-
-_FREE = Usage()
-
-
-def _stored_usage(
-    body: bytes | None, raw: bytes
-) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
-    if b'"usage"' not in raw and b'"faults"' not in raw:
-        return _FREE, {}, ()
-    stored = decode_value(raw, _ResultUsage)
-    return (
-        stored.usage,
-        stored.faults,
-        _usage_shares(decode_value(body, _EffectRole).role if body else "", stored),
-    )
-
-
-def _usage_shares(role: str, result: object) -> tuple[tuple[str, str, Usage], ...]:
-    if asked := getattr(result, "asked", ()):  # an evaluation that asked models
-        return tuple((each.role, each.model, each.usage) for each in asked)
-    return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)
-
-
-def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
-    costs: list[EffectCost] = []
-    wanted = sorted(seqs)
-    for start in range(0, len(wanted), PAGE):
-        rows = connection.execute(
-            sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
-        ).all()
-        for event in assemble_events(connection, folder, rows, Texts()):
-            result = event.entry.result
-            usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
-            shares = _usage_shares(str(event.entry.body.get("role", "")), result)
-            costs.append(EffectCost(event.seq, event.entry.elapsed, usage, faults, shares))
-    return costs

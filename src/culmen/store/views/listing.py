@@ -1,13 +1,14 @@
-"""The table of candidates, filtered, sorted and paged by the database.
+"""The table of candidates, filtered, sorted and paged by columns of all of them.
 
-Its cost therefore hardly depends on the number of candidates.
+The columns are read as arrays (`store.packs`), the rows of one page from their tables.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,13 +19,15 @@ from culmen.store import sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import MODELLED, Scores
-from culmen.store.reader import lookup_in
-from culmen.store.views.candidates import CandidateRow, best_page, fetch_rows, row_of
+from culmen.store.packs import NO_ISLAND
+from culmen.store.reader import PAGE, lookup_in
+from culmen.store.views.candidates import CandidateRow, fetch_rows, row_of
+from culmen.store.views.table import TableColumns, float_ranks, text_ranks, text_words
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import Connection
 
-T = TypeVar("T")
+    from culmen.store.views.table import Column, Places
 
 SORTS = (
     "best",
@@ -197,184 +200,174 @@ def candidate_page(
             "no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}"
         )
     with open_snapshot(Path(run)) as connection:
-        sql.register_island(connection)
         scores = Scores(connection, Path(run), query.sort == "best")
-        joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
-        wanted = _filter_conditions(query)
-        count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
-        total = connection.execute(count).scalar_one()
-        everything = connection.execute(
-            sql.select(sql.func.count()).select_from(sql.candidate)
-        ).scalar_one()
-        if query.sort in LOOKED_UP:
-            page = _looked_up(connection, Path(run), wanted, query, scores, dollars or {})
-        elif query.sort == "best":
-            page = _best_page(
-                connection,
-                sql.select(sql.candidate.c.id).select_from(joined).where(*wanted),
-                query,
-                scores,
-                total,
-            )
-        else:
-            ids = _sort_query(
-                sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query
-            )
-            page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
-        rows = [row_of(row, scores) for row in fetch_rows(connection, page)]
-        return CandidatePage(
-            tuple(_listed_candidates(connection, Path(run), rows)), total, everything
-        )
+        table = TableColumns(connection)
+        names, total = _page_ids(connection, Path(run), table, query, scores, dollars or {})
+        rows = [row_of(row, scores) for row in fetch_rows(connection, names)]
+        listed = tuple(_listed_candidates(connection, Path(run), rows))
+        return CandidatePage(listed, total, _candidate_count(connection))
+
+
+def _page_ids(
+    connection: Connection,
+    folder: Path,
+    table: TableColumns,
+    query: CandidateQuery,
+    scores: Scores,
+    dollars: Mapping[int, float],
+) -> tuple[list[str], int]:
+    """Ids of one page, escaped, and the number of candidates that pass the filters."""
+    first, end = query.offset, query.offset + query.limit
+    everything = msgspec.structs.replace(CandidateQuery(), offset=first, limit=query.limit)
+    if query == everything and end <= scores.ranked_count:  # needs no columns
+        ids = [escape_text(name) for name in scores.ranked_ids(first, end)]
+        return ids, _candidate_count(connection)
+    places = _filtered_places(table, query)
+    if query.sort in LOOKED_UP:
+        ids = _looked_up(connection, folder, table, places, query, scores, dollars)
+        return ids[first:end], len(places)
+    order = _sort_places(table, places, query, scores)
+    return table.ids_at(order[first:end]), len(places)
+
+
+def _candidate_count(connection: Connection) -> int:
+    return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
 def candidate_facets(run: Path | str) -> Facets:
     """Operators, models and islands of the run's candidates."""
-
-    def value_counts(connection: Connection, column: ColumnElement[T]) -> list[tuple[T, int]]:
-        number = sql.func.count().label("n")
-        query = (
-            sql.select(column.label("v"), number)
-            .select_from(sql.candidate)
-            .group_by("v")
-            .order_by(number.desc(), "v")
-        )
-        return [
-            (row[0], row[1])
-            for row in connection.execute(query.limit(_FACETS))
-            if row[0] not in (None, "")
-        ]
-
     with open_snapshot(Path(run)) as connection:
-        sql.register_island(connection)
-        return Facets(
-            operators=tuple(
-                (unescape_text(name), n)
-                for name, n in value_counts(connection, sql.candidate.c.operator)
-            ),
-            models=tuple(
-                (unescape_text(name), n)
-                for name, n in value_counts(connection, sql.candidate.c.model)
-            ),
-            islands=tuple(sorted(value_counts(connection, sql.island(sql.candidate.c.origin)))),
+        table = TableColumns(connection)
+        operators, models = (
+            tuple((unescape_text(text), n) for text, n in _text_counts(table, name))
+            for name in ("operator", "model")
         )
+        islands = Counter(table.column("island").tolist())
+        frequent = sorted(islands.items(), key=lambda item: (-item[1], item[0]))[:_FACETS]
+        named = sorted((island, n) for island, n in frequent if island != NO_ISLAND)
+        return Facets(operators, models, tuple(named))
 
 
-def _filter_conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
+def _text_counts(table: TableColumns, name: str) -> list[tuple[str, int]]:
+    """The most frequent texts of a column with their numbers, without the empty one."""
+    import numpy as np
+
+    texts = table.texts(name)
+    counts = np.bincount(table.column(name), minlength=len(texts)).tolist()
+    frequent = sorted(zip(texts, counts), key=lambda item: (-item[1], item[0]))[:_FACETS]
+    return [(text, n) for text, n in frequent if text]
+
+
+def _filtered_places(table: TableColumns, query: CandidateQuery) -> Places:
+    """Places of the candidates that pass the filters, in the order of appearance."""
+    import numpy as np
+
+    passed = np.full(len(table), True)
     if query.text:
-        text = escape_text(query.text)
-        columns = (
-            sql.candidate.c.id,
-            sql.candidate.c.parents,
-            sql.candidate.c.operator,
-            sql.candidate.c.model,
-        )
-        conditions.append(sql.or_(*(column.icontains(text, autoescape=True) for column in columns)))
-    if query.operator is not None:
-        conditions.append(sql.candidate.c.operator == escape_text(query.operator))
-    if query.model is not None:
-        conditions.append(sql.candidate.c.model == escape_text(query.model))
+        passed &= table.places_with(query.text)
+    for name, wanted in (("operator", query.operator), ("model", query.model)):
+        if wanted is not None:
+            texts = table.texts(name)
+            known = escape_text(wanted)
+            passed &= table.column(name) == (texts.index(known) if known in texts else len(texts))
     if query.island is not None:
-        conditions.append(sql.island(sql.candidate.c.origin) == query.island)
-    count, failed = (
-        sql.func.coalesce(sql.tally.c.count, 0),
-        sql.func.coalesce(sql.tally.c.failed, 0),
-    )
-    conditions += {
-        "": [],
-        "scored": [count > 0, failed == 0],
-        "mixed": [count > 0, failed > 0],
-        "failed": [count == 0, failed > 0],
-        "unseen": [count == 0, failed == 0],
-    }[query.status]
-    if query.trust:
-        conditions += [count > 0, sql.tally.c.trust <= trust_rank(query.trust)]
-    if query.below:
-        conditions += [count > 0, sql.tally.c.trust > trust_rank(query.below)]
-    return conditions
+        passed &= table.column("island") == query.island
+    if query.status:
+        scored, failed = table.tally("count") > 0, table.tally("failed") > 0
+        passed &= scored == (query.status in ("scored", "mixed"))
+        passed &= failed == (query.status in ("mixed", "failed"))
+    if query.trust or query.below:
+        level = table.tally("trust")
+        passed &= (table.tally("count") > 0) & (level >= 0)
+        if query.trust:
+            passed &= level <= trust_rank(query.trust)
+        if query.below:
+            passed &= level > trust_rank(query.below)
+    return np.flatnonzero(passed)
 
 
-def _best_page(
-    connection: Connection,
-    ids: Select[str],
-    query: CandidateQuery,
-    scores: Scores,
-    total: int,
-) -> list[str]:
-    """One page in the order of `views.candidates`, or in the reverse order."""
-    filtered = query != msgspec.structs.replace(
-        CandidateQuery(), descending=query.descending, offset=query.offset, limit=query.limit
-    )
-    if not query.descending:
-        return best_page(connection, ids, scores, filtered, query.offset, query.limit)
-    first = max(0, total - query.offset - query.limit)
-    count = max(0, min(query.limit, total - query.offset))
-    return best_page(connection, ids, scores, filtered, first, count)[::-1]
+def _sort_places(
+    table: TableColumns, places: Places, query: CandidateQuery, scores: Scores
+) -> Places:
+    """These places in the order of the query.
 
-
-def _sort_query(ids: Select[str], query: CandidateQuery) -> Select[str]:
-    """The query in the order of `query.sort`.
-
-    Candidates without a value come last in either direction; ties are in order of appearance.
+    Candidates without a value come last in either direction; ties are in order of appearance. The
+    order of `best` is that of `views.candidates`, or the reverse.
     """
-    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    keys: dict[str, tuple[ColumnElement[int] | int, ColumnElement[str] | ColumnElement[int]]] = {
-        "mean": (unscored, sql.tally.c.mean),
-        "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
-        "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
-        "seq": (0, sql.candidate.c.seq),
-        "id": (0, sql.candidate.c.id),
-        "operator": (
-            sql.case((sql.candidate.c.operator == "", 1), else_=0),
-            sql.candidate.c.operator,
-        ),
-        "model": (sql.case((sql.candidate.c.model == "", 1), else_=0), sql.candidate.c.model),
-        "parents": (sql.case((sql.candidate.c.parents == "", 1), else_=0), sql.candidate.c.parents),
-        "island": (
-            sql.case((sql.island(sql.candidate.c.origin).is_(None), 1), else_=0),
-            sql.island(sql.candidate.c.origin),
-        ),
-        "trust": (unscored, sql.tally.c.trust),
-    }
-    last, key = keys[query.sort]
-    order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
-    return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
+    import numpy as np
+
+    if query.sort == "best":
+        unscored = table.tally("count") == 0
+        keys = [table.ranks(scores), unscored, table.tally("first")]
+        order = places[np.lexsort([key[places] for key in reversed(keys)])]
+        return order[::-1] if query.descending else order
+    missing, values = _sort_keys(table, query.sort)
+    values = [~value if query.descending else value for value in values]
+    order = np.lexsort([key[places] for key in (*reversed(values), missing)])
+    return places[order]
+
+
+def _sort_keys(table: TableColumns, sort: str) -> tuple[Column, list[Column]]:
+    """True for candidates without a value, and whole numbers to sort the others by."""
+    import numpy as np
+
+    never = np.full(len(table), False)
+    if sort in ("operator", "model"):
+        ranks = text_ranks(table.texts(sort))[table.column(sort)]
+        texts = table.texts(sort)
+        empty = texts.index("") if "" in texts else -1
+        return table.column(sort) == empty, [ranks]
+    if sort in ("id", "parents"):
+        texts = table.column(sort)
+        return (texts == b"") if sort == "parents" else never, text_words(texts)
+    if sort == "island":
+        return table.column("island") == NO_ISLAND, [table.column("island")]
+    if sort == "seq":
+        return never, [table.column("seq")]
+    if sort in ("count", "failed"):
+        return never, [table.tally(sort).astype(np.int64)]
+    unscored = table.tally("count") == 0
+    values = float_ranks(table.tally("mean")) if sort == "mean" else table.tally("trust")
+    return unscored, [np.where(unscored, 0, values)]
 
 
 def _looked_up(
     connection: Connection,
     folder: Path,
-    wanted: list[ColumnElement[bool]],
+    table: TableColumns,
+    places: Places,
     query: CandidateQuery,
     scores: Scores,
     dollars: Mapping[int, float],
 ) -> list[str]:
-    """Ids of one page by a key of `LOOKED_UP`, with missing values and ties as in `_sorted`."""
-    c, tally = sql.candidate.c, sql.tally.c
-    joined = sql.candidate.outerjoin(sql.tally, tally.candidate == c.id)
-    query_all = (
-        sql.select(c.id, c.seq, c.parts, tally.count, tally.mean).select_from(joined).where(*wanted)
-    )
-    rows = connection.execute(query_all).all()
-    if len(rows) > MODELLED:
+    """Ids by a key of `LOOKED_UP`, with missing values and ties as in `_sort_places`."""
+    if len(places) > MODELLED:
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
-        raise UserError(f"{len(rows):,} candidates are too many to sort by {query.sort}", fix=fix)
+        raise UserError(f"{len(places):,} candidates are too many to sort by {query.sort}", fix=fix)
+    ids, seqs = table.ids_at(places), table.column("seq")[places].tolist()
     if query.sort == "expected":
-        known = {row.id: scores.score_of(unescape_text(row.id)) for row in rows}
+        known = {name: scores.score_of(unescape_text(name)) for name in ids}
         values = {name: score.score for name, score in known.items() if score}
     elif query.sort == "seconds":
         values = _mean_seconds(connection, None)
     elif query.sort == "size":
-        sizes = _text_sizes(connection, folder, [row.parts for row in rows])
-        values = {row.id: sizes[row.parts] for row in rows}
+        parts = _parts_of(connection, ids)
+        sizes = _text_sizes(connection, folder, list(parts.values()))
+        values = {name: sizes[sha] for name, sha in parts.items()}
     else:
-        among = _sibling_counts(connection, None)
-        values = {row.id: dollars.get(row.seq, 0.0) / among[row.seq] for row in rows}
+        among = Counter(table.column("seq").tolist())
+        values = {name: dollars.get(seq, 0.0) / among[seq] for name, seq in zip(ids, seqs)}
     sign = -1 if query.descending else 1
-    rows = sorted(
-        rows, key=lambda row: (row.id not in values, sign * values.get(row.id, 0), row.seq, row.id)
-    )
-    return [row.id for row in rows[query.offset : query.offset + query.limit]]
+    return sorted(ids, key=lambda name: (name not in values, sign * values.get(name, 0)))
+
+
+def _parts_of(connection: Connection, ids: Sequence[str]) -> dict[str, bytes]:
+    """The digest of the parts of each of these candidates."""
+    c, found = sql.candidate.c, dict[str, bytes]()
+    for start in range(0, len(ids), PAGE):
+        page = sql.select(c.id, c.parts).where(c.id.in_(ids[start : start + PAGE]))
+        found.update((row.id, row.parts) for row in connection.execute(page))
+    return found
 
 
 def _text_sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
@@ -394,11 +387,10 @@ def _mean_seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str
     return {name: mean for name, mean in connection.execute(times)}
 
 
-def _sibling_counts(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
-    """Number of candidates that each of these events brought, or every event."""
+def _sibling_counts(connection: Connection, seqs: set[int]) -> dict[int, int]:
+    """Number of candidates that each of these events brought."""
     born = sql.candidate.c.seq
-    counts = sql.select(born, sql.func.count()).group_by(born)
-    counts = counts if seqs is None else counts.where(born.in_(seqs))
+    counts = sql.select(born, sql.func.count()).where(born.in_(seqs)).group_by(born)
     return {seq: count for seq, count in connection.execute(counts)}
 
 

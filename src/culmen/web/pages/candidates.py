@@ -103,11 +103,7 @@ def _request_dollars(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int,
     seqs = {each.row.seq for each in lines}
     if len(seqs) > _PAGE:
         return _dollars_by_event(run)
-    return {
-        cost.seq: cost.usage.dollars
-        for seq in seqs
-        for cost in views.effect_costs(run.run, seq - 1, seq)
-    }
+    return {cost.seq: cost.usage.dollars for cost in views.costs_of_events(run.run, seqs)}
 
 
 def candidate_statistics(row: CandidateRow, objective: Objective) -> JsonObject:

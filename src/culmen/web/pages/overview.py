@@ -19,7 +19,7 @@ from culmen.observe.summary import failure_output, summarize_run
 from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
 from culmen.store.address import read_pointer
-from culmen.store.views import ProgressPoint, RunStatus
+from culmen.store.views import RunStatus
 from culmen.web.pages.added import added_titles
 from culmen.web.runs import Digest
 
@@ -90,7 +90,7 @@ def _story_stage(run: Digest, now: RunStatus) -> int:
 
 
 def _story_document(run: Digest, now: RunStatus) -> JsonObject:
-    told = story.run_story(run.run, now, run.spent_at)
+    told = story.run_story(run.run, now, run.dollars_at)
     steps = [
         {
             **msgspec.to_builtins(step),
@@ -177,7 +177,18 @@ def _pareto_front(run: Digest) -> JsonObject | None:
 def _leader_course(run: Digest) -> list[JsonObject]:
     """The leader over time: its expected score with the 95 % interval."""
     points = views.leader_course(run.run, run.meta)
-    return [_leader_point(run, point) | {"low": point.low, "high": point.high} for point in points]
+    return [
+        {
+            "evaluations": point.evaluations,
+            "seconds": point.elapsed,
+            "dollars": dollars,
+            "candidate": point.candidate,
+            "score": point.score,
+            "low": point.low,
+            "high": point.high,
+        }
+        for point, dollars in zip(points, run.dollars_at([point.seq for point in points]))
+    ]
 
 
 def _search_evaluations(run: Digest) -> list[JsonObject]:
@@ -185,8 +196,9 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
 
     One may represent `count` similar ones; `score` is None if it gave none.
     """
+    found = views.search_evaluations(run.run)
     return [
-        {"evaluations": each.n, "seconds": each.elapsed, "dollars": run.spent_at(each.seq).dollars}
+        {"evaluations": each.n, "seconds": each.elapsed, "dollars": dollars}
         | {
             "score": each.score,
             "count": each.count,
@@ -194,14 +206,8 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
             "candidate": each.candidate,
         }
         | {"operator": each.operator, "model": each.model, "island": each.island}
-        for each in views.search_evaluations(run.run)
+        for each, dollars in zip(found, run.dollars_at([each.seq for each in found]))
     ]
-
-
-def _leader_point(run: Digest, point: views.LeaderPoint) -> JsonObject:
-    dollars = run.spent_at(point.seq).dollars
-    effort = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
-    return effort | {"candidate": point.candidate, "score": point.score}
 
 
 def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
@@ -311,18 +317,18 @@ def spending_facts(now: RunStatus) -> JsonObject:
 
 def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[JsonObject]:
     """The best candidate against evaluations, active seconds and known dollars."""
-    return [_progress_point(run, point) for point in views.progress_points(run.run, steps)]
-
-
-def _progress_point(run: Digest, point: ProgressPoint) -> JsonObject:
-    return {
-        "evaluations": point.evaluations,
-        "seconds": point.elapsed,
-        "dollars": run.spent_at(point.seq).dollars,
-        "score": point.mean,
-        "count": point.count,
-        "candidate": point.candidate,
-    }
+    points = views.progress_points(run.run, steps)
+    return [
+        {
+            "evaluations": point.evaluations,
+            "seconds": point.elapsed,
+            "dollars": dollars,
+            "score": point.mean,
+            "count": point.count,
+            "candidate": point.candidate,
+        }
+        for point, dollars in zip(points, run.dollars_at([point.seq for point in points]))
+    ]
 
 
 def reference_levels(objective: Objective, run: Digest) -> dict[str, float | None]:
