@@ -151,7 +151,7 @@ def test_equal_scores_on_different_cases_are_no_repeats() -> None:
     for text in "abcdefgh":
         for case in "ab":
             see(run, named(text), float(ord(text)), case=case)
-    assert run.account.repeats == 0 and run.account.is_exact is None
+    assert run.account.repeated.repeats == 0 and run.account.is_exact is None
 
 
 def test_the_slowest_evaluation_with_a_score_and_the_highest_single_reward_are_kept() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,11 +18,13 @@ from culmen.core.event import Entry
 from culmen.core.usage import Usage
 from culmen.evidence.account import Account
 from culmen.store import evidence, packs, views
+from culmen.store.costs import running_dollars
 from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
 from culmen.store.packs import PackReader
 from culmen.store.transfer import recover_run
 from culmen.store.views import CandidateQuery, course
+from culmen.store.views.table import float_ranks, text_words
 from culmen.web.pages import page_makers
 from culmen.web.runs import Digest
 from tests.store.runs import address, new_run, observed, proposed
@@ -228,6 +231,22 @@ def pages(run) -> list[object]:
         document = dict(page_makers()[name](Digest(run), params))
         found.append({key: value for key, value in document.items() if key not in ("path", "in_flight")})
     return found
+
+
+@given(st.lists(st.floats(allow_nan=False)), st.lists(st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"a"))))
+def test_numbers_to_sort_by_sort_as_the_values_do(numbers, texts):
+    ranks = float_ranks(np.array(numbers, float)).tolist()
+    assert sorted(range(len(numbers)), key=ranks.__getitem__) == sorted(range(len(numbers)), key=numbers.__getitem__)
+    words = list(zip(*(each.tolist() for each in text_words(np.array(texts or [b"a"])))))
+    assert [b for _, b in sorted(zip(words, texts))] == sorted(texts)
+
+
+def test_dollars_run_in_the_order_of_events(tmp_path):
+    with write_run(tmp_path, random.Random(5), random_entries(random.Random(5), 60)) as journal:
+        events = all_results(journal)
+        with open_snapshot(journal.run_dir) as connection:
+            found = running_dollars(connection, journal.run_dir, 0, len(events))
+        assert found and all(dollars == expected_dollars(events, seq) for seq, dollars in found)
 
 
 def test_of_a_long_run_few_rows_are_read(tmp_path, monkeypatch):

@@ -453,8 +453,7 @@ class Account(CandidateTable):
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
         self.repeated, self._feed = RepeatWatch(), ModelFeed()
-        self._noise: tuple[object, PooledNoise] = (None, PooledNoise(None))
-        self._lowest: tuple[object, float] = (None, 0.0)
+        self._kept: tuple[object, PooledNoise] = (None, PooledNoise(None))
 
     @property
     def state(self) -> tuple[int, ...]:
@@ -547,27 +546,15 @@ class Account(CandidateTable):
         values = {*self.repeated.values, *(reward for reward in later if reward is not None)}
         return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
-    @property
-    def repeats(self) -> int:
-        """Evaluations of a candidate on a case on which it had scored before."""
-        return self.repeated.repeats
-
-    @property
-    def repeated_squares(self) -> float:
-        """Sum of squared deviations of repeated evaluations on one case."""
-        return self.repeated.squares
-
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
-        if self._noise[0] != self.state:
-            self._noise = self.state, self._pool_noise()
-        return self._noise[1]
-
-    def _pool_noise(self) -> PooledNoise:
-        scored = self.rows["count"] > 0
-        seen = self.rows[scored]
-        lost, exact = float(self.counted_failures()[scored].sum()), bool(self.task.deterministic)
-        return _pool_noise(seen, lost, exact, self.repeated, self.floor if lost else 0.0)
+        if self._kept[0] != self.state:
+            scored, exact = self.rows["count"] > 0, bool(self.task.deterministic)
+            lost = float(self.counted_failures()[scored].sum())
+            floor = self.floor if lost else 0.0
+            noise = _pool_noise(self.rows[scored], lost, exact, self.repeated, floor)
+            self._kept = self.state, noise
+        return self._kept[1]
 
     @property
     def floor(self) -> float:
@@ -582,11 +569,8 @@ class Account(CandidateTable):
         model = self.value_model()
         if model is not None:
             return model.floor
-        if self._lowest[0] != self.state:
-            initial = [self.tally(each.id) for each in self.task.initial_candidates()]
-            scored = [each.mean for each in initial if each and each.count]
-            self._lowest = self.state, _low_mean(self.rows, scored)
-        return self._lowest[1]
+        initial = [self.tally(each.id) for each in self.task.initial_candidates()]
+        return _low_mean(self.rows, [each.mean for each in initial if each and each.count])
 
     # -- the value model
 

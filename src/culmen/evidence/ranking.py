@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +210,7 @@ class Ranking:
         return noise.centre + share * (means - noise.centre), sd, parents
 
 
-def _sort_by(*keys: NDArray[Any]) -> NDArray[np.int64]:
+def _sort_by(*keys: Floats | NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Places in ascending order of these keys, the first one first; equal ones stay in order."""
     varied = [key for key in keys if key[0] != key.min() or key[0] != key.max()]
     return np.lexsort(varied[::-1]) if varied else np.arange(len(keys[0]))

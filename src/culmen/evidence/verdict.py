@@ -378,7 +378,7 @@ OWN_REPEATS = 2
 
 def noise_report(account: Account) -> NoiseReport:
     """Estimated evaluator noise, from all repeats of the search and later ones."""
-    repeats, squares = account.repeats, account.repeated_squares
+    repeats, squares = account.repeated.repeats, account.repeated.squares
     for kept in (account.looks, account.fresh):
         for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):
             repeats += len(case) - 1

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,8 @@ from culmen.store.reader import EventRow, lookup_in, translate_decode_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from culmen.store.packs import Row
 
 SIZE = 16
 """Bytes of a hash."""
@@ -255,7 +257,6 @@ _QUERY = (
     "WHERE e.seq > {mark} ORDER BY e.seq LIMIT {mark}"
 )
 _EVENT, _HASH = 12, 12  # columns of an event, and the place of its hash behind them
-_Row = tuple[Any, ...]
 
 
 class _Scored(msgspec.Struct):
@@ -301,7 +302,7 @@ def _check_events(
 
 
 def _next_hash(
-    previous: bytes, row: _Row, following: Sequence[_Row], run_dir: Path, seal: Seal
+    previous: bytes, row: Row, following: Sequence[Row], run_dir: Path, seal: Seal
 ) -> bytes:
     """The hash of an event, compared with the stored one; an event before the chain has none."""
     seq, stored = row[0], row[_HASH]
@@ -315,7 +316,7 @@ def _next_hash(
     return found
 
 
-def _pages(connection: Connection, after: int) -> Iterator[Sequence[_Row]]:
+def _pages(connection: Connection, after: int) -> Iterator[Sequence[Row]]:
     query = _QUERY.format(mark=_MARK[connection.dialect.name])
     cursor = connection.connection.cursor()
     while True:
@@ -327,7 +328,7 @@ def _pages(connection: Connection, after: int) -> Iterator[Sequence[_Row]]:
         after = rows[-1][0]
 
 
-def _difference(row: _Row, following: Sequence[_Row], seal: Seal) -> str:
+def _difference(row: Row, following: Sequence[Row], seal: Seal) -> str:
     """A sentence about an event whose hash differs: its content, if the hash itself fits."""
     seq, stored = row[0], row[_HASH]
     if stored is None:
@@ -340,7 +341,7 @@ def _difference(row: _Row, following: Sequence[_Row], seal: Seal) -> str:
     return f"event {seq} is not the one that was written after event {seq - 1}"
 
 
-def _has_its_score(row: _Row, blobs: Blobs) -> bool:
+def _has_its_score(row: Row, blobs: Blobs) -> bool:
     """True if the row of `observation` repeats what the event holds; others have none."""
     kind, shape, body, raw = row[2], row[8], row[9], row[10]
     candidate, score, status, phase = row[_HASH + 1 :]

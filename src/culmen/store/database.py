@@ -378,10 +378,7 @@ def upgrade_tables(connection: Connection) -> None:
         return
     from alembic import command
 
-    from culmen.store.packs import pack_all
-
     command.upgrade(alembic_configuration(connection), "head")
-    pack_all(connection)
 
 
 def alembic_configuration(connection: Connection) -> Config:

@@ -1,4 +1,4 @@
-"""Columns of a run's rows in packs, so that views of a very long run need not read row by row.
+"""Columns of a run's rows in packs: views of a very long run need not read row by row.
 
 Each time some thousand rows were added to `observation` and `candidate`, their columns are written
 to `pack`, one array for each column, in the transaction that added the last of them. Rows behind
@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,8 +37,11 @@ LOOSE, _LOOSE_PART = 32_768, 16  # changed tallies that are packed again: at lea
 _END = 2**62  # beyond the last event
 NO_ISLAND = -(2**63)
 
-Row = Sequence[Any]
-Columns = dict[str, "NDArray[Any]"]
+Row = tuple[Any, ...]
+"""Values of a row or of a column, as a database gives them."""
+
+Array: TypeAlias = "NDArray[Any]"
+Columns = dict[str, "Array"]
 """Arrays of one length by the name of the column."""
 
 
@@ -103,9 +106,9 @@ _MARK = {"sqlite": "?", "postgresql": "%s"}
 # One array of a pack as bytes: one value stands for any number of equal ones.
 
 
-def _array_bytes(form: str, values: Sequence[Any]) -> bytes:
+def _array_bytes(form: str, values: Row) -> bytes:
     if form == "d":
-        values = [float("nan") if value is None else value for value in values]
+        values = tuple(float("nan") if value is None else value for value in values)
     packed = array(form, values)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -114,10 +117,10 @@ def _array_bytes(form: str, values: Sequence[Any]) -> bytes:
     return first if raw == first * len(values) else raw
 
 
-def _pack_column(form: str, values: Sequence[Any]) -> bytes:
+def _pack_column(form: str, values: Row) -> bytes:
     if form == "t":
         known: dict[str, int] = {}
-        codes = [known.setdefault(value, len(known)) for value in values]
+        codes = tuple(known.setdefault(value, len(known)) for value in values)
         return msgspec.json.encode(list(known)) + b"\n" + _array_bytes("I", codes)
     if form == "s":
         texts = [value.encode() for value in values]
@@ -139,7 +142,7 @@ def _pack_rows(table: _Table, rows: Sequence[Row]) -> dict[str, bytes]:
 
 
 class PackState(NamedTuple):
-    """How far a run is packed: up to event `last`; behind it are `waiting` rows.
+    """Progress of packing: all up to event `last`; behind it are `waiting` rows.
 
     `spent` are the dollars up to each observation behind it, `dollars` those up to now; None if an
     older culmen began the run.
@@ -168,8 +171,8 @@ class Packer:
         self._loosen += f" = {mark} AND first <= {mark} ON CONFLICT DO NOTHING"
         self._tighten = f"DELETE FROM loose WHERE candidate = {mark}"
 
-    def load(self, connection: Connection, run_dir: Path) -> None:
-        """Load the state from the tables."""
+    def load(self, connection: Connection, run_dir: Path) -> PackState:
+        """Load the state from the tables, and return it."""
         cursor = connection.connection.cursor()
         cursor.execute("SELECT max(seq) FROM pack")
         row = cursor.fetchone()
@@ -185,6 +188,7 @@ class Packer:
             places = (bisect_right(course, seq, key=lambda pair: pair[0]) - 1 for seq in seqs)
             spent = tuple(course[place][1] for place in places)
             self.state = self.state._replace(spent=spent, dollars=course[-1][1])
+        return self.state
 
     def _packed_dollars(self, cursor: DBAPICursor, last: int) -> float | None:
         """Dollars up to the last pack; None if they are not kept."""
@@ -246,7 +250,7 @@ class Packer:
 
     def _pack_again(self, cursor: DBAPICursor, seq: int, changed: Mapping[int, Row]) -> None:
         """Put changed tallies, by the event of their first observation, into one pack."""
-        columns: dict[str, array[Any]] = {}
+        columns: dict[str, array[float]] = {}
         count = 0
         for name, form in TALLIES.columns[1:] + TALLIES.columns[:1]:  # `first` has no equal values
             cursor.execute(self._pack, (f"tally.{name}", seq))
@@ -256,7 +260,7 @@ class Packer:
             columns[name] = values if len(values) == count else values * count
         done: list[tuple[str]] = []
         for place, first in enumerate(columns["first"]):
-            row = changed.get(first)
+            row = changed.get(int(first))
             values = None if row is None else _tally_values(row)
             if row is None or values is None or values[0] != columns["key"][place]:
                 continue
@@ -264,7 +268,9 @@ class Packer:
             for (name, _), value in zip(TALLIES.columns, values):
                 columns[name][place] = float("nan") if value is None else value
         if done:
-            packed = {name: _array_bytes(form, columns[name]) for name, form in TALLIES.columns}
+            packed = {
+                name: _array_bytes(form, tuple(columns[name])) for name, form in TALLIES.columns
+            }
             rows = [(data, f"tally.{name}", seq) for name, data in packed.items()]
             cursor.executemany(self._replace, rows)
             cursor.executemany(self._tighten, done)
@@ -374,18 +380,18 @@ class PackReader:
         return {row[0]: row[1] for row in self._cursor.fetchall()}
 
 
-def _unpack_array(form: str, raw: bytes) -> array[Any]:
+def _unpack_array(form: str, raw: bytes) -> array[float]:
     values = array(form, raw)
     if sys.byteorder == "big":
         values.byteswap()
-    return values
+    return values  # pyright: ignore[reportReturnType]
 
 
 def _join_pieces(name: str, form: str, pieces: Sequence[tuple[bytes, int]]) -> Columns:
     """One column from its packs, each with its number of rows."""
     import numpy as np
 
-    arrays: list[NDArray[Any]] = []
+    arrays: list[Array] = []
     known: dict[str, int] = {}
     for raw, count in pieces:
         if form == "s":
@@ -403,7 +409,7 @@ def _join_pieces(name: str, form: str, pieces: Sequence[tuple[bytes, int]]) -> C
     return {name: joined, f"{name}+": np.array([*known], object)} if form == "t" else {name: joined}
 
 
-def _spread(values: NDArray[Any], count: int) -> NDArray[Any]:
+def _spread(values: Array, count: int) -> Array:
     """So many values: one stands for any number of equal ones."""
     import numpy as np
 

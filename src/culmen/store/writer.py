@@ -127,8 +127,7 @@ class JournalWriter:
             with self._transaction(plain=not stored):
                 if stored:
                     marked, last_hash = self._last_mark(), self._last_hash()
-                    self._packer.load(self._connection, self._run_dir)
-                    packed = self._packer.state
+                    packed = self._packer.load(self._connection, self._run_dir)
                 else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
                     self._extend_chain(links)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from culmen.agents.rollouts.form import ROLLOUT, read_skill_folder
-from culmen.agents.rollouts.harbor import read_task, read_tasks
+from culmen.agents.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.agents.rollouts.skill import places, prompt_for, read_skill
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, TaskError
@@ -58,6 +58,9 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     for each in ("several steps", "a GPU", "mcp_servers", "variable KEY", "own image"):
         assert each in gaps
     assert "environment.odd" in task.ignored
+    assert NO_NETWORK in task.ignored  # the jail of a plain task's agent has none
+    closed = one(tmp_path / "closed", task_DOT_toml=f"version = '1.0'\n{PLAIN}[environment]\nallow_internet = false\n")
+    assert NO_NETWORK not in read_task(closed).ignored
     container = read_task(one(tmp_path / "b", task_DOT_toml='version = "1.0"\n'))
     assert container.gaps and "declare the environment plain" in container.gaps[0]
     assert not read_task(tmp_path / "b", "plain").gaps

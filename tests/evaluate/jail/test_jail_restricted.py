@@ -123,6 +123,37 @@ def run():
     assert ground.one("def run(): return True").score == 1.0
 
 
+SENDING = """
+import array, ctypes, os, socket
+def refused(call):
+    try:
+        call()
+    except PermissionError:
+        return True
+    return False
+def run():
+    a, b = socket.socketpair()
+    kept = os.open("held", os.O_RDWR | os.O_CREAT)
+    descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [kept] * 200))]
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = {
+        "descriptors": refused(lambda: a.sendmsg([b"x"], descriptors)),
+        "descriptors by send_fds": refused(lambda: socket.send_fds(a, [b"x"], [kept])),
+        "a message alone": refused(lambda: a.sendmsg([b"x"])),
+        "many messages": libc.sendmmsg(a.fileno(), None, 0, 0) == -1 and ctypes.get_errno() == 1,
+    }
+    a.send(b"y")  # nothing came before it, and bytes alone still travel
+    found["bytes"] = b.recv(9) == b"y"
+    return all(found.values()) or found
+"""
+
+
+def test_no_descriptor_leaves_a_program_in_a_message(shared: Make) -> None:
+    """The kernel counts descriptors in flight for the user: one candidate's could keep all others from starting."""
+    observation = shared(SCORE, "restricted").one(SENDING)
+    assert observation.score == 1.0, observation
+
+
 CONNECTING = """
 import os, socket, subprocess, sys, tempfile
 OUTSIDE = {outside!r}

@@ -26,6 +26,7 @@ from culmen.core.json import JsonObject
 SPLITS = ("train", "val", "test")
 PLAIN = "plain"
 WORKDIR = "/app"  # if the environment names none
+NO_NETWORK = "a network for the agent, which plain tasks do not have"
 _PLAIN = "declare the environment plain if it needs none"
 _SECONDS = 600.0  # Harbor's default for agent and verifier
 _SHARES = (0.6, 0.8)  # tasks without a split: train up to 60 %, val up to 80 %, test the rest
@@ -162,6 +163,8 @@ def _task_of_table(
         *([] if recipe is None else recipe.gaps),
         *(f"the variable {name} of this machine" for name in (*wanted, *also_wanted)),
     ]
+    network = world.get("network_mode") == "public" or world.get("allow_internet") is True
+    closed = [NO_NETWORK] if plain and network else []
     return HarborTask(
         name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
         folder=str(folder.resolve()),
@@ -175,10 +178,10 @@ def _task_of_table(
         verifier_seconds=float(table.get("verifier", {}).get("timeout_sec", _SECONDS)),
         memory_mb=int(world.get("memory_mb", 2048)),
         storage_mb=int(world.get("storage_mb", 10240)),
-        network=world.get("network_mode") == "public" or world.get("allow_internet") is True,
+        network=network,
         image=image,
         gaps=tuple(gaps),
-        ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ())),
+        ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ()), *closed),
     )
 
 

@@ -128,7 +128,7 @@ def _run_cascade(
 
 
 def _metrics_and_artifacts(result: Any) -> tuple[JsonObject, JsonObject]:
-    """Any of the accepted results as (metrics, artifacts)."""
+    """One of the accepted results as (metrics, artifacts)."""
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
     if isinstance(result, dict):

@@ -403,7 +403,7 @@ def spending_by_event(run: Path | str, last: int = _END) -> Callable[[int], Usag
 
 
 def dollars_at(run: Path | str, seqs: Sequence[int]) -> list[float] | None:
-    """Dollars spent up to each of these events; None if they were not kept as the run was written.
+    """Dollars spent up to each of these events; None if the run does not keep them.
 
     They are kept of each packed observation; what was spent between it and the event is added.
     """

@@ -1,9 +1,9 @@
-"""Columns of all candidates by which the table filters and sorts, in the order of appearance."""
+"""Columns of all candidates, in the order of appearance, for the table of candidates."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from culmen.store import packs, sql
 from culmen.store.codec import escape_text
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from culmen.store.evidence import Scores
 
     Places = NDArray[np.int64]
-    Column = NDArray[Any]
+    Column = packs.Array
 
 
 class TableColumns:

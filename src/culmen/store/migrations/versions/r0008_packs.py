@@ -7,6 +7,8 @@ which would need every event decoded; `recover` computes them.
 import sqlalchemy as sa
 from alembic import op
 
+from culmen.store.packs import pack_all
+
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
@@ -27,3 +29,4 @@ def upgrade() -> None:
         sa.Column("candidate", sa.String(length=12), nullable=False),
         sa.PrimaryKeyConstraint("candidate"),
     )
+    pack_all(op.get_bind())
