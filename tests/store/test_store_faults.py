@@ -12,8 +12,10 @@ import textwrap
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
+from culmen.core.brief import Proposal
 from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.core.task import Task
 from culmen.store import views
@@ -38,6 +40,13 @@ def fill(journal, batches, text="x" * 3000):
 
 def entries(run):
     return [event.entry for event in SqlJournal.open(run).read()]
+
+
+def without_texts(entry):
+    """The entry without its prompt, which no strategy reads: what is saved where the prompt's blob is damaged."""
+    if not isinstance(entry.result, Proposal):
+        return entry
+    return msgspec.structs.replace(entry, result=msgspec.structs.replace(entry.result, prompt=""))
 
 
 @pytest.mark.slow
@@ -386,7 +395,9 @@ def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run,
             look()
     with contextlib.suppress(JournalDamaged):
         saved = recover_run(long_run)
-        assert entries(saved.path) == whole[: saved.events]
+        made = entries(saved.path)
+        assert len(made) == saved.events
+        assert all(one in (other, without_texts(other)) for one, other in zip(made, whole, strict=False))
         file = Path(saved.path) / "beyond.jsonl"
         lines = file.read_bytes().splitlines() if file.exists() else []
         assert len(lines) == saved.beyond and saved.events + saved.beyond <= len(whole)

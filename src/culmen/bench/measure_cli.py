@@ -149,7 +149,7 @@ def _wanted_measurement(of: str | None, words: Sequence[str], request: ScoreRequ
 
 
 def _announce(screen: Screen, wanted: Wanted) -> None:
-    """Print what is to be made and its limits to standard error, before the first evaluation."""
+    """Print the planned evaluations and their limits to standard error, before the first one."""
     plan, missing = wanted.plan, len(wanted.plan.missing)
     where = f" on {count_text(len(plan.cases), f'{plan.split} case')}" if plan.split else ""
     times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"

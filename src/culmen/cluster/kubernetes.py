@@ -52,7 +52,7 @@ class KubernetesLauncher:
         self.place = f"kubernetes:{context['name']}/{self._namespace}"
 
     def start(self, label: str, order: WorkerOrder) -> None:
-        """Create a Secret with what the worker must know, and a Job that runs it."""
+        """Create a Secret with the settings of the worker, and a Job that runs it."""
         values = {name: value.encode() for name, value in order.secrets.items()}
         if order.root:
             values["root.crt"] = order.root

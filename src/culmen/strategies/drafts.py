@@ -139,7 +139,7 @@ class Drafts:
     def _should_measure_noise(self, leader: str) -> bool:
         """True if a repeat of the leader is to show if scores have noise."""
         account = self.evidence.account
-        few = account.repeats < min(_REPEATS, account.evaluations // _EVALUATIONS)
+        few = account.repeated.repeats < min(_REPEATS, account.evaluations // _EVALUATIONS)
         return few and account.is_exact is None and not self.flying.get(leader)
 
     def should_compare(self, proposals: int) -> bool:

@@ -76,7 +76,7 @@ def _usage_totals(usage: Usage) -> JsonObject:
 
 
 def with_usage(trajectory: JsonObject, usage: Usage) -> JsonObject:
-    """The final metrics of a trajectory with what the gateway has measured."""
+    """The final metrics of a trajectory with the measurements of the gateway."""
     claimed = trajectory.get("final_metrics")
     return {**(claimed if isinstance(claimed, dict) else {}), **_usage_totals(usage)}
 

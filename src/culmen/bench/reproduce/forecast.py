@@ -54,7 +54,7 @@ def forecast_place(maker: Experimenter, place: PaperPlace, report: Report) -> tu
 
 
 def _final_cost(maker: Experimenter, place: PaperPlace, asked: Sequence[Cost]) -> Cost:
-    """Cost of the final measurement, by what evaluations asked in the pilots."""
+    """Cost of the final measurement, by the evaluations of the pilots."""
     count = final_evaluations(maker, place)
     if not asked or not count:
         return Cost()
