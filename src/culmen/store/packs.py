@@ -155,7 +155,7 @@ class PackState(NamedTuple):
 
 
 class Packer:
-    """Packs the rows of one run as they are appended; `state` is what is committed."""
+    """Packs the rows of one run as they are appended; `state` is the committed one."""
 
     def __init__(self, dialect: str) -> None:
         self.state = PackState()
