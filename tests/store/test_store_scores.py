@@ -70,8 +70,8 @@ def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
     raw.execute("UPDATE tally SET count = 3, mean = 33.933, spread = 6545 WHERE candidate = ?", (child.id,))
     for column in ("culprit", "kind"):
         raw.execute(f"ALTER TABLE observation DROP COLUMN {column}")
-    raw.execute("DROP TABLE link")
-    raw.execute("DROP TABLE seal")
+    for table in ("link", "seal", "pack", "loose"):
+        raw.execute(f"DROP TABLE {table}")
     raw.execute("UPDATE alembic_version SET version_num = '0004'")
     raw.commit()
     raw.close()
