@@ -1,5 +1,6 @@
 """Small runs to test on."""
 
+import contextlib
 import uuid
 
 from culmen.core.brief import Proposal
@@ -8,7 +9,9 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
-from culmen.store.database import RunMeta
+from culmen.store.address import read_pointer
+from culmen.store.database import RunMeta, engine_for
+from culmen.store.databases import run_database
 from culmen.store.journal import SqlJournal
 
 DATABASE = None  # the URL, while a test asks for both kinds of store
@@ -42,3 +45,17 @@ def observed(key, candidate, score, status=Status.OK, elapsed=0.0, trust="verifi
 
 def state(name, **fields):
     return Entry("state", body={"state": name, **fields})
+
+
+@contextlib.contextmanager
+def tampering(run):
+    """A connection of another program that writes to the run's tables."""
+    where = read_pointer(run)
+    if where is None:
+        with engine_for(run / "journal.db", write=True).connect() as connection, connection.begin():
+            yield connection
+        return
+    lease = run_database(where).take_lease(None)
+    with lease.connection.begin():
+        yield lease.connection
+    lease.close()

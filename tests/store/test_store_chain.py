@@ -1,6 +1,5 @@
 """A journal vouches for itself: whatever another program does to it is seen by status, best and resume."""
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -10,13 +9,11 @@ from sqlalchemy import text
 
 from culmen.core.errors import JournalDamaged
 from culmen.store import chain, views
-from culmen.store.address import read_pointer
 from culmen.store.archive import restore_archive
-from culmen.store.database import engine_for, open_snapshot
-from culmen.store.databases import run_database
+from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
 from culmen.store.transfer import copy_run, recover_run
-from tests.store.runs import address, new_run, observed, program, proposed, state
+from tests.store.runs import address, new_run, observed, program, proposed, state, tampering
 
 ARCHIVES = Path(__file__).parents[1] / "run" / "journals" / "0.1.0"
 ROWS = 12  # events of a small run: 2 states, 5 proposals, 5 evaluations
@@ -39,20 +36,6 @@ def small_run(folder, name="run-1"):
     journal.append([state("interrupted")])
     journal.close()
     return journal.run_dir
-
-
-@contextlib.contextmanager
-def tampering(run):
-    """A connection of another program that writes to the run's tables."""
-    where = read_pointer(run)
-    if where is None:
-        with engine_for(run / "journal.db", write=True).connect() as connection, connection.begin():
-            yield connection
-        return
-    lease = run_database(where).take_lease(None)
-    with lease.connection.begin():
-        yield lease.connection
-    lease.close()
 
 
 def moved(first, second, table="event"):

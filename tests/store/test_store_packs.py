@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import LEVELS, Observation, RoleUsage, Sign, Status
 from culmen.core.event import Entry
 from culmen.core.usage import Usage
 from culmen.evidence.account import Account
-from culmen.store import evidence, packs, views
+from culmen.store import chain, evidence, packs, views
 from culmen.store.costs import running_dollars
 from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
@@ -27,7 +28,7 @@ from culmen.store.views import CandidateQuery, course
 from culmen.store.views.table import float_ranks, text_words
 from culmen.web.pages import page_makers
 from culmen.web.runs import Digest
-from tests.store.runs import address, new_run, observed, proposed
+from tests.store.runs import address, new_run, observed, proposed, tampering
 
 pytestmark = pytest.mark.usefixtures("each_store")
 
@@ -192,6 +193,35 @@ def test_packed_tallies_are_those_of_the_table(tmp_path_factory, monkeypatch, se
         expected = [[*row[:-1], -1 if row[-1] is None else row[-1]] for row in stored]
         assert sorted(plain, key=repr) == sorted(expected, key=repr)
         assert [row[1] for row in plain] == [row[1] for row in expected]
+
+
+ALTERED = {
+    "a mean of a tally": ("tally.mean", "UPDATE pack SET data = {other} WHERE name = 'tally.mean'"),
+    "a score": ("observation.score", "UPDATE pack SET data = {other} WHERE name = 'observation.score'"),
+    "a column taken away": ("candidate.model", "DELETE FROM pack WHERE name = 'candidate.model'"),
+    "a pack taken away": ("", "DELETE FROM pack WHERE seq = (SELECT min(seq) FROM pack)"),
+    "a pack added": ("", "INSERT INTO pack SELECT name, seq + 1, data FROM pack WHERE name = 'tally.mean'"),
+    "changed tallies forgotten": ("tally", "DELETE FROM loose"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_packs_that_another_program_changed_are_seen(tmp_path, monkeypatch, name):
+    """What is best in a very long run is read from packs, so they are checked with the events."""
+    chance, (column, statement) = random.Random(11), ALTERED[name]
+    monkeypatch.setattr(packs, "ROWS", 20)
+    with write_run(tmp_path, chance, random_entries(chance, 120)):
+        pass
+    run = tmp_path / "run-1"
+    chain._known.clear()
+    assert views.run_status(run).evaluations > 20
+    with tampering(run) as connection:
+        another = "(SELECT p.data FROM pack p WHERE p.name = 'tally.high' AND p.seq = pack.seq)"
+        connection.exec_driver_sql(statement.format(other=another))
+    chain._known.clear()
+    for look in (views.run_status, views.best_result, lambda run: SqlJournal.open(run, write=True)):
+        with pytest.raises(JournalDamaged, match=f"the packed column {column}.*not that of its rows"):
+            look(run)
 
 
 def none_for_missing(value: float) -> float | None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from culmen.core.result import Z
 from culmen.evidence.account import PooledNoise
 from culmen.evidence.pedigree.arrays import Floats
 
@@ -27,9 +28,6 @@ _POOLED = 8.0
 
 It is bounded since candidates differ.
 """
-
-_NORMAL_95 = 1.959963984540054
-"""The quantile of the normal distribution that leaves 2.5 % above it."""
 
 _SMALLEST = 1e-100
 """Least mean, as a share of the largest one, whose square is a number."""
@@ -271,7 +269,8 @@ def _spread_of_cases(
 def _pass_fail_variance(units: Sequence[float], span: float, times: float) -> float:
     """Variance of scores that all lie at either end, as pass and fail do; 0 for others.
 
-    Their own variance is far too small where most of them agree.
+    Their own variance is far too small where most of them agree. Differences (`times` 2) are no
+    pass rates.
     """
     low, high = min(units), max(units)
     are_ends = all(unit in (low, high) for unit in units)
@@ -291,10 +290,10 @@ def _flip_variance(share: float, many: int) -> float:
 
     1.96 standard errors of the share reach the farther end of Wilson's interval (1927).
     """
-    ratio = _NORMAL_95**2 / many
+    ratio = Z**2 / many
     shift = ratio * abs(0.5 - share)
     half = math.sqrt(ratio * share * (1.0 - share) + ratio**2 / 4)
-    return many * ((shift + half) / (1.0 + ratio) / _NORMAL_95) ** 2
+    return many * ((shift + half) / (1.0 + ratio) / Z) ** 2
 
 
 def _unseen_share(many: int) -> float:
@@ -360,10 +359,10 @@ def t_quantile_95(degrees: float) -> float:
     import of scipy would slow every run.)
     """
     if degrees > 1e7:
-        return _NORMAL_95
+        return Z
     n = max(1.0, degrees)
     scale = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(math.pi)
-    theta = math.atan(_NORMAL_95 / math.sqrt(n))
+    theta = math.atan(Z / math.sqrt(n))
     for _ in range(50):
         step = (0.475 / scale - _cos_power_integral(theta, n - 1)) / math.cos(theta) ** (n - 1)
         theta += step

@@ -28,6 +28,7 @@ from culmen.store.address import FILE, read_pointer
 from culmen.store.codec import Blobs, decode_value, escape_text
 from culmen.store.database import open_snapshot
 from culmen.store.lease import current_owner
+from culmen.store.packs import altered_column
 from culmen.store.reader import EventRow, lookup_in, translate_decode_errors
 
 if TYPE_CHECKING:
@@ -373,6 +374,9 @@ def _check_counts(connection: Connection, run_dir: Path, seal: Seal, kinds: Coun
     wrong = connection.execute(sql.text(_TALLIES if seal.since == 1 else _SCORES)).first()
     if wrong is not None:
         what = f"the scores kept of candidate {wrong[0]} do not add up to its evaluations"
+        raise JournalAltered(what, run_dir, seal.seq + 1)
+    if column := altered_column(connection):
+        what = f"the packed column {column} is not that of its rows"
         raise JournalAltered(what, run_dir, seal.seq + 1)
 
 

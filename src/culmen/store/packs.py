@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -287,11 +287,52 @@ def pack_all(connection: Connection) -> None:
         last = seq
 
 
+def altered_column(connection: Connection) -> str:
+    """Name of a packed column that is not what its rows say; "" if all agree.
+
+    Packs of tallies may be behind those that are named in `loose`.
+    """
+    cursor, mark = connection.connection.cursor(), _MARK[connection.dialect.name]
+    cursor.execute("SELECT candidate FROM loose")
+    loose = {key_of(unescape_text(row[0])) for row in cursor.fetchall()}
+    cursor.execute("SELECT DISTINCT seq FROM pack ORDER BY seq")
+    after = 0
+    for seq in [row[0] for row in cursor.fetchall()]:
+        cursor.execute(f"SELECT name, data FROM pack WHERE seq = {mark}", (seq,))
+        stored = {row[0]: row[1] for row in cursor.fetchall() if row[0] != SPENT}
+        for table in (OBSERVATIONS, TALLIES, CANDIDATES):
+            cursor.execute(table.query.format(mark=mark), (after, seq))
+            rows = cursor.fetchall()
+            for name, packed in (_pack_rows(table, rows) if rows else {}).items():
+                own = stored.pop(f"{table.name}.{name}", b"")
+                if own != packed and not (
+                    table is TALLIES and _is_behind(name, own, packed, rows, loose)
+                ):
+                    return f"{table.name}.{name}"
+        if stored:
+            return min(stored)
+        after = seq
+    return ""
+
+
+def _is_behind(
+    name: str, stored: bytes, packed: bytes, rows: Sequence[Row], loose: Collection[int]
+) -> bool:
+    """True if a column of tallies differs from its rows only in those that are `loose`."""
+    form, count = dict(TALLIES.columns)[name], len(rows)
+    width = array(form).itemsize
+    if name in ("key", "first") or len(stored) not in (width, count * width):
+        return False
+    before, now = (_join_pieces(name, form, [(raw, count)])[name] for raw in (stored, packed))
+    differs = (before != now) & ~((before != before) & (now != now))  # nan equals nan
+    return all(_tally_values(row)[0] in loose for row, each in zip(rows, differs.tolist()) if each)
+
+
 # Reading, as arrays of numpy.
 
 
 class PackReader:
-    """Columns of one run as it is in a snapshot; rows behind the last pack are read once."""
+    """Reader of a run's columns in a snapshot; it reads the rows behind the last pack once."""
 
     def __init__(self, connection: Connection) -> None:
         self._cursor, self._mark = connection.connection.cursor(), _MARK[connection.dialect.name]
@@ -410,7 +451,7 @@ def _join_pieces(name: str, form: str, pieces: Sequence[tuple[bytes, int]]) -> C
 
 
 def _spread(values: Array, count: int) -> Array:
-    """So many values: one stands for any number of equal ones."""
+    """Array of `count` values: a single one stands for any number of equal ones."""
     import numpy as np
 
     return values if len(values) == count else np.full(count, values[0])
