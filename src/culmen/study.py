@@ -26,7 +26,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.json import JsonObject
-from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
+from culmen.core.options import DEFAULT_BUDGET, BackendChoice, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.result import RunResult
 from culmen.core.task import Limits, Task
@@ -66,7 +66,7 @@ def optimize(
     seed: str | Path | Mapping[str, str] | Sequence[str | Path | Mapping[str, str]] | None = None,
     evaluator: Callable[..., Any] | str | Path | None = None,
     *,
-    strategy: MinimalStrategy | type[MinimalStrategy] | str = DEFAULT_STRATEGY,
+    strategy: MinimalStrategy | type[MinimalStrategy] | str | None = None,
     cases: Iterable[Any] = (),
     goal: str = "",
     direction: str = "max",
@@ -84,9 +84,9 @@ def optimize(
     `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of
     either; or None to let the model write the first. `evaluator` is a Python function (see
     `culmen.evaluate.function`), a task folder or an evaluator file. `cases` are `Case`s or plain
-    inputs. `strategy` is an object or a name. `progress` shows the progress and the run's folder.
-    The other keywords are those of `Study.create`. Raises `UserError` for mistakes that you can
-    fix.
+    inputs. `strategy` is an object or a name; None is `culmen.run.plan.usual_strategy`. `progress`
+    shows the progress and the run's folder. The other keywords are those of `Study.create`. Raises
+    `UserError` for mistakes that you can fix.
     """
     options.read_keywords(
         keywords, RunOptions(), RunKeywords
@@ -169,7 +169,7 @@ class Study:
     def create(
         cls,
         task: Task | str | Path,
-        strategy: MinimalStrategy | type[MinimalStrategy] | str = DEFAULT_STRATEGY,
+        strategy: MinimalStrategy | type[MinimalStrategy] | str | None = None,
         *,
         run_dir: str | Path | None = None,
         db: str | None = None,

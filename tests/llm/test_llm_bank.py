@@ -164,6 +164,7 @@ def test_the_journal_names_the_model_the_file_and_the_price(tmp_path):
         deterministic=True,
         run_dir=tmp_path / "run",
     )
+    assert study.meta.strategy["path"].endswith(":BestOfN")  # nothing improves independent drafts
     assert study.best is not None
     assert study.best.score == 12.0
     assert study.status.reason == BANK_EMPTY

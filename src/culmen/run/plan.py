@@ -26,7 +26,12 @@ from culmen.core import VERSION
 from culmen.core.brief import Proposal
 from culmen.core.errors import UserError
 from culmen.core.event import Entry
-from culmen.core.options import BankProgram, RunOptions
+from culmen.core.options import (
+    DEFAULT_STRATEGY,
+    STRATEGY_FOR_BANKS,
+    BankProgram,
+    RunOptions,
+)
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.evaluate import backends as cluster
@@ -60,16 +65,19 @@ class RunPlan(msgspec.Struct, frozen=True):
 
 def plan_run(
     task: Task,
-    strategy: MinimalStrategy | type[MinimalStrategy] | str,
+    strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
     options: RunOptions,
     objects: RunObjects | None = None,
 ) -> RunPlan:
     """The plan of a new run; `strategy` is an object, a class without arguments, or a name.
 
+    None is the usual one (`usual_strategy`).
+
     Raises `UserError` for a run that could never start or never end.
     """
     objects = objects or RunObjects()
     stop_at = parse_stop_score(task, options.stop_at)
+    strategy = strategy or usual_strategy(options)
     named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
     made = catalog.strategy_object(named)
     made, stop_at = catalog.ending_at(made, stop_at)
@@ -79,6 +87,20 @@ def plan_run(
     plan = RunPlan(task, made, settled, objects)
     check_runnable(plan)
     return plan
+
+
+def usual_strategy(options: RunOptions) -> str:
+    """The name of the strategy of a run that names none.
+
+    Programs from a bank alone are independent drafts, which nothing improves.
+    """
+    if "bank:" in str(options.model):
+        from culmen.llm.roles import ModelBook
+
+        members = ModelBook(options.models_file).parse_roles(options.model).members("proposer")
+        if all(member.model.bank is not None for member in members):
+            return STRATEGY_FOR_BANKS
+    return DEFAULT_STRATEGY
 
 
 def plan_fork(

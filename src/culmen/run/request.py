@@ -17,7 +17,6 @@ from culmen.core.json import JsonObject
 from culmen.core.options import (
     DEFAULT_BUDGET,
     DEFAULT_STRATEGY,
-    STRATEGY_FOR_BANKS,
     BackendChoice,
     RunOptions,
     TaskDefaults,
@@ -30,7 +29,7 @@ from culmen.evaluate import backends as cluster
 from culmen.evaluate.forms import find_form, require_form
 from culmen.run import pools
 from culmen.run.options import folder_task, replace_options
-from culmen.run.plan import RunPlan, plan_fork, plan_run
+from culmen.run.plan import RunPlan, plan_fork, plan_run, usual_strategy
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
@@ -207,7 +206,9 @@ def _chosen_strategy(
     task: Task, defaults: TaskDefaults, options: RunOptions, request: RunRequest
 ) -> MinimalStrategy:
     """The strategy of a new run with its settings, agent and prior."""
-    usual, model = _usual_strategy(defaults, options, request), str(options.model)
+    usual, model = defaults.strategy, str(options.model)
+    if not usual:  # what an earlier run learnt is of use to the default alone
+        usual = usual_strategy(options) if request.prior is None else DEFAULT_STRATEGY
     name = request.strategy or (catalog.WITH_AGENTS if request.agent else usual)
     settings = _parse_settings(request.settings)
     if name == usual:
@@ -216,18 +217,6 @@ def _chosen_strategy(
     prior = None if request.prior is None else _learnt_prior(name, request.prior, task, model)
     strategy: Any = catalog.make_strategy(name, settings)
     return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
-
-
-def _usual_strategy(defaults: TaskDefaults, options: RunOptions, request: RunRequest) -> str:
-    """The strategy if none is named: the task's, else the default, or that for a bank alone."""
-    is_free = not defaults.strategy and request.strategy is None and request.prior is None
-    if is_free and "bank:" in str(options.model):
-        from culmen.llm.roles import ModelBook
-
-        members = ModelBook(options.models_file).parse_roles(options.model).members("proposer")
-        if all(member.model.bank is not None for member in members):
-            return STRATEGY_FOR_BANKS
-    return defaults.strategy or DEFAULT_STRATEGY
 
 
 def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:

@@ -26,10 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from culmen.store.codec import island_in_origin
-
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
     from sqlalchemy.sql.compiler import SQLCompiler
 
 
@@ -222,40 +219,11 @@ loose = Table("loose", metadata, Column("candidate", String(12), primary_key=Tru
 # Expressions that databases spell differently, each written once here.
 
 
-class island(GenericFunction[int]):
-    """The island in a candidate's `origin` column; NULL without one.
-
-    SQLite needs the function registered first, see `taught`.
-    """
-
-    type = Integer()
-    inherit_cache = True
-
-
 class holds(GenericFunction[bool]):
     """True if a column of bytes contains these bytes."""
 
     type = Boolean()
     inherit_cache = True
-
-
-def register_island(connection: Connection) -> Connection:
-    """The same connection; on SQLite, with the function `island` registered."""
-    if connection.dialect.name == "sqlite":
-        connection.connection.create_function("island", 1, island_in_origin, deterministic=True)
-    return connection
-
-
-@compiles(island, "postgresql")
-def _island_in_postgresql(element: island, compiler: SQLCompiler, **options: object) -> str:
-    """The island by a pattern: PostgreSQL's JSON refuses texts with NUL.
-
-    Quotes inside a text of the origin are escaped, so the pattern cannot match there.
-    """
-    origin = compiler.process(element.clauses, **options)
-    return (
-        f"""CAST(substring(convert_from({origin}, 'UTF8') from '"island":(-?[0-9]+)') AS INTEGER)"""
-    )
 
 
 @compiles(holds)

@@ -537,9 +537,10 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
     matches = exact or [path for path in known if path.name.startswith(str(name))]
     if len(matches) == 1:
         return matches[0]
-    names = ", ".join(sorted(path.name for path in matches or known)[:8]) or "none"
+    names = ", ".join(sorted(path.name for path in matches or known)[:8])
     what = f"several runs begin with '{name}'" if matches else f"there is no run '{name}'"
-    raise UserError(what, where=str(folder), fix=f"give one of: {names}")
+    fix = f"give one of: {names}" if names else "culmen demo, or culmen run TASK"
+    raise UserError(what, where=str(folder), fix=fix)
 
 
 def _run_line(folder: Path) -> RunLine:
