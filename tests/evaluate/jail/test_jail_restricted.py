@@ -123,14 +123,17 @@ def run():
     assert ground.one("def run(): return True").score == 1.0
 
 
-SENDING = """
-import array, ctypes, os, socket
+REFUSED = """
 def refused(call):
     try:
         call()
     except PermissionError:
         return True
     return False
+"""
+
+SENDING = """
+import array, ctypes, os, socket
 def run():
     a, b = socket.socketpair()
     kept = os.open("held", os.O_RDWR | os.O_CREAT)
@@ -150,19 +153,13 @@ def run():
 
 def test_no_descriptor_leaves_a_program_in_a_message(shared: Make) -> None:
     """The kernel counts descriptors in flight for the user: one candidate's could keep all others from starting."""
-    observation = shared(SCORE, "restricted").one(SENDING)
+    observation = shared(SCORE, "restricted").one(REFUSED + SENDING)
     assert observation.score == 1.0, observation
 
 
 CONNECTING = """
 import os, socket, subprocess, sys, tempfile
 OUTSIDE = {outside!r}
-def refused(call):
-    try:
-        call()
-    except PermissionError:
-        return True
-    return False
 def connect(path, kind=socket.SOCK_STREAM):
     with socket.socket(socket.AF_UNIX, kind) as client:
         client.connect(path)
@@ -195,7 +192,7 @@ def test_a_proxied_evaluator_connects_below_its_work_folder_and_nowhere_else(gro
         os.chmod(f"{folder}/s", 0o777)
         listener.listen()
         listener.setblocking(False)
-        source = CONNECTING.format(outside=f"{folder}/s")
+        source = REFUSED + CONNECTING.format(outside=f"{folder}/s")
         seed = {"program.py": "def run():\n    return 7\n"}
         arena = ground(source, "restricted", form="legacy", proxy="always", seeds=(seed,))
         observation = arena.one(seed)
