@@ -220,6 +220,20 @@ class Lab(Protocol):
         """Journal plain data worth seeing; never read back."""
         ...
 
+    @property
+    def restored(self) -> object | None:
+        """The state of the checkpoint from which this search goes on; None from the beginning."""
+        ...
+
+    async def checkpoint(self, state: object) -> None:
+        """Let the engine store the search, so that a resume needs no replay of what was before.
+
+        To be awaited by each lane between two turns, where it holds nothing but `state`, one object
+        that all lanes share; it may refer to the lab. A search with `restored` begins its lanes
+        with that object, and does nothing else before. Optional: without it a resume replays all.
+        """
+        ...
+
 
 class MinimalStrategy(Protocol):
     """The required members of a strategy."""
@@ -533,8 +547,8 @@ class Journal(Protocol):
 
     def read(self, after: int = 0) -> Iterator[Event]: ...
 
-    def retrace(self) -> Iterator[Event]:
-        """All events, for a replay.
+    def retrace(self, after: int = 0) -> Iterator[Event]:
+        """Events with seq > `after`, for a replay.
 
         Data that no replay reads may be left out: the bodies of `started`, `note` and `done`, and
         the results of notes.

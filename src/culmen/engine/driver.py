@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import pickle
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ from culmen.core.event import (
 from culmen.core.json import JsonObject
 from culmen.core.ports import Journal, Observer, World
 from culmen.core.usage import Usage
+from culmen.engine.checkpoint import CheckpointStore, SearchState, pack_state
 from culmen.engine.ledger import PERFORMING
 from culmen.engine.search import Estimate, Search
 
@@ -60,7 +62,8 @@ class Driver:
     that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
     nothing is lost meanwhile. `before_final` is awaited once the search is over, before the final
     choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
-    model calls (None: the same). `session` is journaled with the session's begin.
+    model calls (None: the same). `session` is journaled with the session's begin. `checkpoints`
+    stores the state of the search now and then; one restored goes on `after` its event.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class Driver:
         patience: float = 300.0,
         before_final: Callable[[], Awaitable[None]] | None = None,
         session: JsonObject | None = None,
+        checkpoints: CheckpointStore | None = None,
+        after: int = 0,
     ) -> None:
         self.search, self._world, self._journal = search, world, journal
         self._clock, self._observers, self._most = (
@@ -87,6 +92,7 @@ class Driver:
         )
         self._patience, self._before_final = patience, before_final
         self._session = session or {}
+        self._checkpoints, self._fed = checkpoints, after
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
         self._busy = {"evaluate": 0, "other": 0}
@@ -130,6 +136,8 @@ class Driver:
         self._began = self._clock.monotonic()
         replayed = self._replay_without_gc()
         self._base = replayed.elapsed
+        if self._checkpoints is not None:
+            self.search.save = self._save_checkpoint
         begin = Entry("state", body={"state": "running", **self._session})
         self._outbox += [begin, *replayed.missing]
         self._enqueue_effects(replayed.pending)
@@ -155,7 +163,7 @@ class Driver:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return replay_journal(self.search, self._journal.retrace(), self._most)
+            return replay_journal(self.search, self._journal.retrace(self._fed), self._most)
         finally:
             if collecting:
                 gc.enable()
@@ -316,8 +324,9 @@ class Driver:
             for effect in paid:
                 self._start_effect(effect)
             self._send_events(events)
-            for entry in batch:
+            for event, entry in zip(events, batch, strict=True):
                 if entry.kind in ("done", "torn", "stop", "tell"):
+                    self._fed = event.seq
                     self._enqueue_effects(self.search.feed(entry))
             await self._abandon_effects(
                 [key for key in self._running if key not in self.search.in_flight]
@@ -358,6 +367,30 @@ class Driver:
                     self._send_message("The journal can be written again: the run goes on.")
                 return events
         raise AssertionError("unreachable")
+
+    def _save_checkpoint(self, state: SearchState) -> None:
+        """Store the state of the search; without it a resume replays more."""
+        if self._checkpoints is None:
+            return
+        try:
+            packed = pack_state(state, self.search.anchors)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            self._checkpoints = None
+            self._send_message(
+                f"No checkpoints: the state of the search cannot be stored ({error})."
+            )
+            return
+        loop = asyncio.get_running_loop()
+        stored = loop.run_in_executor(self._writer, self._checkpoints.write, self._fed, packed)
+        stored.add_done_callback(self._on_checkpoint_stored)
+
+    def _on_checkpoint_stored(self, stored: asyncio.Future[None]) -> None:
+        error = None if stored.cancelled() else stored.exception()
+        if isinstance(error, OSError):
+            self._checkpoints = None
+            self._send_message(f"No more checkpoints: they cannot be written ({error}).")
+        elif error is not None:
+            self._failure = self._failure or error
 
     def _send_events(self, events: list[Event]) -> None:
         for (
@@ -506,7 +539,7 @@ def replay_journal(search: Search, events: Iterable[Event], estimate: Estimate) 
     pending = {effect.key: effect for effect in search.start()}
     started = set[int]()
     held: dict[int, Usage] = {}  # the largest cost of its model calls
-    elapsed, count = 0.0, 0
+    elapsed, count = search.ledger.elapsed, 0
     for event in events:
         entry = event.entry
         elapsed = max(elapsed, entry.elapsed)

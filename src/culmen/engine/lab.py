@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -133,7 +133,8 @@ class SearchPort(NamedTuple):
     `issue` turns a request into a future, `remembered` returns the future of an evaluation that was
     issued before (None: there is none), `find` an evaluated candidate, `remark` journals a note,
     `short` names the budget without room for a request or a usage, `informed` completes a brief
-    from the evidence, `turns` counts those of the strategy.
+    from the evidence, `turns` counts those of the strategy, `hold_lane` returns what a lane waits
+    for while a checkpoint is due (None: it is not).
     """
 
     issue: Issue
@@ -143,6 +144,14 @@ class SearchPort(NamedTuple):
     short: Callable[[Usage | Request], str]
     informed: Callable[[Brief], Brief]
     turns: Turns
+    hold_lane: Callable[[object], Future[None] | None]
+
+
+_STORED = (
+    *("rng", "evidence", "embedder", "_proposer", "_ledger", "_turns"),
+    *("_known", "_occurrences", "_idle", "_inputs", "_taken"),
+)
+"""Members of a lab that a checkpoint stores; the others follow from task and settings."""
 
 
 class EngineLab:
@@ -171,8 +180,10 @@ class EngineLab:
             self._short,
             self._informed,
             self._turns,
+            self._hold_lane,
         ) = search_port
         self.embedder = ""
+        self.restored: object | None = None
         self._seed = str(seed)
         self._known: set[int] = set()  # known candidates, by the key of their id
         self._occurrences: dict[int, int] = {}  # number of occurrences of each request
@@ -387,6 +398,27 @@ class EngineLab:
         if human_input.candidate is not None and cases:
             self._mark_known((human_input.candidate,))
             await self.evaluate(human_input.candidate, cases)
+
+    async def checkpoint(self, state: object) -> None:
+        """Wait while a checkpoint is due, until one is taken or the patience is over."""
+        held = self._hold_lane(state)
+        if held is not None:
+            await held
+
+    @property
+    def proposer(self) -> MinimalProposer:
+        """The run's proposer."""
+        return self._proposer
+
+    def stored_members(self) -> dict[str, Any]:
+        """The members that a checkpoint stores."""
+        return {name: getattr(self, name) for name in _STORED}
+
+    def restore_members(self, members: Mapping[str, Any], strategy: object) -> None:
+        """Take the members and the strategy's state of a checkpoint."""
+        for name in _STORED:
+            setattr(self, name, members[name])
+        self.restored = strategy
 
     def reset_idle_count(self) -> None:
         """Note that the search issued an effect: the strategy is not spinning."""

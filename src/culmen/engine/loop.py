@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Set as AbstractSet
 from typing import Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
@@ -111,6 +112,7 @@ class Loop:
     def __init__(self) -> None:
         self._ready: deque[Steppable] = deque()
         self._tasks: dict[Steppable, None] = {}
+        self.running: Steppable | None = None  # the task that advances now
 
     def spawn(self, coroutine: Coroutine[object, None, T]) -> Fiber[T]:
         """Start driving a coroutine; it takes its first step when its turn comes."""
@@ -127,7 +129,13 @@ class Loop:
     def drain(self) -> None:
         """Advance until every task waits for an effect or is done."""
         while self._ready:
-            self._ready.popleft().step()
+            self.running = self._ready.popleft()
+            self.running.step()
+
+    @property
+    def tasks(self) -> AbstractSet[Steppable]:
+        """All tasks that are not done, in the order in which they were spawned."""
+        return self._tasks.keys()
 
     def close(self) -> None:
         """End all tasks, the newest first, so that waiting ones never see half-closed children."""

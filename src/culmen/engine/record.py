@@ -37,6 +37,15 @@ class Memo:
         # keys of the evaluations that need not be made twice, by mark
         self._keys: dict[int, int] = {}
 
+    @property
+    def keys(self) -> dict[int, int]:
+        """Keys of the evaluations that need not be made twice, by mark."""
+        return self._keys
+
+    def restore_keys(self, keys: dict[int, int]) -> None:
+        """Take the keys of a checkpoint."""
+        self._keys = keys
+
     def record_request(self, effect: Effect) -> None:
         """Record that this effect was requested."""
         if self._deterministic and isinstance(effect.request, EvaluateRequest):

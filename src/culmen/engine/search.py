@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from culmen.core.admissions import ADMISSION
-from culmen.core.brief import BANK_EMPTY, HumanInput, Proposal, Text, refused_budget
+from culmen.core.brief import BANK_EMPTY, Brief, HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Case, Observation, Status
@@ -32,10 +32,17 @@ from culmen.core.event import (
     request_mark,
 )
 from culmen.core.json import JsonObject
-from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
+from culmen.core.ports import (
+    MinimalProposer,
+    MinimalStrategy,
+    ObservationStore,
+    Strategy,
+    with_protocol_defaults,
+)
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
+from culmen.engine.checkpoint import Barrier, SaveState, SearchState
 from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
@@ -78,6 +85,14 @@ _FUTILE_WRITES = 1000  # the same for prose
 _REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 
+_STORED = (
+    *("evidence", "ledger", "turns", "issued", "outbox", "_inquiry", "_past", "_goal", "_trial"),
+    *("_barrier", "_abandoned", "_empty_roles", "_noise", "_longest_replies", "_notes"),
+    *("_free_effects", "_proposals", "_writes", "_confessed"),
+)
+"""Members of a search that a checkpoint stores; the others are empty then, or follow from these."""
+
+
 class Search:
     """Strategy, lab, ledger and final choice of one run.
 
@@ -86,7 +101,8 @@ class Search:
     integrity ends it; with `stop_at`, the first that is known to score as much (`Goal`).
     `observations` returns past evaluations; without it they are all kept in memory. `trial`:
     nothing is paid for before an initial program has scored (`Trial`). `watch` is called with each
-    finished effect, replayed ones included.
+    finished effect, replayed ones included; `save` with the state at each checkpoint that
+    `barrier` allows (None: there are none).
     """
 
     def __init__(
@@ -102,8 +118,10 @@ class Search:
         stop_at: float | None = None,
         observations: ObservationStore | None = None,
         trial: bool = True,
+        barrier: Barrier | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
+        self._strategy = strategy
         self._trial = Trial(task, trial)
         self._halts = integrity == "stop"
         self._guards = integrity != "warn" and may_rest_on_tolerance(task)
@@ -119,11 +137,14 @@ class Search:
         self._goal = None if stop_at is None else Goal(task, stop_at, self.evidence.account)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
+        self.save: SaveState | None = None
+        self._barrier = barrier or Barrier()
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
-        self._memo = Memo(task, observations or MemoryStore(), self._futures)
+        self.observations = observations or MemoryStore()
+        self._memo = Memo(task, self.observations, self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys not yet tried for admission
         self._refused: set[Usage] = set()  # estimates of the others
@@ -145,8 +166,9 @@ class Search:
             *known,
             self._journal_note,
             self._budget_without_room,
-            self._past.complete_brief,
+            self._complete_brief,
             self.turns,
+            self._hold_lane,
         )
         self.lab = EngineLab(
             task,
@@ -200,6 +222,25 @@ class Search:
             0.5 * limit,
         )
 
+    @property
+    def anchors(self) -> dict[str, object]:
+        """Objects that a stored state refers to by name, since a resume makes them anew."""
+        return {"lab": self.lab, "task": self.task, "strategy": self._strategy}
+
+    @property
+    def deciding_parts(self) -> tuple[object, ...]:
+        """The strategy, strategies that it runs, and the proposer."""
+        strategy = with_protocol_defaults(Strategy, self._strategy)
+        return (self._strategy, *strategy.parts, self.lab.proposer)
+
+    def restore(self, saved: SearchState) -> None:
+        """Go on from a checkpoint; to be called before the start, with the same settings."""
+        for name in _STORED:
+            setattr(self, name, saved.search[name])
+        self.reservations = Reservations(self.ledger)
+        self._memo.restore_keys(saved.remembered)
+        self.lab.restore_members(saved.lab, saved.strategy)
+
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
         return self._run_until_waiting()
@@ -213,6 +254,7 @@ class Search:
             self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
             self.turns.note_delivery()
+            self._barrier.completions += 1
             self._complete_effect(entry)
         elif entry.kind == "torn":
             self.ledger.charge_loss(Usage(**entry.body.get("usage", {})))
@@ -417,10 +459,65 @@ class Search:
             if self._confessed and self.phase == "search":
                 self._end_phase("integrity")
             self._admit_effects()
-            if not self._try_initial_program() and not self._settle_phase():
+            if self._release_lanes() or self._try_initial_program():
+                continue
+            if not self._settle_phase():
                 break
         admitted, self._admitted = self._admitted, []
         return admitted
+
+    def _complete_brief(self, brief: Brief) -> Brief:
+        return self._past.complete_brief(brief)
+
+    def _hold_lane(self, state: object) -> Future[None] | None:
+        """What a lane waits for while a checkpoint is due; None if it is not."""
+        lane = self._loop.running
+        if lane is None or self.phase != "search" or not self._barrier.is_due:
+            return None
+        return self._barrier.hold_lane(lane, state)
+
+    def _release_lanes(self) -> bool:
+        """Let waiting lanes go on if nothing is under way, after a checkpoint, or if it lasts.
+
+        True if something has to be done now: lanes go on, or a timer is asked for.
+        """
+        barrier = self._barrier
+        if not barrier.lanes or self.phase != "search":
+            return False
+        under_way = self.in_flight.keys() - {barrier.timer}
+        if under_way and not barrier.is_over:
+            if barrier.timer:
+                return False
+            wait = CustomRequest(
+                WAIT, {"seconds": barrier.patience_at(self.ledger.elapsed)}, barrier.completions
+            )
+            barrier.timer = self.issued + 1
+            self._issue_request(wait).when_done(lambda _: barrier.end_wait())
+            return True
+        self._drop_effect(barrier.timer)
+        others = self._loop.tasks - barrier.lanes.keys() - {self._root}
+        shared = barrier.shared_state()
+        at_rest = not (under_way or self._waiting or self._closing or others) and shared is not None
+        lanes = barrier.open_gate(self.ledger.elapsed)
+        if at_rest and self.save is not None:
+            self.save(self._state_at_rest(shared))
+        for lane in [lane for lane in self._loop.tasks if lane in lanes]:
+            lanes[lane].resolve(None)
+        return True
+
+    def _state_at_rest(self, strategy: object) -> SearchState:
+        members = {name: getattr(self, name) for name in _STORED}
+        lab = self.lab.stored_members()
+        return SearchState(members, lab, self._memo.keys, strategy)
+
+    def _drop_effect(self, key: int) -> None:
+        """Abandon an effect without a cost."""
+        if self.in_flight.pop(key, None) is not None:
+            self._abandoned.add(key)
+            self.ledger.settle(key, NOTHING)
+        if self._waiting.pop(key, None) is not None:
+            self._fresh = [each for each in self._fresh if each != key]
+        self._futures.pop(key, None)
 
     def _try_initial_program(self) -> bool:
         """Ask for the evaluation of an initial program if the strategy's requests wait for one."""
@@ -519,6 +616,7 @@ class Search:
         self._refused.clear()
         self._admitted.clear()
         self._futures.clear()
+        self._barrier.clear()
         self._loop.close()
         if self.phase == "final":
             self.phase = "done"

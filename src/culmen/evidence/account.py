@@ -585,7 +585,7 @@ class Account(CandidateTable):
                 self._feed.set_model(None)  # it holds much memory
             return None
         if self._feed.model is None:
-            task, failing = self.task, FailureRates(self.judge, lambda: self.rows)
+            task, failing = self.task, FailureRates(self.judge, self)
             floor, exact = task.objective.floor, task.deterministic
             self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
         self._feed.feed_model(self)

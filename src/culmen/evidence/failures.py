@@ -8,8 +8,8 @@ or of a service strikes any candidate. docs/evidence.md has the equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = NDArray[np.void]
 """Rows of `evidence.account`, one for each candidate."""
+
+
+class RowTable(Protocol):
+    """A table of candidates (`evidence.account.Account`)."""
+
+    @property
+    def rows(self) -> Rows: ...
+
 
 # -- the chance that a candidate fails again ------------------------------------------------------
 
@@ -46,12 +54,12 @@ class FailureRates:
     likelihood of the run's failures. All chances are 0 while no candidate that scored has failed.
     """
 
-    def __init__(self, judge: CulpritJudge, rows: Callable[[], Rows]) -> None:
-        self._judge, self._rows = judge, rows
+    def __init__(self, judge: CulpritJudge, table: RowTable) -> None:
+        self._judge, self._table = judge, table
 
     def counted_failures(self, failed: Floats) -> Floats:
         """Failures of each candidate, counted like `Account.counted_failures`."""
-        failures, rows = failed.copy(), self._rows()[: len(failed)]
+        failures, rows = failed.copy(), self._table.rows[: len(failed)]
         excuses = self._judge.excuses_by_number()
         numbers = [number for number in excuses if number < len(failures)]
         failures[numbers] -= [excuses[number] for number in numbers]
@@ -63,7 +71,7 @@ class FailureRates:
     ) -> FailureChances:
         """Posterior chances of candidates with these counts; see `FailureModel`."""
         early = np.zeros(len(scored))
-        known = self._rows()["early"][: len(scored)]
+        known = self._table.rows["early"][: len(scored)]
         early[: len(known)] = known
         return failure_chances(scored, failed, early, means, parents)
 

@@ -33,6 +33,7 @@ from culmen.core.ports import (
     Observer,
     Proposer,
 )
+from culmen.engine.checkpoint import Barrier, unpack_state
 from culmen.engine.driver import Driver, graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.integrity.guard import IntegrityBackend, ToleranceCheck
     from culmen.llm.answerer import QuestionAnswerer
+    from culmen.store.checkpoints import CheckpointFile
     from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
 
@@ -98,6 +100,8 @@ async def run_session(
         )
         stack.push_async_callback(world.close)
         search = _build_search(meta, objects, proposer, world.estimate, JournalObservations(path))
+        checkpoints = checkpoint_file(path, meta, search)
+        after = 0 if checkpoints is None else restore_checkpoint(search, checkpoints)
         stack.callback(search.close)
         search.watch = _PastPayloads()
         journal.record_leader(search.leader_standing)
@@ -114,6 +118,8 @@ async def run_session(
             most=world.most,
             before_final=backend.renew,
             session={"culmen": VERSION, "versions": versions},
+            checkpoints=checkpoints,
+            after=after,
         )
         if answerer is not None:
             answerer.set_budget_callbacks(
@@ -290,7 +296,30 @@ def _build_search(
         level,
         observations,
         meta.trial,
+        Barrier(meta.checkpoints, meta.workers),
     )
+
+
+def checkpoint_file(path: Path, meta: RunMeta, search: Search) -> CheckpointFile | None:
+    """The file of a run's checkpoints; None if code that decides in it is not culmen's own.
+
+    A change of such code would go unseen.
+    """
+    from culmen.store.checkpoints import CheckpointFile
+
+    deciding = (type(each).__module__ for each in search.deciding_parts)
+    if not meta.checkpoints or not all(name.startswith("culmen.") for name in deciding):
+        return None
+    return CheckpointFile(path, meta.id)
+
+
+def restore_checkpoint(search: Search, checkpoints: CheckpointFile) -> int:
+    """Take the newest checkpoint into a search not started; its event, 0 without one."""
+    stored = checkpoints.read()
+    if stored is None:
+        return 0
+    search.restore(unpack_state(stored.state, search.anchors))
+    return stored.seq
 
 
 def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:

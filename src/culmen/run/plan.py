@@ -34,6 +34,7 @@ from culmen.core.options import (
 )
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
+from culmen.engine.checkpoint import EVERY
 from culmen.evaluate import backends as cluster
 from culmen.run.options import RunObjects, replace_options
 from culmen.run.versions import deciders_of, proposer_of
@@ -196,6 +197,7 @@ def run_meta(path: Path, plan: RunPlan) -> RunMeta:
         trial=not options.allow_failing,
         bank=_listed_programs(plan.task, options),
         versions=_versions(plan),
+        checkpoints=EVERY,
         **{
             **msgspec.structs.asdict(options),
             "workers": workers or cluster.usual_workers(options.backend),

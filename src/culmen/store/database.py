@@ -479,7 +479,8 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
     record it. `bank` lists the programs of recorded models when the run was made.
-    `versions` are those of what decides (`culmen.run.versions`); a missing one is 1.
+    `versions` are those of what decides (`culmen.run.versions`); a missing one is 1. A checkpoint
+    is due after `checkpoints` completions (0: never, as in runs of before there were any).
     """
 
     id: str
@@ -497,6 +498,7 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     trial: bool = False
     bank: tuple[BankProgram, ...] = ()
     versions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    checkpoints: int = 0
 
     @property
     def options(self) -> RunOptions:

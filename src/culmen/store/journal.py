@@ -151,15 +151,15 @@ class SqlJournal:
 
         return read_events(self.snapshot, self.run_dir, after, whole=whole)
 
-    def retrace(self) -> Iterator[Event]:
-        """All events without the parts that a replay never reads.
+    def retrace(self, after: int = 0) -> Iterator[Event]:
+        """Events with seq > `after`, without the parts that a replay never reads.
 
         These are the bodies of `started`, `note` and `done`, and the results of notes. Raises
         `JournalDamaged` if the journal cannot be read.
         """
         from culmen.store.reader import REPLAYED, read_events
 
-        return read_events(self.snapshot, self.run_dir, 0, query=REPLAYED)
+        return read_events(self.snapshot, self.run_dir, after, query=REPLAYED)
 
     def check(self) -> None:
         """Read the whole journal; raise `JournalDamaged` unless it is as culmen wrote it."""
@@ -237,9 +237,9 @@ class MemoryJournal:
             yield self._events[index]
             index += 1
 
-    def retrace(self) -> Iterator[Event]:
-        """All events, complete, as from `read`."""
-        return self.read()
+    def retrace(self, after: int = 0) -> Iterator[Event]:
+        """Events with seq > `after`, complete, as from `read`."""
+        return self.read(after)
 
     def close(self) -> None:
         """Refuse further appends; reading stays possible."""

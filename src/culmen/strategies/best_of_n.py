@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from culmen.core.brief import BANK_EMPTY, Brief
@@ -54,24 +53,27 @@ class BestOfN:
         """Run until the budget ends it, or a bank is empty and its best program is clear."""
         from culmen.strategies.drafts import Drafts  # it loads numpy
 
-        run = _Run(self, lab, Drafts(lab))
-        seeds = await lab.gather(*(run.evaluate_seed(seed) for seed in lab.seeds))
-        turns = count()
+        run = lab.restored
+        if not isinstance(run, _Run):
+            run = _Run(self, lab, Drafts(lab))
+            run.seeds = await lab.gather(*(run.evaluate_seed(seed) for seed in lab.seeds))
         lanes = range(self.lanes or lab.workers)
-        reasons = await lab.gather(*(self.run_lane(run, seeds, turns) for _ in lanes))
+        reasons = await lab.gather(*(self.run_lane(run) for _ in lanes))
         return next(filter(None, reasons), None)
 
-    async def run_lane(self, run: _Run, seeds: list[Rollout], turns: count[int]) -> str:
+    async def run_lane(self, run: _Run) -> str:
         """Draw drafts, and compare the best; ends when a bank is empty and the best is clear."""
         while True:
+            await run.lab.checkpoint(run)
             compares = run.is_bank_empty or run.should_compare()
             name = run.drafts.next_compared() if compares else ""
             if name:
                 await run.evaluate_next_case(run.lab.find(name))
             elif run.is_bank_empty:
                 return BANK_EMPTY
-            elif seeds:
-                seed = seeds[next(turns) % len(seeds)]
+            elif run.seeds:
+                seed = run.seeds[run.draws % len(run.seeds)]
+                run.draws += 1
                 known = (seed.candidate, seed.observations, seed.reward)
                 await run.draw(Brief(*known, k=self.proposals))
             else:
@@ -84,6 +86,8 @@ class _Run:
     def __init__(self, settings: BestOfN, lab: Lab, drafts: Drafts) -> None:
         self.settings, self.lab, self.drafts = settings, lab, drafts
         self.is_bank_empty = False
+        self.seeds: list[Rollout] = []
+        self.draws = 0  # from initial programs, which take turns
 
     async def draw(self, brief: Brief) -> None:
         """Ask for drafts, and evaluate the new ones side by side."""

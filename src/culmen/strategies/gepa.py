@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Annotated
 
 from culmen.core.brief import Brief
@@ -48,10 +47,12 @@ class Gepa:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        run = _Run(self, lab)
-        await lab.gather(
-            *(run.enter_candidate(seed) for seed in lab.seeds)
-        )  # Algorithm 1, lines 1-5
+        run = lab.restored
+        if not isinstance(run, _Run):
+            run = _Run(self, lab)
+            await lab.gather(
+                *(run.enter_candidate(seed) for seed in lab.seeds)
+            )  # Algorithm 1, lines 1-5
         await lab.gather(*(run.run_lane() for _ in range(self.lanes)))
 
 
@@ -69,7 +70,8 @@ class _Run:
 
     async def run_lane(self) -> None:
         """Algorithm 1, lines 6-17; every turn awaits a proposal."""
-        for _ in count():
+        while True:
+            await self.lab.checkpoint(self)
             key = self.frontier.sample_candidate(self.lab.rng)  # line 7, Algorithm 2
             if key is None:
                 answer = await self.lab.propose(Brief(k=self.gepa.proposals))

@@ -6,7 +6,7 @@ It is the baseline of the program-search family.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
@@ -56,23 +56,25 @@ class MapElites:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        judge = Judge(lab, self.features, self.bins, self.batch)
-        chosen = Selection(
-            self.exploration,
-            1.0,
-            self.elites,
-            min(1, self.inspirations),
-            max(0, self.inspirations - 1),
-        )
-        island = GridIsland(judge.empty_grid(), chosen)
-        lab.note("seeded", seeds=await self.insert_programs(lab, island, judge, lab.seeds))
-        await lab.gather(
-            *(self.run_lane(lab, island, judge) for _ in range(self.lanes or lab.workers))
-        )
+        archive = lab.restored
+        if not isinstance(archive, _Archive):
+            judge = Judge(lab, self.features, self.bins, self.batch)
+            chosen = Selection(
+                self.exploration,
+                1.0,
+                self.elites,
+                min(1, self.inspirations),
+                max(0, self.inspirations - 1),
+            )
+            archive = _Archive(GridIsland(judge.empty_grid(), chosen), judge)
+            lab.note("seeded", seeds=await self.insert_programs(lab, *archive, lab.seeds))
+        await lab.gather(*(self.run_lane(lab, archive) for _ in range(self.lanes or lab.workers)))
 
-    async def run_lane(self, lab: Lab, island: GridIsland, judge: Judge) -> None:
+    async def run_lane(self, lab: Lab, archive: _Archive) -> None:
         """Select, vary, evaluate new candidates, insert; every turn awaits a proposal."""
+        island, judge = archive
         while True:
+            await lab.checkpoint(archive)
             answer = await lab.propose(self.children_brief(lab, island))
             placed = await self.insert_programs(
                 lab, island, judge, (*answer.candidates, *lab.handed())
@@ -118,3 +120,10 @@ class MapElites:
         return Brief(
             rollout.candidate, rollout.observations, parent.reward, exhibits, k=self.proposals
         )
+
+
+class _Archive(NamedTuple):
+    """The grid of one search, and the judge of its candidates."""
+
+    island: GridIsland
+    judge: Judge

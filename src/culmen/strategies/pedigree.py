@@ -97,15 +97,18 @@ class PedigreeSearch:
 
     async def search_watched(self, lab: Lab, watch: Watch | None) -> None:
         """The same search; `watch` is called with each decision, before it is acted upon."""
-        run = _Run(self, lab)
-        # no other lane has work yet
-        twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
-        await lab.gather(*(run.evaluate_next_case(seed) for seed in (*lab.seeds, *twice)))
+        run = lab.restored
+        if not isinstance(run, _Run):
+            run = _Run(self, lab)
+            # no other lane has work yet
+            twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
+            await lab.gather(*(run.evaluate_next_case(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.run_lane(run, watch) for _ in range(self.lanes or lab.workers)))
 
     async def run_lane(self, run: _Run, watch: Watch | None) -> None:
         """One decision after another; every turn awaits an evaluation or a proposal."""
         while True:
+            await run.lab.checkpoint(run)
             decision = run.choice.decide()
             if watch is not None:
                 watch(run.choice, decision)

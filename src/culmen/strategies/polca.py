@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from culmen.core.brief import Brief
@@ -151,18 +150,22 @@ class Polca:
         from culmen.evidence.evidence import evidence_of
         from culmen.memory.queue import PriorityQueue
 
-        queue = PriorityQueue(lab.task.objective.floor, evidence_of(lab).ranking)
-        net = self.net()
+        memory = lab.restored
+        if not isinstance(memory, _Memory):
+            queue = PriorityQueue(lab.task.objective.floor, evidence_of(lab).ranking)
+            memory = _Memory(queue, self.net(), RunningSummary(self.summarizer, self.tau))
+            await self.enter_initial_programs(lab, memory)
+        await lab.gather(*(self.run_lane(lab, memory) for _ in range(self.lanes)))
+
+    async def enter_initial_programs(self, lab: Lab, memory: _Memory) -> None:
+        """Begin the memory with the initial programs (line 1)."""
+        queue, net = memory.queue, memory.net
         seeds = net.add(
             lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ()
         )
         queue.add(seeds)  # line 1
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet
             queue.update(await evaluate_all(lab, seeds, lab.minibatch(self.batch)))
-        rounds, history = count(1), RunningSummary(self.summarizer, self.tau)
-        await lab.gather(
-            *(self.run_lane(lab, queue, net, rounds, history) for _ in range(self.lanes))
-        )
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
@@ -178,16 +181,12 @@ class Polca:
             not is_fixed,
         )
 
-    async def run_lane(
-        self,
-        lab: Lab,
-        queue: PriorityQueue,
-        net: EpsilonNet | KeepAll,
-        rounds: count[int],
-        history: RunningSummary,
-    ) -> None:
+    async def run_lane(self, lab: Lab, memory: _Memory) -> None:
         """Algorithm 1's loop; every turn awaits at least one proposal."""
-        for turn in rounds:  # line 2
+        queue, net, history = memory.queue, memory.net, memory.history
+        while True:
+            await lab.checkpoint(memory)
+            turn = memory.rounds = memory.rounds + 1  # line 2
             batch = lab.minibatch(self.batch)  # line 3
             parents = queue.take(self.explore, self.priority, self.ties, lab.rng)  # line 4
             rollouts = await evaluate_all(lab, parents, batch)  # line 5
@@ -225,6 +224,16 @@ class Polca:
         ] or [Brief(k=self.proposals) for _ in range(self.explore)]
         answers = await lab.gather(*(lab.propose(brief) for brief in briefs))  # lines 8-12
         return [candidate for answer in answers for candidate in answer.candidates]  # line 13
+
+
+@dataclass
+class _Memory:
+    """The memory of one search; `rounds` were begun."""
+
+    queue: PriorityQueue
+    net: EpsilonNet | KeepAll
+    history: RunningSummary
+    rounds: int = 0
 
 
 async def evaluate_all(

@@ -157,6 +157,14 @@ class ArmLab:
             await self._turns.wait_for_others(self._arm)
         return answer
 
+    @property
+    def restored(self) -> None:
+        """Nothing: arms go on from the journal alone."""
+        return
+
+    async def checkpoint(self, state: object) -> None:
+        """Go on: a turn of another arm may be under way."""
+
     def handed(self) -> tuple[Candidate, ...]:
         """A person's candidates since the last call; the run's leader, too, if the arm stalls."""
         turns, arm = self._turns, self._arm

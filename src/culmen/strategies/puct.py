@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
@@ -45,16 +45,19 @@ class PuctSearch:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        tree, known = Tree(self.most, self.children), Known()
-        for rollout, reward in await self.evaluate_programs(lab, known.take_unknown(lab.seeds)):
-            tree.add_root(rollout, reward)
-        await lab.gather(
-            *(self.run_lane(lab, tree, known) for _ in range(self.lanes or lab.workers))
-        )
+        states = lab.restored
+        if not isinstance(states, _States):
+            states = _States(Tree(self.most, self.children), Known())
+            fresh = states.known.take_unknown(lab.seeds)
+            for rollout, reward in await self.evaluate_programs(lab, fresh):
+                states.tree.add_root(rollout, reward)
+        await lab.gather(*(self.run_lane(lab, states) for _ in range(self.lanes or lab.workers)))
 
-    async def run_lane(self, lab: Lab, tree: Tree, known: Known) -> None:
+    async def run_lane(self, lab: Lab, states: _States) -> None:
         """Select a state, expand it, add the children; every turn awaits a proposal."""
+        tree, known = states
         while True:
+            await lab.checkpoint(states)
             node = tree.take_node(self.c)
             answer = await lab.propose(self.children_brief(lab, node))
             children = await self.evaluate_programs(lab, known.take_unknown(answer.candidates))
@@ -97,3 +100,10 @@ class PuctSearch:
             k=self.proposals,
             format=self.format,
         )
+
+
+class _States(NamedTuple):
+    """The tree of one search, and the candidates it knows."""
+
+    tree: Tree
+    known: Known

@@ -5,10 +5,9 @@ K adapts to progress.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, cycle, repeat
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
@@ -99,20 +98,17 @@ class TurboEvolve:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        judge = self.make_judge(lab)
-        islands = self.make_islands(judge, self.selection)
-        await self.insert_initial_programs(lab, judge, islands)  # 3.3
-        clocks = [IslandClock(self.width.begin_counter()) for _ in islands]
-        own = (
-            self.evolve_islands(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands)
-        )
-        more = range(self.islands, self.lanes or 0)
-        rounds = (
-            chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more
-        )
-        await lab.gather(
-            *own, *(self.evolve_islands(lab, judge, islands, clocks, each) for each in rounds)
-        )
+        archives = lab.restored
+        if not isinstance(archives, _Archives):
+            judge = self.make_judge(lab)
+            islands = self.make_islands(judge, self.selection)
+            await self.insert_initial_programs(lab, judge, islands)  # 3.3
+            clocks = [IslandClock(self.width.begin_counter()) for _ in islands]
+            lanes = range(max(self.islands, self.lanes or 0))
+            places = [lane % self.islands for lane in lanes]
+            archives = _Archives(judge, islands, clocks, places)
+        lanes = range(len(archives.places))
+        await lab.gather(*(self.run_lane(lab, archives, lane) for lane in lanes))
 
     @property
     def selection(self) -> Selection:
@@ -152,20 +148,18 @@ class TurboEvolve:
             fates = [{**_elite_data(island, elite), "outcome": at.outcome} for elite, at in placed]
             lab.note("seeded", island=i, seeds=fates)
 
-    async def evolve_islands(
-        self,
-        lab: Lab,
-        judge: Judge,
-        islands: Sequence[ArchiveIsland],
-        clocks: list[IslandClock],
-        places: Iterable[int],
-    ) -> None:
+    async def run_lane(self, lab: Lab, archives: _Archives, lane: int) -> None:
         """Loop on one island, or, for a further lane, on each in turn.
 
         A turn awaits nothing of any other loop.
         """
-        for i in places:
-            island, width, turn = islands[i], clocks[i].width, next(clocks[i].turns)
+        judge, islands, clocks, places = archives
+        while True:
+            await lab.checkpoint(archives)
+            i = places[lane]
+            if lane >= self.islands:
+                places[lane] = (i + 1) % self.islands
+            island, width, turn = islands[i], clocks[i].width, clocks[i].begin_turn()
             parent = island.draw_parent(lab.rng)
             inspirations = island.draw_inspirations(parent, lab.rng) if parent else []
             brief = self.turn_brief(lab, i, parent, inspirations, width.k)
@@ -214,12 +208,26 @@ class TurboEvolve:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class IslandClock:
-    """An island's width, and the numbers of its turns."""
+    """An island's width, and the number of its turns begun."""
 
     width: WidthCounter
-    turns: Iterator[int] = field(default_factory=lambda: count(1))
+    turns: int = 0
+
+    def begin_turn(self) -> int:
+        """The number of the next turn, from 1."""
+        self.turns += 1
+        return self.turns
+
+
+class _Archives(NamedTuple):
+    """The islands of one search, the judge that they share, and each lane's next island."""
+
+    judge: Judge
+    islands: Sequence[ArchiveIsland]
+    clocks: list[IslandClock]
+    places: list[int]
 
 
 def _candidate_outcomes(

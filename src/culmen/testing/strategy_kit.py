@@ -24,6 +24,7 @@ from culmen.core.event import at_least
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
+from culmen.engine.checkpoint import Barrier, unpack_state
 from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
@@ -55,6 +56,8 @@ def check_strategy(strategy: MinimalStrategy, *, points: int = 8) -> None:
     check_kill_points(strategy, task(), ROUGH, order="request", points=half, trial=False)
     check_kill_points(strategy, task(), ROUGH, order="time", points=half, trial=False)
     check_repeatable(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=600))
+    check_checkpoints(strategy, task(), NOISY)
+    check_checkpoints(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=600))
     for seeds in ((), (0.0,), tuple(n / 20 for n in range(12))):
         check_finishes(strategy, task(seeds=seeds), ROUGH)
     check_barren(strategy)
@@ -143,6 +146,60 @@ def check_kill_points(
         else:
             again = Search(strategy, task, budget, 3, 3, trial=trial)
             _check_replay(again, resumed, f"run killed at {point}")
+
+
+class StoredStates:
+    """A store of all checkpoints of a run, in memory."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[int, bytes]] = []
+
+    def write(self, seq: int, state: bytes) -> None:
+        """Keep a checkpoint."""
+        self.states.append((seq, state))
+
+
+def check_checkpoints(
+    strategy: MinimalStrategy,
+    task: Task,
+    world: VirtualWorld,
+    budget: Budget = BUDGET,
+    *,
+    every: int = 12,
+    workers: int = 3,
+    trial: bool = True,
+) -> int:
+    """Check that a search that goes on from any checkpoint is the uninterrupted one.
+
+    Returns the number of checkpoints; 0 for a strategy that never calls `Lab.checkpoint`.
+    """
+    stored, kept = StoredStates(), MemoryJournal()
+    run = simulate(
+        *(strategy, task, world, budget),
+        seed=3,
+        workers=workers,
+        journal=kept,
+        checkpoints=stored,
+        every=every,
+        trial=trial,
+    )
+    barrier = Barrier(every, patience=1.0)
+    whole = Search(strategy, task, budget, 3, workers, trial=trial, barrier=barrier)
+    _check_replay(whole, run, "whole run")
+    for seq, state in stored.states:
+        again = Search(
+            *(strategy, task, budget, 3, workers),
+            observations=run.search.observations,
+            trial=trial,
+            barrier=Barrier(every, patience=1.0),
+        )
+        again.restore(unpack_state(state, again.anchors))
+        replay_journal(again, kept.retrace(seq), at_least)
+        assert again.result_so_far == run.verdict, (
+            f"from the checkpoint at {seq} the choice differs"
+        )
+        assert again.ledger.spent == run.search.ledger.spent
+    return len(stored.states)
 
 
 def _journal_after(journal: Journal, completions: int) -> MemoryJournal:

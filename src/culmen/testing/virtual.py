@@ -22,6 +22,7 @@ from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.engine.checkpoint import Barrier, CheckpointStore, pack_state
 from culmen.engine.driver import effect_facts, replay_journal
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
@@ -72,19 +73,27 @@ def simulate(
     told: Sequence[tuple[int, Entry]] = (),
     stop_at: float | None = None,
     trial: bool = True,
+    checkpoints: CheckpointStore | None = None,
+    every: int = 0,
 ) -> Simulation:
     """Run until the search is done or for `kill_after` completions.
 
     If `journal` holds a beginning, resume that run. `told` are a person's entries (`tell`,
     `stop`), each with the number of completions of the whole run after which it is sent; entries
     already in the journal are not sent again. Without `trial` the engine evaluates no initial
-    program by itself.
+    program by itself. `checkpoints` stores the state of the search after `every` completions.
     """
     journal = journal if journal is not None else MemoryJournal()
     search = Search(
-        strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial
+        *(strategy, task, budget, seed, workers, proposer, estimate),
+        stop_at=stop_at,
+        trial=trial,
+        barrier=Barrier(every, patience=1.0),
     )
     replayed = replay_journal(search, journal.retrace(), estimate)
+    last = 0  # event fed
+    if checkpoints is not None:
+        search.save = lambda state: checkpoints.write(last, pack_state(state, search.anchors))
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)
     for entry in replayed.missing:
@@ -113,7 +122,7 @@ def simulate(
         ]
         search.outbox = []
         entry = clock.next_completion(search.deadline)
-        journal.append([*entries, entry])
+        last = journal.append([*entries, entry])[-1].seq
         clock.enqueue(search.feed(entry))
         performed += entry.kind == "done"
     journal.append(search.outbox)
