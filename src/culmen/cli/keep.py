@@ -117,16 +117,42 @@ def replay_run(run: Path, verify: bool) -> Answer:
             search.close()
     finally:
         journal.close()
+    checkpoint = 0 if differences else _replay_from_checkpoint(run, differences)
     data = {
         "run": run.name,
         "matches": not differences,
         "effects": effects,
+        "checkpoint": checkpoint,
         "finished": end.get("state") == "finished",
         "winner": end.get("winner"),
         "differences": differences,
     }
     code = JournalMismatch.exit_code if differences and verify else 0
     return Answer(data, lambda screen: _show_replay(screen, data), code)
+
+
+def _replay_from_checkpoint(run: Path, differences: list[str]) -> int:
+    """Replay what follows the run's checkpoint, too; its event, 0 without one."""
+    from culmen.engine.driver import replay_journal
+    from culmen.run.assemble import checkpoint_file, rebuild_search, restore_checkpoint
+    from culmen.run.options import RunObjects
+    from culmen.store.journal import SqlJournal
+
+    with SqlJournal.open(run) as journal:
+        search, estimate = rebuild_search(journal.meta, RunObjects(), run)
+        checkpoints = checkpoint_file(run, journal.meta, search)
+        after = 0 if checkpoints is None else restore_checkpoint(search, checkpoints)
+        end: JsonObject = {}
+        try:
+            if after:
+                replay_journal(search, _remember_state(journal.retrace(after), end), estimate)
+            if after and end.get("state") == "finished":
+                differences += _replay_differences(search, end)
+        except JournalMismatch as error:
+            differences.append(f"from the checkpoint after event {after}: {error.what}")
+        finally:
+            search.close()
+    return after
 
 
 def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event]:
@@ -165,6 +191,8 @@ def _show_replay(screen: Screen, data: JsonObject) -> None:
         end = (
             ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
         )
+        if data["checkpoint"]:
+            end += f"; from the checkpoint after event {data['checkpoint']:,}, too"
         screen.print_line(f"matches: {effects} derived again, all the same{end}", style="green")
         return
     screen.print_line(f"does not match, after {effects}:", style="red")

@@ -117,7 +117,11 @@ async def run_session(
             estimate=world.estimate,
             most=world.most,
             before_final=backend.renew,
-            session={"culmen": VERSION, "versions": versions},
+            session={
+                "culmen": VERSION,
+                "versions": versions,
+                **({"checkpoint": after} if after else {}),
+            },
             checkpoints=checkpoints,
             after=after,
         )
@@ -176,17 +180,23 @@ def _send_message(objects: RunObjects, text: str) -> None:
         observer.told(text)
 
 
-def rebuild_search(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
+def rebuild_search(
+    meta: RunMeta, objects: RunObjects, path: Path | None = None
+) -> tuple[Search, Estimate]:
     """The run's search in its initial state, and the estimate of its effects' cost.
 
-    For replaying a journal; starts nothing and can perform nothing. Raises `UserError` if what
+    With `path`, the run's folder, past evaluations are read there, as a search that begins at a
+    checkpoint must. For replaying a journal; starts nothing and can perform nothing. Raises `UserError` if what
     decides in the run is of another version today.
     """
     check_versions(meta, objects)
     gateway, proposer, _ = _build_model_parts(meta, objects, None)
     nothing: Any = None
     world = objects.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
-    return _build_search(meta, objects, proposer, world.estimate), world.estimate
+    from culmen.store.reader import JournalObservations
+
+    observations = None if path is None else JournalObservations(path)
+    return _build_search(meta, objects, proposer, world.estimate, observations), world.estimate
 
 
 def check_versions(meta: RunMeta, objects: RunObjects) -> dict[str, int]:
