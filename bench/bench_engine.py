@@ -27,7 +27,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.event import Effect, EmbedRequest, EvaluateRequest, ProposeRequest, Result, Vectors, at_least
+from culmen.core.event import (
+    Custom,
+    CustomRequest,
+    Effect,
+    EmbedRequest,
+    EvaluateRequest,
+    ProposeRequest,
+    Result,
+    Vectors,
+    at_least,
+)
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 from culmen.engine.driver import Driver, replay_journal
@@ -49,6 +59,9 @@ class Instant:
         self.cpu = 0.0
 
     async def perform(self, effect: Effect) -> Result:
+        if isinstance(effect.request, CustomRequest):
+            await asyncio.sleep(float(effect.request.payload["seconds"]))
+            return Custom({})
         began = time.thread_time()
         result = self._result(effect)
         self.cpu += time.thread_time() - began

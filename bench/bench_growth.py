@@ -32,16 +32,21 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 
+import msgspec
+
 import culmen
 from bench_engine import PROGRAM, Instant
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.engine.checkpoint import EVERY, Barrier
 from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.search import Search
+from culmen.run.assemble import restore_checkpoint
 from culmen.store import views
 from culmen.store.archive import archive_run, stored_bytes, vacuum_store
+from culmen.store.checkpoints import CheckpointFile
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.store.reader import JournalObservations
@@ -87,15 +92,27 @@ def search(folder: Path, options: argparse.Namespace, observations: int) -> Sear
     if not isinstance(strategy, PedigreeSearch):
         strategy = replace(strategy, batch=options.cases)
     budget, known = Budget(evaluations=observations), JournalObservations(folder)
-    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known)
+    barrier = Barrier(options.checkpoints, options.workers)
+    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known, barrier=barrier)
+
+
+class TimedFile(CheckpointFile):
+    """The file of checkpoints, with the number written and their size."""
+
+    count = size = 0
+
+    def write(self, seq: int, state: bytes) -> None:
+        super().write(seq, state)
+        self.count, self.size = self.count + 1, len(state)
 
 
 def grow(folder: Path, options: argparse.Namespace, observations: int) -> None:
     """Make the run, and print what appending cost as it grew."""
     meta = RunMeta(folder.name, task(options.cases), budget=Budget(evaluations=observations))
+    meta = msgspec.structs.replace(meta, checkpoints=options.checkpoints)
     journal, began = Timed(SqlJournal.create(folder, meta)), time.process_time()
-    made = search(folder, options, observations)
-    driver = Driver(made, Instant(), journal, workers=options.workers)  # pyright: ignore[reportArgumentType]
+    made, file = search(folder, options, observations), TimedFile(folder, meta.id)
+    driver = Driver(made, Instant(), journal, workers=options.workers, checkpoints=file)  # pyright: ignore[reportArgumentType]
     assert asyncio.run(driver.run()) == "finished"
     assert made.reason == "evaluations", f"ended by {made.reason}: take fewer workers"
     cpu = time.process_time() - began
@@ -103,6 +120,7 @@ def grow(folder: Path, options: argparse.Namespace, observations: int) -> None:
     print(
         f"made in {cpu:.0f} s: {1000 * cpu / observations:.3f} ms an observation; {stored_bytes(folder) / 1e6:.0f} MB"
     )
+    print(f"  {file.count} checkpoints, the last of {file.size / 1e6:.1f} MB")
     tenth = len(journal.appends) // 10
     for part in (0, 4, 9):
         chosen = journal.appends[part * tenth : (part + 1) * tenth]
@@ -118,16 +136,18 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
     """Replay from the journal, as a session begins; to be called in a fresh process."""
     journal = SqlJournal.open(folder)
     before, began, wall = peak(), os.times(), time.perf_counter()
+    options.checkpoints = journal.meta.checkpoints
     again = search(folder, options, journal.meta.budget.evaluations or 0)
+    after = 0 if options.whole else restore_checkpoint(again, CheckpointFile(folder, journal.meta.id))
     gc.disable()  # as the driver does
-    replayed = replay_journal(again, journal.retrace() if hasattr(journal, "retrace") else journal.read(), at_least)
+    replayed = replay_journal(again, journal.retrace(after), at_least)
     gc.enable()
     times, wall = os.times(), time.perf_counter() - wall
     seconds = times.user + times.system - began.user - began.system
     ended = "" if again.is_done else " (unfinished)"
     print(
-        f"resume{ended}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall),"
-        f" {replayed.effects / seconds:,.0f}/s, {1e6 * seconds / replayed.effects:.1f} us each;"
+        f"resume{ended} after event {after:,}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall),"
+        f" {replayed.effects / seconds:,.0f}/s, {1e6 * seconds / max(1, replayed.effects):.1f} us each;"
         f" peak {peak():.0f} MB ({before:.0f} before) [{Path(culmen.__file__).parents[1]}]",
         flush=True,
     )
@@ -142,6 +162,7 @@ def peak() -> float:
 def resumes(folder: Path, options: argparse.Namespace) -> None:
     """`resume` in processes of their own, with this version and another one in turn."""
     same = ["--cases", str(options.cases), "--workers", str(options.workers), "--strategy", options.strategy]
+    same += ["--whole"] if options.whole else []
     for _ in range(options.rounds):
         for source in filter(None, (options.source, str(Path(culmen.__file__).parents[1]))):
             words = [sys.executable, __file__, "--once", "--resume", str(folder), *same]
@@ -203,6 +224,8 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="measure nothing but the resume of this run")
     parser.add_argument("--source", help="a folder with another version's culmen, resumed in turn with this one")
     parser.add_argument("--rounds", type=int, default=1, help="how often each version resumes")
+    parser.add_argument("--checkpoints", type=int, default=EVERY, help="completions after which one is due, at least")
+    parser.add_argument("--whole", action="store_true", help="resume from the first event, not from the checkpoint")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.resume:
@@ -214,6 +237,8 @@ def main() -> None:
         print(flush=True)
         if not folder.exists():
             grow(folder, options, options.observations)
+        resumes(folder, options)
+        options.whole = True
         resumes(folder, options)
         looking(folder)
         sys.stdout.flush()
