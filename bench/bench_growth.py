@@ -40,7 +40,7 @@ from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import EVERY, Barrier
+from culmen.engine.checkpoint import EVERY, LaneGate
 from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.search import Search
 from culmen.run.assemble import restore_checkpoint
@@ -92,8 +92,8 @@ def search(folder: Path, options: argparse.Namespace, observations: int) -> Sear
     if not isinstance(strategy, PedigreeSearch):
         strategy = replace(strategy, batch=options.cases)
     budget, known = Budget(evaluations=observations), JournalObservations(folder)
-    barrier = Barrier(options.checkpoints, options.workers)
-    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known, barrier=barrier)
+    gate = LaneGate(options.checkpoints, options.workers)
+    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known, gate=gate)
 
 
 class TimedFile(CheckpointFile):

@@ -11,7 +11,7 @@ import pytest
 from culmen.core.event import Effect, Entry, EvaluateRequest, Result
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import Barrier, pack_state
+from culmen.engine.checkpoint import LaneGate, pack_state
 from culmen.engine.lab import _STORED as LAB_STORED
 from culmen.engine.search import _STORED, Search
 from culmen.strategies import catalog
@@ -77,7 +77,7 @@ def test_lanes_do_not_wait_long_for_one_that_hangs() -> None:
 
 def test_every_member_is_stored_or_follows_from_the_settings() -> None:
     """Whoever adds a member to a search or its lab decides here if a checkpoint stores it."""
-    search = Search(catalog.make_strategy("pedigree"), task(), RUN, 1, barrier=Barrier(10))
+    search = Search(catalog.make_strategy("pedigree"), task(), RUN, 1, gate=LaneGate(10))
     settings = {"task", "budget", "observations", "watch", "save", "lab", "reservations", "reason"}
     follows = {"_strategy", "_halts", "_guards", "_bars", "_cases", "_estimate", "_memo", "_root"}
     empty = {"phase", "in_flight", "_futures", "_waiting", "_fresh", "_refused", "_admitted"}
@@ -90,13 +90,13 @@ def test_every_member_is_stored_or_follows_from_the_settings() -> None:
 
 def test_no_checkpoint_is_due_before_a_thousand_completions_or_a_hundred_of_each_worker() -> None:
     def first_due(workers: int) -> int:
-        barrier = Barrier(1000, workers)
-        while not barrier.is_due:
-            barrier.completions += 1
-        return barrier.completions
+        gate = LaneGate(1000, workers)
+        while not gate.is_due:
+            gate.completions += 1
+        return gate.completions
 
     assert (first_due(1), first_due(8), first_due(64)) == (1000, 1000, 6400)
-    never = Barrier()
+    never = LaneGate()
     never.completions = 10**9
     assert not never.is_due
 
@@ -113,7 +113,7 @@ class Closure:
 
 
 def test_a_state_that_cannot_be_stored_is_an_error_of_the_store_alone() -> None:
-    search = Search(Closure(), task(), RUN, 1, barrier=Barrier(2))
+    search = Search(Closure(), task(), RUN, 1, gate=LaneGate(2))
     failed: list[Exception] = []
 
     def save(state: object) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a search at one event, so that a resume replays only what follows it.
+"""Checkpoints: the stored state of a search, so that a resume replays only what follows.
 
 A strategy's state is in its coroutines, which cannot be stored. A strategy whose lanes share one
 object calls `Lab.checkpoint` between two turns of a lane. When a checkpoint is due, the lanes wait
@@ -11,7 +11,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,7 +25,7 @@ _PER_WORKER = 100  # and after as many completions of each worker
 _PATIENCE = 1.0  # seconds that lanes wait at least
 
 
-class Barrier:
+class LaneGate:
     """Holds the lanes of a search while a checkpoint is due; `every` 0: never.
 
     They wait until nothing is under way, or until their patience is over: a share of the time since
@@ -43,7 +43,7 @@ class Barrier:
         self._lanes: dict[Steppable, Future[None]] = {}
         self._states: list[object] = []
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_lanes": {}, "_states": []}
 
     @property
@@ -93,8 +93,8 @@ class SearchState(NamedTuple):
     `remembered` are the keys of evaluations by mark; `strategy` is what the lanes share.
     """
 
-    search: dict[str, Any]
-    lab: dict[str, Any]
+    search: dict[str, object]
+    lab: dict[str, object]
     remembered: dict[int, int]
     strategy: object
 

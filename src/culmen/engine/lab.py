@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -133,8 +133,8 @@ class SearchPort(NamedTuple):
     `issue` turns a request into a future, `remembered` returns the future of an evaluation that was
     issued before (None: there is none), `find` an evaluated candidate, `remark` journals a note,
     `short` names the budget without room for a request or a usage, `informed` completes a brief
-    from the evidence, `turns` counts those of the strategy, `hold_lane` returns what a lane waits
-    for while a checkpoint is due (None: it is not).
+    from the evidence, `turns` counts those of the strategy, `hold_lane` returns the future that a
+    lane waits for while a checkpoint is due (None: it is not).
     """
 
     issue: Issue
@@ -410,11 +410,11 @@ class EngineLab:
         """The run's proposer."""
         return self._proposer
 
-    def stored_members(self) -> dict[str, Any]:
+    def stored_members(self) -> dict[str, object]:
         """The members that a checkpoint stores."""
         return {name: getattr(self, name) for name in _STORED}
 
-    def restore_members(self, members: Mapping[str, Any], strategy: object) -> None:
+    def restore_members(self, members: Mapping[str, object], strategy: object) -> None:
         """Take the members and the strategy's state of a checkpoint."""
         for name in _STORED:
             setattr(self, name, members[name])

@@ -42,7 +42,7 @@ from culmen.core.ports import (
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
-from culmen.engine.checkpoint import Barrier, SaveState, SearchState
+from culmen.engine.checkpoint import LaneGate, SaveState, SearchState
 from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
@@ -87,7 +87,7 @@ _REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 _STORED = (
     *("evidence", "ledger", "turns", "issued", "outbox", "_inquiry", "_past", "_goal", "_trial"),
-    *("_barrier", "_abandoned", "_empty_roles", "_noise", "_longest_replies", "_notes"),
+    *("_gate", "_abandoned", "_empty_roles", "_noise", "_longest_replies", "_notes"),
     *("_free_effects", "_proposals", "_writes", "_confessed"),
 )
 """Members of a search that a checkpoint stores; the others are empty then, or follow from these."""
@@ -102,7 +102,7 @@ class Search:
     `observations` returns past evaluations; without it they are all kept in memory. `trial`:
     nothing is paid for before an initial program has scored (`Trial`). `watch` is called with each
     finished effect, replayed ones included; `save` with the state at each checkpoint that
-    `barrier` allows (None: there are none).
+    `gate` allows (None: there are none).
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Search:
         stop_at: float | None = None,
         observations: ObservationStore | None = None,
         trial: bool = True,
-        barrier: Barrier | None = None,
+        gate: LaneGate | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._strategy = strategy
@@ -138,7 +138,7 @@ class Search:
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
         self.save: SaveState | None = None
-        self._barrier = barrier or Barrier()
+        self._gate = gate or LaneGate()
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
@@ -254,7 +254,7 @@ class Search:
             self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
             self.turns.note_delivery()
-            self._barrier.completions += 1
+            self._gate.completions += 1
             self._complete_effect(entry)
         elif entry.kind == "torn":
             self.ledger.charge_loss(Usage(**entry.body.get("usage", {})))
@@ -470,35 +470,35 @@ class Search:
         return self._past.complete_brief(brief)
 
     def _hold_lane(self, state: object) -> Future[None] | None:
-        """What a lane waits for while a checkpoint is due; None if it is not."""
+        """The future that a lane waits for while a checkpoint is due; None if it is not."""
         lane = self._loop.running
-        if lane is None or self.phase != "search" or not self._barrier.is_due:
+        if lane is None or self.phase != "search" or not self._gate.is_due:
             return None
-        return self._barrier.hold_lane(lane, state)
+        return self._gate.hold_lane(lane, state)
 
     def _release_lanes(self) -> bool:
         """Let waiting lanes go on if nothing is under way, after a checkpoint, or if it lasts.
 
         True if something has to be done now: lanes go on, or a timer is asked for.
         """
-        barrier = self._barrier
-        if not barrier.lanes or self.phase != "search":
+        gate = self._gate
+        if not gate.lanes or self.phase != "search":
             return False
-        under_way = self.in_flight.keys() - {barrier.timer}
-        if under_way and not barrier.is_over:
-            if barrier.timer:
+        under_way = self.in_flight.keys() - {gate.timer}
+        if under_way and not gate.is_over:
+            if gate.timer:
                 return False
             wait = CustomRequest(
-                WAIT, {"seconds": barrier.patience_at(self.ledger.elapsed)}, barrier.completions
+                WAIT, {"seconds": gate.patience_at(self.ledger.elapsed)}, gate.completions
             )
-            barrier.timer = self.issued + 1
-            self._issue_request(wait).when_done(lambda _: barrier.end_wait())
+            gate.timer = self.issued + 1
+            self._issue_request(wait).when_done(lambda _: gate.end_wait())
             return True
-        self._drop_effect(barrier.timer)
-        others = self._loop.tasks - barrier.lanes.keys() - {self._root}
-        shared = barrier.shared_state()
+        self._drop_effect(gate.timer)
+        others = self._loop.tasks - gate.lanes.keys() - {self._root}
+        shared = gate.shared_state()
         at_rest = not (under_way or self._waiting or self._closing or others) and shared is not None
-        lanes = barrier.open_gate(self.ledger.elapsed)
+        lanes = gate.open_gate(self.ledger.elapsed)
         if at_rest and self.save is not None:
             self.save(self._state_at_rest(shared))
         for lane in [lane for lane in self._loop.tasks if lane in lanes]:
@@ -616,7 +616,7 @@ class Search:
         self._refused.clear()
         self._admitted.clear()
         self._futures.clear()
-        self._barrier.clear()
+        self._gate.clear()
         self._loop.close()
         if self.phase == "final":
             self.phase = "done"

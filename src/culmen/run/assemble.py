@@ -33,7 +33,7 @@ from culmen.core.ports import (
     Observer,
     Proposer,
 )
-from culmen.engine.checkpoint import Barrier, unpack_state
+from culmen.engine.checkpoint import LaneGate, unpack_state
 from culmen.engine.driver import Driver, graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
@@ -186,8 +186,8 @@ def rebuild_search(
     """The run's search in its initial state, and the estimate of its effects' cost.
 
     With `path`, the run's folder, past evaluations are read there, as a search that begins at a
-    checkpoint must. For replaying a journal; starts nothing and can perform nothing. Raises `UserError` if what
-    decides in the run is of another version today.
+    checkpoint must. For replaying a journal; starts nothing and can perform nothing. Raises
+    `UserError` if what decides in the run is of another version today.
     """
     check_versions(meta, objects)
     gateway, proposer, _ = _build_model_parts(meta, objects, None)
@@ -306,7 +306,7 @@ def _build_search(
         level,
         observations,
         meta.trial,
-        Barrier(meta.checkpoints, meta.workers),
+        LaneGate(meta.checkpoints, meta.workers),
     )
 
 

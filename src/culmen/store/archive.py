@@ -30,7 +30,7 @@ from culmen.store.lease import RunLock, take_lease
 
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
-_LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
+_LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox", "checkpoint")
 _PRESET = 1  # xz; higher ones take several times as long for a tenth of the size
 
 

@@ -1,4 +1,4 @@
-"""The newest checkpoint of a run, in the file RUN/checkpoint: a cache that a resume can do without.
+"""The newest checkpoint of a run, in the file RUN/checkpoint; a resume can do without.
 
 It is read only if this user's culmen wrote it (a keyed hash, since it is unpickled), with the same
 code, and if the journal still has the event that it follows.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-import culmen
+from culmen import core
 from culmen.store import sql
 from culmen.store.database import open_snapshot
 
@@ -28,7 +28,7 @@ _MAC, _KEY = 32, 32  # bytes
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What a checkpoint belongs to: code, run, and the hash of the event that it follows."""
+    """The origin of a checkpoint: code, run, and the hash of the event that it follows."""
 
     code: str
     run: str
@@ -101,7 +101,7 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
     digest.update(" ".join([platform.python_version(), *packages]).encode())
-    root = Path(culmen.__file__).parent
+    root = Path(core.__file__).parents[1]
     for file in sorted(root.rglob("*.py")):
         digest.update(str(file.relative_to(root)).encode())
         digest.update(file.read_bytes())

@@ -24,7 +24,7 @@ from culmen.core.event import at_least
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import Barrier, unpack_state
+from culmen.engine.checkpoint import LaneGate, unpack_state
 from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
@@ -183,15 +183,15 @@ def check_checkpoints(
         every=every,
         trial=trial,
     )
-    barrier = Barrier(every, patience=1.0)
-    whole = Search(strategy, task, budget, 3, workers, trial=trial, barrier=barrier)
+    gate = LaneGate(every, patience=1.0)
+    whole = Search(strategy, task, budget, 3, workers, trial=trial, gate=gate)
     _check_replay(whole, run, "whole run")
     for seq, state in stored.states:
         again = Search(
             *(strategy, task, budget, 3, workers),
             observations=run.search.observations,
             trial=trial,
-            barrier=Barrier(every, patience=1.0),
+            gate=LaneGate(every, patience=1.0),
         )
         again.restore(unpack_state(state, again.anchors))
         replay_journal(again, kept.retrace(seq), at_least)
