@@ -369,11 +369,11 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
         for name, value in setup["policy"].items()
     }
     policy = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
+    os.umask(0o022)  # children of root have users of their own, who must pass what is made for them
     if policy.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        os.umask(0o022)
     if policy.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
         own = (policy.scratch, "/dev/null", "/dev/tty", f"/proc/self/fd/{policy.groups}")
