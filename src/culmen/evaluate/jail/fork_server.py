@@ -103,7 +103,7 @@ class Jail:
         self._open = visible
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
         if folders and level != "namespaces":
-            os.mkdir(self.scratch)
+            os.mkdir(self.scratch, 0o700)
             os.chmod(self.scratch, 0o711)  # children of root have users of their own; not by umask
         self._ends: dict[int, asyncio.Future[ChildExit]] = {}
         self._count = 0
