@@ -34,6 +34,7 @@ class Server:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                os.setsid()  # as one that a jail starts, and its children: time is divided by sessions
                 self.control.close()
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
                 Zygote(theirs, JailPolicy("limits", scratch=str(scratch)), _child_of(body)).serve()
@@ -65,6 +66,7 @@ class Server:
 
 def _child_of(body: Body) -> Callable[..., NoReturn]:
     def child(_policy: JailPolicy, job: ForkRequest, channel: int, *_others: int) -> NoReturn:
+        os.setsid()
         body(job, socket.socket(fileno=channel))
         os._exit(0)
 
