@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 _STEP = 1.25  # one nice value less is this much more weight
 _LOWEST = 19
+_WATCHER = -10
 _SLACK = 1.1
 
 
@@ -45,6 +46,19 @@ def hold_share(processes: dict[int, int], shares: float) -> bool:
     for number, value in groups.items() if above else ():
         _write_group(number, min(_LOWEST, value + above))
     return more + above > 0
+
+
+def raise_priority() -> None:
+    """Let this process run before candidates, whom it watches; root alone may do so."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _WATCHER)
+        _write_group(os.getpid(), _WATCHER)
+
+
+def usual_priority() -> None:
+    """Give a child of such a process the usual priority; it makes a session of its own."""
+    if os.getpriority(os.PRIO_PROCESS, 0) == _WATCHER:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def restore_share(processes: Iterable[int]) -> None:

@@ -212,6 +212,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.groups.enter(group)
+            share.usual_priority()
             self.child(self.policy, job, channel, log, line, handover)
         finally:
             os._exit(1)
@@ -364,6 +365,7 @@ def serve_control_socket(control: socket.socket) -> None:
     control.send(json.dumps({"ready": True, "threads": procfs.thread_count()}).encode())
     gc.collect()
     gc.freeze()
+    share.raise_priority()
     Zygote(control, policy, run_jailed_child).serve()
 
 
