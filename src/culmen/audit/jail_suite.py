@@ -233,7 +233,7 @@ class Neighbours(msgspec.Struct):
         self.processor += more.processor
 
     def report(self, usual: Neighbours) -> JsonObject:
-        """How many were lost, and by which shares the median times are longer than of `usual`.
+        """The number of those lost, and the shares by which median times exceed those of `usual`.
 
         The margin is two standard errors of the share for wall time.
         """

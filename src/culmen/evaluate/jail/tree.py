@@ -45,9 +45,7 @@ class _Counters(NamedTuple):
     shared: int = 0
 
     def most_taken(self, before: _Counters) -> int:
-        """Kilobytes that the process can have taken since: new pages, copies of shared ones,
-        buffers.
-        """
+        """The most kilobytes taken since: new pages, copies of shared ones, buffers."""
         faulted = max(0, self.faults - before.faults) * _PAGE_KB
         return (
             max(0, self.resident - before.resident)
@@ -60,7 +58,7 @@ _NOTHING = _Counters(0, 0, 0, 0)
 
 
 class TreeWatch:
-    """Looks at the tree below `root`: each look is at least what is in use, and exact near a limit.
+    """Looks at the tree below `root`, which never say too little and are exact near a limit.
 
     Resident pages that processes share count once per process, and each descriptor as a socket with
     full buffers, until that exceeds the limit; then exact shares and kinds of descriptors are read,
