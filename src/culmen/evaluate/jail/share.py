@@ -1,4 +1,4 @@
-"""Processor time: a candidate with many processes or threads gets no more of it than one with few.
+"""Processor time: a candidate of many processes or threads gets one share of it.
 
 The kernel divides processor time among threads, or first among sessions where it groups these by
 themselves (sched(7), "The autogroup feature"). A candidate that starts sixty would get sixty
