@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from culmen.audit.jail_suite import run_suite
 from culmen.cli.screen import Answer, Screen
+from culmen.core.json import JsonObject
 
 
 def run_attacks(image: str) -> Answer:
@@ -11,15 +12,30 @@ def run_attacks(image: str) -> Answer:
     report = run_suite(image=image)
 
     def show(screen: Screen) -> None:
-        rows, beside = [], report["neighbours"]
-        for name, result in report["attacks"].items():
-            lost, slower = (beside[name][key] for key in ("lost", "slower"))
-            rows.append((name.replace("_", " "), str(lost), f"{slower:+.0%}", result))
+        rows = [
+            (
+                name.replace("_", " "),
+                str(report["neighbours"][name]["lost"]),
+                _slower(report["neighbours"][name]),
+                result,
+            )
+            for name, result in report["attacks"].items()
+        ]
         screen.print_table(["attack", "neighbours lost", "slower", "result"], rows, "slower")
+        beside = report["beside_all"]
+        worst = report["neighbours"][beside["worst"]]
         screen.print_line(
             f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won; "
-            f"{sum(each['lost'] for each in beside.values())} of "
-            f"{sum(each['evaluations'] for each in beside.values())} honest neighbours lost"
+            f"{beside['lost']} of {beside['evaluations']} honest neighbours lost"
+        )
+        screen.print_line(
+            f"neighbours beside all attacks: slower by {_slower(beside)} (processor time "
+            f"{beside['slower_cpu']:+.0%}) than beside an honest program that computes; most "
+            f"beside {beside['worst'].replace('_', ' ')}: {_slower(worst)}"
         )
 
     return Answer(report, show, int(report["won"] > 0))
+
+
+def _slower(beside: JsonObject) -> str:
+    return f"{beside['slower']:+.0%} ± {beside['margin']:.0%}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import secrets
@@ -37,10 +38,15 @@ LIMITS = Limits(
     seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0
 )
 HELD, WON = "held", "WON"
-HONEST = (
-    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return "
-    "honest(target['values'])\n"
-)
+# a fixed amount of work, and the processor time that it took
+HONEST = """
+import time
+def run(**target):
+    total = 0
+    for number in range(150_000):
+        total += number * number
+    return {"values": sorted(target["values"]), "cpu": time.process_time()}
+"""
 # within its rights, as an attack that computes until its time is up
 BUSY = (
     "import time\ndef run(**target):\n    end = time.monotonic() + 1.0\n"
@@ -55,9 +61,17 @@ def judge(output, values):
     text = repr(output)
     if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
         return 100.0
+    output = output.get("values") if isinstance(output, dict) else output
     return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
 """
-_SOURCE = JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n"
+_SOURCE = (
+    JUDGE
+    + """
+def score(output, case):
+    cpu = output.get("cpu") if isinstance(output, dict) else None
+    return {"score": judge(output, case.input["values"]), "cpu": cpu if type(cpu) is float else 0.0}
+"""
+)
 _DECOY = "CULMEN_DECOY_KEY"  # a key in this process's environment, for attacks to find
 
 
@@ -192,18 +206,57 @@ class Decoys:
 
 
 class Neighbours(msgspec.Struct):
-    """Honest evaluations at the same time as one program.
+    """Honest evaluations at the same time as programs.
 
-    lost      evaluations that did not score, with their reasons
-    seconds   wall seconds of each, from the request to the score
+    lost       evaluations that did not score, with their reasons
+    seconds    wall time of each, from the request to the score
+    processor  processor time of each
     """
 
     lost: list[str] = []
     seconds: list[float] = []
+    processor: list[float] = []
 
-    def slower_than(self, usual: Neighbours) -> float:
-        """Median time over that of `usual`, less 1."""
-        return statistics.median(self.seconds) / statistics.median(usual.seconds) - 1
+    def over(self, usual: Neighbours) -> Neighbours:
+        """The same with times as multiples of the median ones of `usual`."""
+        wall, cpu = statistics.median(usual.seconds), statistics.median(usual.processor)
+        return Neighbours(
+            list(self.lost),
+            [each / wall for each in self.seconds],
+            [each / cpu for each in self.processor],
+        )
+
+    def add(self, more: Neighbours) -> None:
+        """Count those of `more`, too."""
+        self.lost += more.lost
+        self.seconds += more.seconds
+        self.processor += more.processor
+
+    def report(self, usual: Neighbours) -> JsonObject:
+        """The number of those lost, and the shares by which median times exceed those of `usual`.
+
+        The margin is two standard errors of the share for wall time.
+        """
+        return {
+            "evaluations": len(self.seconds),
+            "lost": len(self.lost),
+            "slower": round(_ratio(self.seconds, usual.seconds) - 1, 3),
+            "margin": round(_margin(self.seconds, usual.seconds), 3),
+            "slower_cpu": round(_ratio(self.processor, usual.processor) - 1, 3),
+        }
+
+
+def _ratio(values: list[float], usual: list[float]) -> float:
+    return statistics.median(values) / statistics.median(usual)
+
+
+def _margin(values: list[float], usual: list[float]) -> float:
+    """Two standard errors of the ratio of two medians, each from the middle half of its values."""
+    error = 0.0
+    for sample in (values, usual):
+        low, middle, high = statistics.quantiles(sample, n=4) if len(sample) > 1 else (0, 1, 2)
+        error += (1.2533 * (high - low) / 1.349 / middle) ** 2 / len(sample)
+    return 2 * _ratio(values, usual) * math.sqrt(error)
 
 
 def run_suite(
@@ -213,8 +266,9 @@ def run_suite(
 
     The result has `level` and, by attack, HELD or WON with the harm, and the honest `neighbours` of
     each: their number, how many were lost, and by which share they took longer than beside a busy
-    honest program. Nothing runs below level restricted, where attacks would succeed on this
-    machine. The callback gets each result.
+    honest program, measured before and after. `beside_all` has the same of all attacks together,
+    and the `worst` of them. Nothing runs below level restricted, where attacks would succeed on
+    this machine. The callback gets each result.
     """
     wanted = "container" if image else level
     return asyncio.run(_run_suite(on_result or (lambda *_: None), image, wanted))
@@ -235,24 +289,26 @@ async def _run_suite(
         )
         backend = LocalBackend(task, 1 + LANES, require="restricted", level=wanted)
         results: dict[str, str] = {}
-        beside: dict[str, JsonObject] = {}
+        beside = _Beside()
         os.environ[_DECOY] = FAKE_KEY
         try:
             level = await backend.start()
             inside = "restricted" if level == "container" else level
-            usual = Neighbours([], [])
-            for name, text in ATTACKS.items():
-                if header_words(text, "not") & {"call", inside}:
-                    continue
-                if len(results) % _FRESH == 0:
-                    _, usual = await _evaluate_beside(backend, BUSY, decoys)
-                results[name], neighbours = await _attack_result(backend, text, decoys)
-                beside[name] = {
-                    "evaluations": len(neighbours.seconds),
-                    "lost": len(neighbours.lost),
-                    "slower": round(neighbours.slower_than(usual), 3),
-                }
-                on_result(name, results[name])
+            chosen = [
+                n for n, t in ATTACKS.items() if not header_words(t, "not") & {"call", inside}
+            ]
+            await _evaluate_beside(backend, BUSY, decoys)  # what comes first takes longer
+            _, before = await _evaluate_beside(backend, BUSY, decoys)
+            for place in range(0, len(chosen), _FRESH):
+                several: dict[str, Neighbours] = {}
+                for name in chosen[place : place + _FRESH]:
+                    results[name], several[name] = await _attack_result(
+                        backend, ATTACKS[name], decoys
+                    )
+                    on_result(name, results[name])
+                _, after = await _evaluate_beside(backend, BUSY, decoys)
+                beside.add(several, before, after)
+                before = after
         finally:
             del os.environ[_DECOY]
             await backend.close()
@@ -260,9 +316,33 @@ async def _run_suite(
     return {
         "level": level,
         "attacks": results,
-        "neighbours": beside,
+        "neighbours": beside.each,
+        "beside_all": beside.report(),
         "won": sum(result != HELD for result in results.values()),
     }
+
+
+class _Beside:
+    """The honest evaluations beside each attack, compared with those beside a busy program."""
+
+    def __init__(self) -> None:
+        self.each: dict[str, JsonObject] = {}
+        self._all, self._usual = Neighbours([], [], []), Neighbours([], [], [])
+
+    def add(self, several: dict[str, Neighbours], before: Neighbours, after: Neighbours) -> None:
+        """Count those beside several attacks, and beside a busy program before and after them."""
+        usual = Neighbours([], [], [])
+        usual.add(before)
+        usual.add(after)
+        self._usual.add(usual.over(usual))
+        for name, found in several.items():
+            self.each[name] = found.report(usual)
+            self._all.add(found.over(usual))
+
+    def report(self) -> JsonObject:
+        """All of them together, and the name of the attack beside which they were slowest."""
+        worst = max(self.each, key=lambda name: self.each[name]["slower"])
+        return {**self._all.report(self._usual), "worst": worst}
 
 
 async def _attack_result(
@@ -288,7 +368,7 @@ async def _evaluate_beside(
     backend: LocalBackend, text: str, decoys: Decoys
 ) -> tuple[list[Observation], Neighbours]:
     """A program, for some time, and three honest ones beside it again and again."""
-    neighbours, end = Neighbours([], []), time.monotonic() + _SECONDS
+    neighbours, end = Neighbours([], [], []), time.monotonic() + _SECONDS
     attacks = [asyncio.ensure_future(_evaluate(backend, text, decoys))]
 
     async def evaluate_honest() -> None:
@@ -296,6 +376,7 @@ async def _evaluate_beside(
             began = time.monotonic()
             honest = await _evaluate(backend, HONEST, decoys)
             neighbours.seconds.append(time.monotonic() - began)
+            neighbours.processor.append(honest.metrics.get("cpu", 0.0))
             neighbours.lost += [] if honest.score == 1.0 else [honest.reason]
             if attacks[-1].done() and time.monotonic() < end:
                 attacks.append(asyncio.ensure_future(_evaluate(backend, text, decoys)))

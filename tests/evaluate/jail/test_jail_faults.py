@@ -55,6 +55,18 @@ def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Mak
     assert arena.one("def run(): return 2").score == 2.0
 
 
+PRIORITY = "import os\ndef run(): return os.getpriority(os.PRIO_PROCESS, 0)"
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_the_fork_server_of_root_runs_before_those_it_watches(ground: Make, level: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("takes root")
+    arena = ground(SCORE, level)
+    assert arena.one(PRIORITY).score == 0.0
+    assert os.getpriority(os.PRIO_PROCESS, zygote(arena)) < 0
+
+
 LEGACY = "import importlib.util\ndef evaluate(path):\n    return load(path).run()\n" + (
     "def load(path):\n    spec = importlib.util.spec_from_file_location('program', path)\n"
     "    module = importlib.util.module_from_spec(spec)\n    spec.loader.exec_module(module)\n    return module\n"

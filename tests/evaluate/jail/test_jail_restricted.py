@@ -210,12 +210,35 @@ def test_the_attacks_of_this_level_fail_for_an_ordinary_user_too() -> None:
         pytest.skip("unshare and setpriv are missing")
     tests = "tests/evaluate/jail/test_jail_attacks.py"
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", tests, "-k", "restricted"]
-    done = subprocess.run([*ordinary(), *line], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    done = subprocess.run([*as_user(12345), *line], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert done.stdout.count(".") > 60 and "SKIPPED" not in done.stdout
 
 
-def ordinary() -> list[str]:
+SMALL = """
+import tempfile
+from pathlib import Path
+from tests.evaluate.conftest import Grounds
+class Folders:
+    def mktemp(self, name): return Path(tempfile.mkdtemp())
+grounds = Grounds(Folders(), shared=False)
+print(grounds("def score(output): return output\\n", "restricted").one("def run(): return 3.0").score)
+grounds.close()
+"""
+
+
+@pytest.mark.parametrize("user", [0, 12345], ids=["root", "an ordinary user"])
+def test_it_starts_where_new_files_are_closed_to_others(user: int) -> None:
+    """Where Python is in nobody's home, so that candidates of root have no right to read what is closed."""
+    need("restricted")
+    if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("setpriv") is None:
+        pytest.skip("takes root, unshare and setpriv")
+    line = [*as_user(user, umask="077"), sys.executable, "-c", SMALL]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.stdout == "3.0\n", done.stderr[-2000:]
+
+
+def as_user(user: int, umask: str = "022") -> list[str]:
     """A command line that runs another as a user who owns nothing else, with our Python in sight whoever may see it."""
     script = ["set -e", "umask 022", "hold=$(mktemp -d)"]
     needed = [*bubblewrap.python_folders(), str(Path(__file__).parents[3])]
@@ -224,9 +247,7 @@ def ordinary() -> list[str]:
         script += [f"mkdir $hold/{number}", f"mount --bind '{path}' $hold/{number}"]
         script += [f"after=\"$after; mkdir -p '{path}'; mount --bind $hold/{number} '{path}'\""]
     script += [f"mount -t tmpfs -o mode=755 tmpfs '{path}'" for path in shut]
-    script += ['eval "true $after"', "export HOME=$(mktemp -d) PYTHONDONTWRITEBYTECODE=1", "chown 12345:12345 $HOME"]
-    script += [
-        "export TMPDIR=$HOME",
-        'exec setpriv --reuid=12345 --regid=12345 --clear-groups --bounding-set=-all "$@"',
-    ]
+    script += ['eval "true $after"', "export HOME=$(mktemp -d) PYTHONDONTWRITEBYTECODE=1", f"chown {user}:{user} $HOME"]
+    bounds = f"setpriv --reuid={user} --regid={user} --clear-groups --bounding-set=-all" if user else ""
+    script += ["export TMPDIR=$HOME", f"umask {umask}", f'exec {bounds} "$@"']
     return ["unshare", "-m", "sh", "-c", "\n".join(script), "sh"]

@@ -32,6 +32,7 @@ from culmen.evaluate.jail.evaluation import candidate_seed
 from culmen.evaluate.jail.fork_server import OutputLog, storable_text
 from culmen.evaluate.jail.runner import entry_arguments
 from culmen.evaluate.jail.seccomp import SyscallFilter
+from culmen.evaluate.jail.tree import TreeWatch
 from tests.evaluate.conftest import need
 
 TEXT = st.characters(exclude_categories=["Cs"])
@@ -363,14 +364,14 @@ def test_census_sees_this_process() -> None:
     assert pid in procfs.child_pids(os.getppid())
     assert procfs.descendants_kb(pid, 1) > 1000
     with contextlib.ExitStack() as opened:
-        before = procfs.tree_use(pid, 1).kilobytes
+        before = TreeWatch(pid).look(1).kilobytes
         for _ in range(40):
             for end in socket.socketpair():
                 opened.enter_context(end)
-        assert procfs.tree_use(pid, 1).kilobytes - before > 40 * 2 * 200  # as if their queues were full
+        assert TreeWatch(pid).look(1).kilobytes - before > 40 * 2 * 200  # as if their queues were full
     assert procfs.thread_count() >= 1 and procfs.data_bytes() > 1 << 20
     # in a process that has no children of other tests
-    code = "import os; from culmen.evaluate.jail import procfs; print(procfs.tree_use(os.getpid(), 1).threads)"
+    code = "import os; from culmen.evaluate.jail.tree import TreeWatch; print(TreeWatch(os.getpid()).look(1).threads)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"1\n"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +34,7 @@ class Server:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                os.setsid()  # as one that a jail starts, and its children: time is divided by sessions
                 self.control.close()
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
                 Zygote(theirs, JailPolicy("limits", scratch=str(scratch)), _child_of(body)).serve()
@@ -63,6 +66,7 @@ class Server:
 
 def _child_of(body: Body) -> Callable[..., NoReturn]:
     def child(_policy: JailPolicy, job: ForkRequest, channel: int, *_others: int) -> NoReturn:
+        os.setsid()
         body(job, socket.socket(fileno=channel))
         os._exit(0)
 
@@ -147,6 +151,28 @@ def test_a_child_above_its_memory_is_ended_for_that(serve) -> None:
     with server.start(1, memory_mb=limit), server.start(2, memory_mb=limit):
         said = server.report()
         assert (said["id"], said["end"], said["code"]) == (1, "memory", -signal.SIGKILL)
+
+
+def take_together(job: ForkRequest, _channel: socket.socket, taken: mmap.mmap) -> None:
+    """Sixty children that take memory at once and note how much, a megabyte at a time; they give none back."""
+    place = 0
+    while place < 59 and os.fork():
+        place += 1
+    count, block = 0, mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    while count < 1 << 30:
+        block[count : count + (1 << 20)] = b"x" * (1 << 20)
+        count += 1 << 20
+        struct.pack_into("Q", taken, 8 * place, count)
+    time.sleep(600)
+
+
+def test_sixty_children_together_take_hardly_more_than_the_limit(serve) -> None:
+    taken, limit = mmap.mmap(-1, 8 * 60), 1024
+    server = serve(lambda job, channel: take_together(job, channel, taken))
+    with server.start(1, memory_mb=limit):
+        assert server.report()["end"] == "memory"
+    total = sum(struct.unpack("60Q", taken[:])) >> 20
+    assert 0 < total <= 1.1 * limit, f"{total} MB"
 
 
 def leave_a_daemon(job: ForkRequest, channel: socket.socket) -> None:

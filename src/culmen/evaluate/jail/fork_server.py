@@ -103,7 +103,8 @@ class Jail:
         self._open = visible
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
         if folders and level != "namespaces":
-            os.mkdir(self.scratch, 0o711)
+            os.mkdir(self.scratch, 0o700)
+            os.chmod(self.scratch, 0o711)  # children of root have users of their own; not by umask
         self._ends: dict[int, asyncio.Future[ChildExit]] = {}
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -222,19 +223,21 @@ class Jail:
             ),
             unshut=free,
             listed=listed,
-            search=root and (bool(self.visible) or self._is_python_private()),
+            search=root and (bool(self.visible) or self._needs_search()),
             scratch=self.scratch if self.level != "namespaces" else "",
             groups=group,
             environment=ENVIRONMENT,
         )
 
-    def _is_python_private(self) -> bool:
-        """True if other users cannot read this Python.
+    def _needs_search(self) -> bool:
+        """True if other users cannot read this Python, or come to their work folders.
 
         Bubblewrap opens the path to a folder, not the folder itself.
         """
-        way = _is_reachable if self.level != "namespaces" else _is_passable
-        return not all(map(way, bubblewrap.python_folders()))
+        if self.level == "namespaces":
+            return not all(map(_is_passable, bubblewrap.python_folders()))
+        needed = (*bubblewrap.python_folders(), os.path.dirname(self.scratch))
+        return not all(map(_is_reachable, needed))
 
     def submit(
         self,

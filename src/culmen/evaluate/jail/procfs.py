@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import threading
-from typing import NamedTuple
 
 DESCRIPTORS = 256  # that a jailed process may open
-_TREE = 1000  # processes of a tree that are looked at
+TREE = 1000  # processes of a tree that are looked at
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 # what a socket's queue may hold, by the usual limit and one message more, and a pipe of usual size
-_SOCKET_KB = 312
-_KIND_KB = {"socket": _SOCKET_KB, "pipe": 64}
+SOCKET_KB = 312
+_KIND_KB = {"socket": SOCKET_KB, "pipe": 64}
 
 
 def child_pids(pid: int, thread: int = 0) -> list[int]:
@@ -100,28 +99,6 @@ def data_bytes() -> int:
         return 0
 
 
-class TreeUse(NamedTuple):
-    """Memory in use by a process and its descendants, and the number of their threads."""
-
-    kilobytes: int
-    threads: int
-
-
-def tree_use(root: int, limit_kb: int) -> TreeUse:
-    """Memory of the tree below `root`, with what the kernel may hold in buffers for it.
-
-    Resident pages are summed, which counts shared pages once per process, and each descriptor is
-    taken for a socket with full buffers; only if that exceeds `limit_kb` the slower exact shares
-    and the kinds of descriptors are read.
-    """
-    tree, threads = _walk_tree(root)
-    used = {pid: resident_kb(pid) for pid in tree}
-    rough = sum(used.values()) + _SOCKET_KB * sum(map(_count_descriptors, tree))
-    if rough <= limit_kb:
-        return TreeUse(rough, threads)
-    return TreeUse(_exact_kb(used, limit_kb) + _buffers_kb(tree), threads)
-
-
 def kill_tree(root: int) -> None:
     """Kill a child of this process and its descendants, as far as they are known."""
     tree = tree_pids(root)
@@ -142,19 +119,18 @@ def _parent_pid(pid: int) -> int:
 
 
 def tree_pids(root: int) -> list[int]:
-    """A process and its descendants."""
-    return _walk_tree(root)[0]
-
-
-def _walk_tree(root: int) -> tuple[list[int], int]:
-    """The processes of a tree, `root` first, and the number of their threads."""
-    tree, threads = [root], 0
+    """A process and its descendants, `root` first."""
+    tree = [root]
     for pid in tree:
-        tasks = _thread_ids(pid)
-        threads += len(tasks)
-        if len(tree) < _TREE:
-            tree += [child for task in tasks for child in child_pids(pid, task)]
-    return tree, threads
+        if len(tree) < TREE:
+            tree += children_of(pid)
+    return tree
+
+
+def children_of(pid: int, threads: int = 0) -> list[int]:
+    """The direct children of all threads of `pid`; it need not be asked for them if it has one."""
+    tasks = [pid] if threads == 1 else _thread_ids(pid)
+    return [child for task in tasks for child in child_pids(pid, task)]
 
 
 def _exact_kb(used: dict[int, int], limit_kb: int) -> int:
@@ -166,7 +142,7 @@ def _exact_kb(used: dict[int, int], limit_kb: int) -> int:
         return sum(used.values())
     total = 0
     for pid, kilobytes in sorted(used.items(), key=lambda item: -item[1]):
-        total += _share_kb(pid, kilobytes) if total <= limit_kb else 0
+        total += own_and_shared_kb(pid, kilobytes)[0] if total <= limit_kb else 0
     return total
 
 
@@ -177,7 +153,7 @@ def _thread_ids(pid: int) -> list[int]:
         return [] if _has_procfs() else [pid]
 
 
-def _count_descriptors(pid: int) -> int:
+def count_descriptors(pid: int) -> int:
     """Number of descriptors; all that are allowed if the process hides them, 0 if it has ended."""
     folder = f"/proc/{pid}/fd"
     try:
@@ -188,7 +164,7 @@ def _count_descriptors(pid: int) -> int:
         return 0
 
 
-def _buffers_kb(tree: list[int]) -> int:
+def buffers_kb(tree: list[int]) -> int:
     """Kilobytes that the kernel may hold for the sockets and pipes of these processes."""
     kinds: dict[str, int] = {}
     hidden = 0
@@ -204,7 +180,7 @@ def _buffers_kb(tree: list[int]) -> int:
             with contextlib.suppress(OSError):
                 target = os.readlink(f"/proc/{pid}/fd/{name}")
                 kinds[target] = _KIND_KB.get(target.partition(":")[0], 0)
-    return sum(kinds.values()) + hidden * _SOCKET_KB
+    return sum(kinds.values()) + hidden * SOCKET_KB
 
 
 def descendants_kb(pid: int, limit_kb: int) -> int:
@@ -261,12 +237,15 @@ def _process_table() -> dict[int, tuple[int, int]]:
     return table
 
 
-def _share_kb(pid: int, resident_kb: int) -> int:
-    """Proportional set size in kilobytes; the resident size if that may not be read."""
+def own_and_shared_kb(pid: int, resident_kb: int) -> tuple[int, int]:
+    """A process's share of its resident kilobytes, and how many of these others have, too.
+
+    The resident ones, and none, if that may not be read.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
-            return next(
-                (int(line.split()[1]) for line in file if line.startswith("Pss:")), resident_kb
-            )
+            sizes = {line.split()[0]: int(line.split()[1]) for line in file.readlines()[1:]}
     except OSError:
-        return resident_kb
+        return resident_kb, 0
+    shared = sizes.get("Shared_Clean:", 0) + sizes.get("Shared_Dirty:", 0)
+    return sizes.get("Pss:", resident_kb), shared

@@ -57,6 +57,10 @@ _DENIED = {
     "io_uring_register": (427, 427),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    # System V objects, which outlive a process that has no IPC namespace of its own
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -96,10 +100,7 @@ _DENIED = {
 # calls that reach beyond the work folder if a candidate shares files, processes and IPC with the
 # user
 _APART = {
-    # System V objects and message queues outlive a process that has no IPC namespace of its own
-    "shmget": (29, 194),
-    "semget": (64, 190),
-    "msgget": (68, 186),
+    # message queues outlive a process that has no IPC namespace of its own
     "mq_open": (240, 180),
     # owners, attributes and the older calls for times: open to the owner of a file, whatever
     # the Landlock rules

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail import disk, kernel, procfs, runner, wire
+from culmen.evaluate.jail import disk, kernel, procfs, runner, share, wire
 from culmen.evaluate.jail.confine import (
     CHANNEL,
     REMOVE,
@@ -33,6 +33,7 @@ from culmen.evaluate.jail.confine import (
 )
 from culmen.evaluate.jail.deputy import Deputy
 from culmen.evaluate.jail.groups import ChildGroups
+from culmen.evaluate.jail.tree import TreeWatch
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
@@ -47,6 +48,7 @@ Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 class _Running:
     job: ForkRequest
     deadline: float
+    tree: TreeWatch
     end: str = "exit"
     handover: socket.socket | None = None
     deputy: Deputy | None = None
@@ -54,6 +56,7 @@ class _Running:
     group: str = ""
     kills: int = 0
     next_search: float = 0.0
+    is_held: bool = False  # to its share of processor time
 
     def question_descriptor(self) -> int:
         """The descriptor on which the child's next question arrives, -1 if none can come."""
@@ -192,6 +195,7 @@ class Zygote:
         self.running[pid] = _Running(
             job,
             now + job.seconds,
+            TreeWatch(pid),
             handover=ours,
             free=free,
             group=group,
@@ -208,6 +212,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.groups.enter(group)
+            share.usual_priority()
             self.child(self.policy, job, channel, log, line, handover)
         finally:
             os._exit(1)
@@ -216,6 +221,8 @@ class Zygote:
         for pid, running in self.running.items():
             if running.job.id == number:
                 running.end = why if running.end == "exit" else running.end
+                if running.is_held and os.geteuid() == 0:
+                    share.restore_share(procfs.tree_pids(pid))
                 if why == "memory":  # its descendants would take more while it ends
                     procfs.kill_tree(pid)
                 else:
@@ -267,11 +274,14 @@ class Zygote:
     def _check_child(self, pid: int, running: _Running) -> float:
         """Kill a child above its limits; return the seconds until it should be looked at again."""
         limit = self.limit_kb(pid)
-        use = procfs.tree_use(pid, limit)
+        use = running.tree.look(limit)
         if use.kilobytes > limit:
             self._kill_child(running.job.id, "memory")
         elif running.exceeds_files(pid):
             self._kill_child(running.job.id, "files")
+        else:
+            shares = max(1, _CORES // len(self.running))
+            running.is_held |= share.hold_share(use.processes, shares)
         return _safe_pause(limit - use.kilobytes, use.threads)
 
     def _group_kb(self, job: ForkRequest) -> int:
@@ -355,6 +365,7 @@ def serve_control_socket(control: socket.socket) -> None:
     control.send(json.dumps({"ready": True, "threads": procfs.thread_count()}).encode())
     gc.collect()
     gc.freeze()
+    share.raise_priority()
     Zygote(control, policy, run_jailed_child).serve()
 
 
@@ -369,15 +380,17 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
         for name, value in setup["policy"].items()
     }
     policy = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
+    os.umask(0o022)  # children of root have users of their own, who must pass what is made for them
     if policy.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        os.umask(0o022)
     if policy.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        own = (policy.scratch, "/dev/null", "/dev/tty", f"/proc/self/fd/{policy.groups}")
-        kernel.restrict_paths((*readable, "/proc", "/dev"), own, listable)
+        # to /proc it writes the weights of sessions; its children can read little of it
+        group = f"/proc/self/fd/{policy.groups}"
+        own = (policy.scratch, "/dev/null", "/dev/tty", "/proc", group)
+        kernel.restrict_paths((*readable, "/dev"), own, listable)
     return policy
 
 

@@ -1,0 +1,19 @@
+# expect: ok timeout cpu_limit
+# every process of a session of its own, where time is divided by sessions, would have a share of its own
+import os, time
+
+def run(**target):
+    end = time.monotonic() + 1.0
+    for place in range(target["processes"] - 4):
+        try:
+            if os.fork() == 0:
+                if place % 2:
+                    os.setsid()
+                while time.monotonic() < end:
+                    pass
+                os._exit(0)
+        except OSError:
+            break
+    while time.monotonic() < end:
+        pass
+    return {"loot": []}
