@@ -1,12 +1,14 @@
 # Two commands set everything up on a fresh machine with Python 3.11+, git and make:
 #   make demo    make .venv, install, run a real offline search (about a minute)
-#   make test    install what the tests need, run them all
+#   make test    install what the tests need, run the quick ones (about ten minutes)
+# and
+#   make test-slow    the others, of more than some seconds each (AREA=tests/cli: those of one area)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint docs bench build clean
+.PHONY: demo test test-slow lint docs bench build clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,7 +28,10 @@ demo: $(VENV)/.installed
 	@echo; echo "culmen is $(BIN)/culmen; after '. $(BIN)/activate' it is just culmen"
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not nightly" $(AREA)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests bench examples
