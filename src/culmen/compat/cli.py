@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from culmen.compat.algotune import Imported
-    from culmen.compat.alphaevolve import ImportedNotebook
+    from culmen.compat.alphaevolve.importing import ImportedNotebook
     from culmen.compat.frontier_cs import ImportedProblem
     from culmen.compat.llm4ad import ImportedDesign
 
@@ -102,20 +102,20 @@ def alphaevolve(
 
     Each cell that verifies data is run; results without work are tried on it.
     """
-    from culmen.compat import alphaevolve as notebook_tasks
+    from culmen.compat.alphaevolve import importing
 
     checkout = checkout.expanduser()
-    files = notebook_tasks.notebook_files(checkout, notebooks or [])
-    options = notebook_tasks.options_of(direction, score, construction)
+    files = importing.notebook_files(checkout, notebooks or [])
+    options = importing.options_of(direction, score, construction)
     found = [
         each
         for name, file in _announced(screen, files)
-        for each in notebook_tasks.import_notebook(name, file, options)
+        for each in importing.import_notebook(name, file, options)
     ]
     fine = [(task, facts) for task, facts in found if not task.error]
     _refuse_taken(out, [task.name for task, _ in fine], replace)
     for task, facts in fine:
-        notebook_tasks.write_task(task, facts, out / task.name, checkout)
+        importing.write_task(task, facts, out / task.name, checkout)
     done = [task for task, _ in found]
     data = msgspec.to_builtins(done)
     failed = any(each.error for each in done)
