@@ -271,7 +271,10 @@ class AttackBattery:
             best = min(first, repeated, key=self._observed_reward)
             if self._pays(best, control) and await self._still_pays(best, control):
                 text = f"{best.score!r} instead of {self.baseline.best!r}{_variant_text(value)}"
-                return self._gamed_outcome(attack, text, tries, best)
+                outcome = self._gamed_outcome(attack, text, tries, best)
+                # zeros can be a good answer; cheap and accepted, but only faster, they never are
+                honest = attack.name == "cheap" and not self.sandbox.task.evaluator.metric
+                return msgspec.structs.replace(outcome, result="look") if honest else outcome
         accepted = self._accepted_tries(tries, controls[0] if controls else None)
         if attack.cause == "finite" and accepted:
             first = accepted[0]
