@@ -84,6 +84,8 @@ def measure(name: str, kept: Path, evaluations: int, minutes: float) -> None:
     """Audit a task, and search in it if it is built in."""
     is_builtin = (TASKS / name / "task.toml").is_file()
     folder = TASKS / name if is_builtin else Path(name)
+    if is_builtin and load(folder).evaluator.form == "rollout":
+        folder = copied_example(name, kept)  # sandboxes of agents hide culmen's own checkout
     audited = kept / f"{folder.name}.audit.json"
     if not audited.is_file():
         print(f"{folder.name}: audit", flush=True)
@@ -95,6 +97,15 @@ def measure(name: str, kept: Path, evaluations: int, minutes: float) -> None:
         budget = f"evaluations={evaluations},seconds={60 * minutes:g}"
         words = ("run", str(folder), "--budget", budget, "--workers", "1")
         searched.write_text(json.dumps(run_culmen(kept, *words)))
+
+
+def copied_example(name: str, kept: Path) -> Path:
+    """A copy of a built-in task, as `culmen new` makes it."""
+    copy = kept.resolve() / "copies" / name
+    if not copy.is_dir():
+        copy.parent.mkdir(exist_ok=True)
+        run_culmen(kept, "new", str(copy), "--example", name)
+    return copy
 
 
 def run_culmen(folder: Path, *words: str) -> JsonObject:

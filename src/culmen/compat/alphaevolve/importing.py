@@ -22,7 +22,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -204,15 +203,17 @@ def _try_texts(
     from culmen.compat.algotune import cheap_answers
     from culmen.evaluate.jail import wire
 
-    judging: dict[str, Any] = {"__name__": "evaluator"}
-    making: dict[str, Any] = {"__name__": "program"}
+    judging: dict[str, object] = {"__name__": "evaluator"}
+    making: dict[str, object] = {"__name__": "program"}
     sign = -1 if direction == "min" else 1
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         exec(compile(program, "program.py", "exec"), making)
         exec(compile(evaluator, "evaluator.py", "exec"), judging)
-        made = making["construct"]()
-        found = judging["score"](wire.decode(wire.encode(made)))["score"]
-        if not math.isclose(found, value, rel_tol=1e-9, abs_tol=1e-12):
+        make, judge = making["construct"], judging["score"]
+        assert callable(make) and callable(judge)
+        made = make()
+        found = number_of(judge(wire.decode(wire.encode(made))))
+        if found is None or not math.isclose(found, value, rel_tol=1e-9, abs_tol=1e-12):
             raise CellError(
                 f"cell {cell.number} ({cell.title}): the value is {value!r} in the notebook and "
                 f"{found!r} outside of it",
@@ -221,8 +222,9 @@ def _try_texts(
         weak: list[str] = []
         for name, answer in cheap_answers(made).items():
             with contextlib.suppress(Invalid):
-                got = judging["score"](wire.decode(wire.encode(answer)))["score"]
-                weak += [f"{name} ({got:.6g})"] if sign * got >= sign * value else []
+                got = number_of(judge(wire.decode(wire.encode(answer))))
+                if got is not None and sign * got >= sign * value:
+                    weak.append(f"{name} ({got:.6g})")
     return weak
 
 
@@ -311,7 +313,7 @@ class ImportedNotebook(msgspec.Struct):
 
 @dataclass(frozen=True)
 class NotebookOptions:
-    """What the user says about notebooks: "" and () leave it to them."""
+    """The user's words on notebooks: "" and () leave it to them."""
 
     direction: str = ""
     score: str = ""

@@ -1,4 +1,4 @@
-"""Judging a construction as a notebook does: its form first, then the notebook's verification.
+"""Judging a construction as its notebook does: the form first, then the verification.
 
 Evaluators that `culmen import alphaevolve` makes import this, in the scorer's process.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail.scorer import Invalid
 
-# the form of a construction, as JSON: ["list", ["tuple", ["int"], ["int"]]]
-Kind: TypeAlias = list[Any]
+# the form of a construction: {"form": "list", "of": [{"form": "int"}]}
+Kind = JsonObject
 _NUMBERS = ("bool", "int", "float", "complex")
+_ANY: Kind = {"form": "any"}
 _ROW = 8  # items of the longest tuple that is a row, of fixed length, and no list
 
 
@@ -61,41 +62,37 @@ def kind_of(value: object) -> Kind:
     if isinstance(value, numpy.ndarray):
         if value.dtype.kind not in "biufc":
             raise TypeError(f"an array of {value.dtype}")
-        return ["array", value.dtype.name, value.ndim]
+        return {"form": "array", "dtype": value.dtype.name, "dimensions": value.ndim}
     if isinstance(value, numpy.generic):
         value = value.item()
     if isinstance(value, tuple) and len(value) <= _ROW:
-        return ["tuple", *map(kind_of, value)]
+        return {"form": "tuple", "of": [kind_of(item) for item in value]}
     if isinstance(value, list | tuple | set | frozenset):
-        name = "tuples" if isinstance(value, tuple) else "set" if _is_set(value) else "list"
-        return [name, _joined([kind_of(item) for item in value])]
+        is_set = isinstance(value, set | frozenset)
+        form = "tuples" if isinstance(value, tuple) else "set" if is_set else "list"
+        return {"form": form, "of": [_joined([kind_of(item) for item in value])]}
     if isinstance(value, dict):
-        return ["dict", *(_joined([kind_of(each) for each in part]) for part in _halves(value))]
+        parts = list(value), list(value.values())
+        return {"form": "dict", "of": [_joined([kind_of(each) for each in part]) for part in parts]}
     if isinstance(value, bool | int | float | complex | str):
-        return [type(value).__name__]
+        return {"form": type(value).__name__}
     raise TypeError(f"a value of type {type(value).__name__}")
 
 
-def _is_set(value: object) -> bool:
-    return isinstance(value, set | frozenset)
-
-
-def _halves(value: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-    return list(value), list(value.values())
-
-
 def _joined(kinds: Sequence[Kind]) -> Kind:
-    """A kind that holds all items of a list; ["any"] if there is none."""
-    first: Kind = kinds[0] if kinds else ["any"]
+    """A kind that holds all items of a list; that of anything if there is none."""
+    first = kinds[0] if kinds else _ANY
     for other in kinds[1:]:
-        if first[0] in _NUMBERS and other[0] in _NUMBERS:
-            first = [max(first[0], other[0], key=_NUMBERS.index)]
-        elif first[0] == other[0] == "tuple" and len(first) == len(other):
-            first = ["tuple", *(_joined([a, b]) for a, b in zip(first[1:], other[1:]))]
-        elif first[0] == other[0] and first[0] in ("list", "tuples", "set"):
-            first = [first[0], _joined([first[1], other[1]])]
+        forms = first["form"], other["form"]
+        if set(forms) <= set(_NUMBERS):
+            first = {"form": max(forms, key=_NUMBERS.index)}
+        elif forms[0] != forms[1] or len(first.get("of", ())) != len(other.get("of", ())):
+            return _ANY
+        elif "of" in first:
+            inner = [_joined(pair) for pair in zip(first["of"], other["of"])]
+            first = {"form": forms[0], "of": inner}
         elif first != other:
-            return ["any"]
+            return _ANY
     return first
 
 
@@ -104,11 +101,11 @@ def shaped_value(value: object, kind: Kind, name: str) -> object:
 
     Numbers are finite, whole where the construction's are; lists may have any length but 0.
     """
-    head, *inner = kind
+    head, inner = kind["form"], kind.get("of", [])
     if head in _NUMBERS:
         return _shaped_number(value, head, name)
     if head == "array":
-        return _shaped_array(value, inner[0], inner[1], name)
+        return _shaped_array(value, kind["dtype"], kind["dimensions"], name)
     if head == "dict" and isinstance(value, dict) and value:
         return {
             shaped_value(key, inner[0], f"a key of {name}"): shaped_value(item, inner[1], name)
@@ -166,9 +163,10 @@ def _shaped_array(value: object, dtype: str, dimensions: int, name: str) -> obje
 
 def described(kind: Kind) -> str:
     """A kind in words."""
-    head, *inner = kind
+    head, inner = kind["form"], kind.get("of", [])
     if head == "array":
-        return f"NumPy array of {inner[0]}, {inner[1]} dimension{'s' * (inner[1] != 1)}"
+        count = kind["dimensions"]
+        return f"NumPy array of {kind['dtype']}, {count} dimension{'s' * (count != 1)}"
     if head == "tuple":
         return f"tuple ({', '.join(map(described, inner))})"
     if head in ("list", "tuples", "set"):

@@ -15,10 +15,10 @@ import re
 import symtable
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from culmen.compat.alphaevolve.judging import number_of
 
@@ -157,7 +157,7 @@ def _changed_names(node: ast.stmt) -> set[str]:
 
 
 def shown_values(call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """What `print(...)` shows, in order: expressions, with the text before each."""
+    """The expressions that `print(...)` shows, in order, with the text before each."""
     before = ""
     for value in call.args:
         parts = value.values if isinstance(value, ast.JoinedStr) else [value]
@@ -192,7 +192,7 @@ class Verification:
     cell: NotebookCell
     chosen: frozenset[str] = frozenset()  # names of the construction, if the user gives them
     score: str = ""  # the expression to improve, if the user gives it
-    namespace: dict[str, Any] = field(default_factory=dict)
+    namespace: dict[str, object] = field(default_factory=dict)
     rests: dict[str, frozenset[str]] = field(default_factory=dict)  # the data a name rests on
     shown: list[ShownValue] = field(default_factory=list)
     seconds: float = 0.0
@@ -308,8 +308,8 @@ class Verification:
             return tuple(name for name in self.rests if name in self.chosen)
         values = {name: self.namespace[name] for name in self.rests if name in rests_on}
         largest = max(values, key=lambda name: _count_numbers(values[name]))
-        length = len(values[largest])
-        taken = {name for name, value in values.items() if len(value) == length}
+        lengths = {name: len(cast(Sized, value)) for name, value in values.items()}
+        taken = {name for name in values if lengths[name] == lengths[largest]}
         for at in self.run_order:  # what one statement makes belongs together
             binds = self.statements[at].binds & values.keys()
             taken |= binds if binds & taken else frozenset()
@@ -397,7 +397,7 @@ def imported_packages(node: ast.AST) -> set[str]:
 
 
 def _count_numbers(value: object) -> int:
-    """How many numbers a container holds; 0 for anything else."""
+    """The count of numbers in a container; 0 for anything else."""
     if isinstance(getattr(value, "ndim", None), int):
         return int(value.size)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, dict):
