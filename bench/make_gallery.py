@@ -383,13 +383,13 @@ def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 CHEATS = """\
-The audits of AlgoTune's tasks above are older than the attack `cheap`: theirs change a program's output or its
-surroundings and leave its time as it is. So they say nothing about a check that accepts an answer which is
-cheaper than the one that was asked for. `culmen import algotune` tries two such answers and lists those that pass as `weak`: zeros in place of all numbers, and the
-first item in place of all. It names {count} of the 24 checks of AlgoTune's tasks; each accepts a program that
-does not solve the task and is faster than one that does. Others may; nobody has shown that they do not. Some
-checks forgive much by intent (a mean squared error 5 % above the least, a root mean square error of 5 % of the
-range): what that is worth was not measured.
+The audits of AlgoTune's tasks above are older than the attack `cheap`: theirs change a program's output or
+its surroundings and leave its time as it is. So they say nothing about a check that accepts an answer which
+is cheaper than the one that was asked for. `culmen import algotune` tries two such answers and lists those
+that pass as `weak`: zeros in place of all numbers, and the first item in place of all. It names {count} of
+the 24 checks of AlgoTune's tasks; each accepts a program that does not solve the task and is faster than one
+that does. Others may; nobody has shown that they do not. Some checks forgive much by intent (a mean squared
+error 5 % above the least, a root mean square error of 5 % of the range): what that is worth was not measured.
 
 Scores are medians of three evaluations.
 """
