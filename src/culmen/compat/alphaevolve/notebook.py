@@ -22,12 +22,18 @@ from typing import cast
 
 from culmen.compat.alphaevolve.judging import number_of
 
-PROGRAM = '''
+PROGRAM = '''\
+{imports}
+
+
+# EVOLVE-BLOCK-START
+{data}
 
 
 def construct():
     """The construction that is judged."""
     return {names}
+# EVOLVE-BLOCK-END
 '''
 _ASKED = "asked for"  # label of the expression that the user gives
 _PLOTS = frozenset({"matplotlib", "plotly", "seaborn", "IPython", "pylab", "ipywidgets", "google"})
@@ -338,7 +344,12 @@ class Verification:
         """The initial program."""
         made = self.constructing(names)
         kept = [self.statements[at] for at in made if not self.statements[at].prints]
-        return _text_of(kept) + PROGRAM.format(names=", ".join(names))
+        imports, rest = (
+            _text_of([each for each in kept if each.is_import is wanted])
+            for wanted in (True, False)
+        )
+        text = PROGRAM.format(imports=imports, data=rest.strip("\n"), names=", ".join(names))
+        return text.lstrip("\n")
 
     def verification_text(self, names: tuple[str, ...], score: ShownValue, others: set[str]) -> str:
         """The definitions that a verification needs, and the function `verify`."""
