@@ -162,7 +162,6 @@ def _task_facts(
         kinds=json.dumps(kinds),
         better="smaller" if towards == "min" else "larger",
     )
-    outside = imported_packages(ast.parse(program)) - set(sys.stdlib_module_names)
     return {
         "cell": cell.number,
         "section": cell.headings[0] if cell.headings else "",
@@ -175,7 +174,7 @@ def _task_facts(
         "code": code,
         "program": program,
         "evaluator": evaluator,
-        "packages": sorted(outside),
+        "packages": sorted(imported_packages(ast.parse(program)) - sys.stdlib_module_names),
         "seconds": verification.seconds,
         "weak": _try_texts(program, evaluator, value, towards, cell),
     }

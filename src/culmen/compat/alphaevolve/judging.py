@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail.scorer import Invalid
@@ -131,11 +132,14 @@ def _shaped_number(value: object, head: str, name: str) -> object:
     }
     if not isinstance(value, allowed[head]) or (head != "bool" and isinstance(value, bool)):
         raise Invalid(f"{name} is no {head}")
+    if head in ("bool", "int"):
+        return value
+    plain = cast(float, value)
     try:
-        number = value if head in ("bool", "int") else (float, complex)[head == "complex"](value)  # pyright: ignore
+        number = complex(plain) if head == "complex" else float(plain)
     except OverflowError:
         raise Invalid(f"{name} is too large") from None
-    if head != "int" and not math.isfinite(abs(number)):  # pyright: ignore[reportArgumentType]
+    if not math.isfinite(abs(number)):
         raise Invalid(f"{name} is not finite")
     return number
 
