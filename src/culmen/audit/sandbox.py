@@ -30,6 +30,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Objective, Task
 from culmen.evaluate.check import pooled_deviation
+from culmen.evaluate.forms import find_form
 from culmen.evaluate.integrity.signs import is_python
 from culmen.evaluate.taskfiles.tolerances import evaluator_sources, syntax_tree
 
@@ -179,6 +180,9 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     """Folder of a new copy with a hidden file in it; None and the reason if there is none."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
+    form = find_form(task.evaluator.form)
+    if form is not None and form.backend:
+        return None, "it is judged by tests in several folders, which agents do not see"
     source = Path(task.evaluator.path).parent
     size = sum(
         path.stat().st_size

@@ -127,7 +127,8 @@ def test_examples_a_harness_is_a_candidate_with_its_model_through_the_gateway(
 
 
 def test_an_audit_of_a_skill_makes_rollouts(tmp_path: Path) -> None:
-    skill_task(tmp_path, test="#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n")
+    judged = "#!/bin/bash\n[ -f /app/answer.txt ] && echo 1 > /logs/verifier/reward.txt\n"
+    skill_task(tmp_path, "echo 42 > answer.txt\n", test=judged)
     code = "from culmen.cli.main import main; raise SystemExit(main())"
     line = [sys.executable, "-c", code, "audit", str(tmp_path), "--only", "huge", "--json"]
     ran = subprocess.run(line, capture_output=True, text=True, check=False)
