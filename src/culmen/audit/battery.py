@@ -226,7 +226,10 @@ class AttackBattery:
         """Reason for which an attack does not apply; "" if it does."""
         blocks = self.blocks
         if not self.sandbox.part:
-            return "does not apply: the program is not Python"
+            is_called = not self.sandbox.missing.startswith(sandbox.ROLLOUT)
+            return (
+                f"does not apply: {'the program is not Python' if is_called else sandbox.ROLLOUT}"
+            )
         if attack.needs == "function" and not self.sandbox.targets:
             return "does not apply: no function of the program is called"
         if attack.needs in ("numbers", "fractions", "reported") and blocks == []:

@@ -135,3 +135,15 @@ def test_an_audit_of_a_skill_makes_rollouts(tmp_path: Path) -> None:
     report = json.loads(ran.stdout)
     assert ran.returncode == 0 and report["honest"]["score"] == 1.0, ran.stdout
     assert [(each["name"], each["result"]) for each in report["outcomes"]] == [("huge", "skipped")]
+
+
+def test_an_audit_of_tools_leaves_their_code_alone(tmp_path: Path) -> None:
+    """Functions of an attack would be tools of the server."""
+    shutil.copytree(example_path("tools"), tmp_path / "tools")
+    for case in sorted((tmp_path / "tools" / "tasks").iterdir())[3:]:
+        shutil.rmtree(case)
+    code = "from culmen.cli.main import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "audit", str(tmp_path / "tools"), "--only", "daemon", "--json"]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    (outcome,) = json.loads(ran.stdout)["outcomes"]
+    assert outcome["result"] == "skipped" and "an agent" in outcome["evidence"], ran.stdout
