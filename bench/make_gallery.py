@@ -25,6 +25,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import cast
 
 import msgspec
@@ -253,7 +254,8 @@ def page_with_rows(page: str, kept: Path) -> Iterator[str]:
     rows = {line.split("`")[1]: line for line in lines[first:end]} | builtin_rows(kept)
     named = ", ".join(f"`{name}`" for name in builtin_rows(kept))
     conditions = kept / "conditions.txt"
-    said = f"{named}: {conditions.read_text().strip()}" if conditions.is_file() else ""
+    text = " ".join(conditions.read_text().split()) if conditions.is_file() else ""
+    said = "\n".join(wrap(f"{named}: {text}", 118, break_on_hyphens=False)) if text else ""
     yield from lines[:first]
     yield from (rows[name] for name in sorted(rows))
     yield ""
