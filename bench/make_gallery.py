@@ -3,13 +3,15 @@
     python bench/make_gallery.py measure KEPT [TASK ...] [--evaluations 200] [--minutes 5]
     python bench/make_gallery.py cheats KEPT ALGOTUNE
     python bench/make_gallery.py write KEPT [--solvers FILE]
+    python bench/make_gallery.py rows KEPT
 
 `measure` audits tasks and searches in them offline; TASK is a built-in task or a folder, without
 any all built-in ones that need nothing else. Folders are audited alone. `cheats` scores the
 programs in `gallery_programs` beside the initial ones, in task folders that `culmen import
 algotune` made below ALGOTUNE. Results lie in KEPT, and what is there is not measured again.
-`write` makes the page of them; FILE is what `bench_algotune.py solvers` keeps. KEPT/conditions.txt,
-if it is there, says what else was so while it was measured.
+`write` makes the page of them; FILE is what `bench_algotune.py solvers` keeps. `rows` puts only the
+rows of built-in tasks that KEPT has into the page and leaves the others. KEPT/conditions.txt, if it
+is there, says what else was so while it was measured.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import cast
 
 import msgspec
@@ -37,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 TASKS, PROGRAMS = ROOT / "src" / "culmen" / "tasks", Path(__file__).parent / "gallery_programs"
 PAGE = ROOT / "docs" / "gallery.md"
 NEEDS = {
+    "harness": "a model, which each candidate asks (`--model agent=MODEL`)",
     "hotpotqa": "a model that answers the questions",
     "kuairec": "PyTorch",
     "python_to_dafny": "Dafny, and 1 to 3 s for a method",
@@ -49,7 +53,7 @@ FEW_ATTACKS = 10  # of which a cell says that no more apply
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("measure", "cheats", "write"))
+    parser.add_argument("what", choices=("measure", "cheats", "write", "rows"))
     parser.add_argument("kept", type=Path)
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--evaluations", type=int, default=200)
@@ -62,6 +66,8 @@ def main() -> None:
             measure(name, asked.kept, asked.evaluations, asked.minutes)
     elif asked.what == "cheats":
         asyncio.run(measure_cheats(asked.kept, Path(asked.tasks[0])))
+    elif asked.what == "rows":
+        PAGE.write_text("\n".join(page_with_rows(PAGE.read_text(), asked.kept)) + "\n")
     else:
         PAGE.write_text("\n".join(page_lines(asked.kept, asked.solvers)) + "\n")
 
@@ -79,6 +85,8 @@ def measure(name: str, kept: Path, evaluations: int, minutes: float) -> None:
     """Audit a task, and search in it if it is built in."""
     is_builtin = (TASKS / name / "task.toml").is_file()
     folder = TASKS / name if is_builtin else Path(name)
+    if is_builtin and load(folder).evaluator.form == "rollout":
+        folder = copied_example(name, kept)  # sandboxes of agents hide culmen's own checkout
     audited = kept / f"{folder.name}.audit.json"
     if not audited.is_file():
         print(f"{folder.name}: audit", flush=True)
@@ -90,6 +98,15 @@ def measure(name: str, kept: Path, evaluations: int, minutes: float) -> None:
         budget = f"evaluations={evaluations},seconds={60 * minutes:g}"
         words = ("run", str(folder), "--budget", budget, "--workers", "1")
         searched.write_text(json.dumps(run_culmen(kept, *words)))
+
+
+def copied_example(name: str, kept: Path) -> Path:
+    """A copy of a built-in task, as `culmen new` makes it."""
+    copy = kept.resolve() / "copies" / name
+    if not copy.is_dir():
+        copy.parent.mkdir(exist_ok=True)
+        run_culmen(kept, "new", str(copy), "--example", name)
+    return copy
 
 
 def run_culmen(folder: Path, *words: str) -> JsonObject:
@@ -186,31 +203,69 @@ def machine_kind() -> str:
     return f"{model or platform.machine()}, {cores} cores, Python {platform.python_version()}"
 
 
+COLUMNS = "| task | audit | noise | seconds | initial | offline, after evaluations | best known |"
+LEFT = "test cases); where the search kept the initial program, both are the same. Not measured here:"
+
+
 def builtin_lines(kept: Path) -> Iterator[str]:
     """The table of built-in tasks, and those that were not measured."""
-    yield "| task | audit | noise | seconds | initial | offline, after evaluations | best known |"
+    yield COLUMNS
     yield "|---|---|---|---|---|---|---|"
-    left: list[str] = []
+    rows = builtin_rows(kept)
+    yield from rows.values()
+    yield ""
+    yield "*initial* and *offline* are the final values of one search with random seed 0 (for tasks with cases: on the"
+    yield LEFT
+    yield ""
+    yield from left_lines(set(rows))
+    yield ""
+
+
+def builtin_rows(kept: Path) -> dict[str, str]:
+    """The rows of the built-in tasks that were measured, by name."""
+    rows: dict[str, str] = {}
     for folder in sorted(each.parent for each in TASKS.glob("*/task.toml")):
         name, audited = folder.name, read(kept / f"{folder.name}.audit.json")
         if name in NEEDS or "outcomes" not in audited:
-            left.append(name)
             continue
         known = load(folder).objective.known
         best = "-" if known is None else f"[{known:.9g}](certified.md#best-known-values)"
         arrow = "↓" if audited["direction"] == "min" else "↑"
-        yield (
+        rows[name] = (
             f"| `{name}` {arrow} | {audit_cell(audited)} | {noise_cell(audited)} | "
             f"{audited['honest']['seconds']:.2f} | {search_cells(read(kept / f'{name}.run.json'))} "
             f"| {best} |"
         )
+    return rows
+
+
+def left_lines(measured: set[str]) -> Iterator[str]:
+    """The built-in tasks that were not measured, with what they need."""
+    for name in sorted(each.parent.name for each in TASKS.glob("*/task.toml")):
+        if name not in measured:
+            yield f"- `{name}`: {'needs ' + NEEDS[name] if name in NEEDS else 'not measured yet'}"
+
+
+def page_with_rows(page: str, kept: Path) -> Iterator[str]:
+    """The page's lines with these rows in place of those of the same tasks, or between them."""
+    lines = page.splitlines()
+    first = lines.index(COLUMNS) + 2
+    end = lines.index("", first)
+    rows = {line.split("`")[1]: line for line in lines[first:end]} | builtin_rows(kept)
+    named = ", ".join(f"`{name}`" for name in builtin_rows(kept))
+    conditions = kept / "conditions.txt"
+    text = " ".join(conditions.read_text().split()) if conditions.is_file() else ""
+    said = "\n".join(wrap(f"{named}: {text}", 118, break_on_hyphens=False)) if text else ""
+    yield from lines[:first]
+    yield from (rows[name] for name in sorted(rows))
     yield ""
-    yield "*initial* and *offline* are the final values of one search with random seed 0 (for tasks with cases: on the"
-    yield "test cases); where the search kept the initial program, both are the same. Not measured here:"
-    yield ""
-    for name in left:
-        yield f"- `{name}`: {'needs ' + NEEDS[name] if name in NEEDS else 'not measured yet'}"
-    yield ""
+    if said and said not in page:
+        yield said
+        yield ""
+    left = lines.index(LEFT)
+    yield from lines[end + 1 : left + 2]
+    yield from left_lines(set(rows))
+    yield from lines[lines.index("", left + 2) :]
 
 
 def read(path: Path) -> JsonObject:
@@ -330,13 +385,13 @@ def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 CHEATS = """\
-Attacks of the audit change a program's output or its surroundings; they leave its time as it is. So they say
-nothing about a check that accepts an answer which is cheaper than the one that was asked for. `culmen import
-algotune` tries two such answers and lists those that pass as `weak`: zeros in place of all numbers, and the
-first item in place of all. It names {count} of the 24 checks of AlgoTune's tasks; each accepts a program that
-does not solve the task and is faster than one that does. Others may; nobody has shown that they do not. Some
-checks forgive much by intent (a mean squared error 5 % above the least, a root mean square error of 5 % of the
-range): what that is worth was not measured.
+The audits of AlgoTune's tasks above are older than the attack `cheap`: theirs change a program's output or
+its surroundings and leave its time as it is. So they say nothing about a check that accepts an answer which
+is cheaper than the one that was asked for. `culmen import algotune` tries two such answers and lists those
+that pass as `weak`: zeros in place of all numbers, and the first item in place of all. It names {count} of
+the 24 checks of AlgoTune's tasks; each accepts a program that does not solve the task and is faster than one
+that does. Others may; nobody has shown that they do not. Some checks forgive much by intent (a mean squared
+error 5 % above the least, a root mean square error of 5 % of the range): what that is worth was not measured.
 
 Scores are medians of three evaluations.
 """

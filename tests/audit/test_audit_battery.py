@@ -231,6 +231,52 @@ def test_without_the_weakness_the_attack_fails(tmp_path: Path, attack: str) -> N
     assert one(tmp_path / "task", IMPORT + STRONG[attack], POINT, attack) == "held"
 
 
+SORTED = """\
+import random
+
+
+def generate(case, seed):
+    rng = random.Random(seed)
+    return [rng.random() for _ in range(20_000)]
+
+
+def reference(numbers):
+    return sorted(numbers)
+
+
+def check(numbers, output):
+    return {check}
+"""
+WEAK_CHECKS = {
+    "all(a <= b for a, b in zip(output, output[1:]))": "gamed",  # takes zeros, and an empty list
+    "output == sorted(numbers)": "held",
+}
+
+
+@pytest.mark.parametrize("check", WEAK_CHECKS)
+def test_answers_without_work_are_timed_against_the_reference(tmp_path: Path, check: str) -> None:
+    settings = 'goal = "Sort."\n[seed]\nfiles = ["s.py"]\n[evaluator]\nmetric = "speedup"\n'
+    (tmp_path / "task.toml").write_text(settings)
+    (tmp_path / "s.py").write_text("def run(numbers):\n    return sorted(numbers)\n")
+    (tmp_path / "evaluator.py").write_text(SORTED.format(check=check))
+    (outcome,) = audited(load(tmp_path), only=["cheap"]).outcomes
+    assert outcome.result == WEAK_CHECKS[check], outcome
+    assert [place.text for place in outcome.places] == ["def check(numbers, output):"][: outcome.result == "gamed"]
+
+
+def test_a_better_answer_without_work_is_for_people_to_judge(tmp_path: Path) -> None:
+    """Zeros can be what the task asks for, so a score alone does not say that it is gamed."""
+    settings = 'goal = "Be small."\n[seed]\nfiles = ["s.py"]\n[objective]\ndirection = "min"\n'
+    (tmp_path / "task.toml").write_text(settings)
+    (tmp_path / "s.py").write_text("def run():\n    return [3.0, 4.0]\n")
+    (tmp_path / "evaluator.py").write_text("def score(output):\n    return sum(abs(x) for x in output)\n")
+    (outcome,) = audited(load(tmp_path), only=["cheap"]).outcomes
+    assert outcome.result == "look" and "empty" in outcome.evidence + str(outcome.tries)
+    (tmp_path / "evaluator.py").write_text("def score(output):\n    return -output[0] - 2 * output[1]\n")
+    (outcome,) = audited(load(tmp_path), only=["cheap"]).outcomes
+    assert outcome.result == "held"
+
+
 def test_without_isolation_the_side_effects_are_seen(tmp_path: Path) -> None:
     """At level limits nothing stands between a candidate and the copy of the task's folder, or a later evaluation."""
     import asyncio

@@ -226,7 +226,10 @@ class AttackBattery:
         """Reason for which an attack does not apply; "" if it does."""
         blocks = self.blocks
         if not self.sandbox.part:
-            return "does not apply: the program is not Python"
+            is_called = not self.sandbox.missing.startswith(sandbox.ROLLOUT)
+            return (
+                f"does not apply: {'the program is not Python' if is_called else sandbox.ROLLOUT}"
+            )
         if attack.needs == "function" and not self.sandbox.targets:
             return "does not apply: no function of the program is called"
         if attack.needs in ("numbers", "fractions", "reported") and blocks == []:
@@ -271,7 +274,10 @@ class AttackBattery:
             best = min(first, repeated, key=self._observed_reward)
             if self._pays(best, control) and await self._still_pays(best, control):
                 text = f"{best.score!r} instead of {self.baseline.best!r}{_variant_text(value)}"
-                return self._gamed_outcome(attack, text, tries, best)
+                outcome = self._gamed_outcome(attack, text, tries, best)
+                # zeros can be a good answer; cheap and accepted, but only faster, they never are
+                honest = attack.name == "cheap" and not self.sandbox.task.evaluator.metric
+                return msgspec.structs.replace(outcome, result="look") if honest else outcome
         accepted = self._accepted_tries(tries, controls[0] if controls else None)
         if attack.cause == "finite" and accepted:
             first = accepted[0]

@@ -78,13 +78,13 @@ def audit(
     """
 
     def make(task: Task) -> Backend:
+        from culmen.core.options import BackendChoice
+        from culmen.evaluate.backends import make_backend
         from culmen.evaluate.jail.probes import known_level
-        from culmen.evaluate.local import LocalBackend
         from culmen.run.assemble import with_evaluator_models
 
-        own = LocalBackend(
-            task, workers, require=require, level=isolation and known_level(isolation)
-        )
+        level = isolation and known_level(isolation)
+        own = make_backend(BackendChoice(), task, workers, require, level=level)
         return with_evaluator_models(
             task, own, ",".join(model) if model else None, models and str(models)
         )

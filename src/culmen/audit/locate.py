@@ -180,6 +180,11 @@ def _size_lines(tree: ast.Module) -> Findings:
     return _entry_lines(tree, "no number is refused for its size: limit what can be an answer")
 
 
+def _answer_check_lines(tree: ast.Module) -> Findings:
+    why = "an answer without work passes here"
+    return _entry_lines(tree, why, ("check", "score", "evaluate", "drive"))
+
+
 _FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
     "tolerance": _tolerance_lines,
     "finite": _finite_lines,
@@ -194,6 +199,7 @@ _FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
     "ratio": _ratio_lines,
     "repeats": _repeat_lines,
     "size": _size_lines,
+    "answer": _answer_check_lines,
 }
 
 
@@ -205,8 +211,9 @@ def _called_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _entry_lines(tree: ast.Module, why: str) -> Findings:
-    wanted = ("score", "evaluate", "drive")
+def _entry_lines(
+    tree: ast.Module, why: str, wanted: tuple[str, ...] = ("score", "evaluate", "drive")
+) -> Findings:
     return [
         (n.lineno, why)
         for n in tree.body

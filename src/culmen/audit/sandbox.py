@@ -30,9 +30,11 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Objective, Task
 from culmen.evaluate.check import pooled_deviation
+from culmen.evaluate.forms import find_form
 from culmen.evaluate.integrity.signs import is_python
 from culmen.evaluate.taskfiles.tolerances import evaluator_sources, syntax_tree
 
+ROLLOUT = "tests judge what an agent does with it"  # where evaluations are rollouts
 MOST_BYTES = 256 * 2**20
 _SCORER = 20.0  # least seconds of a scorer
 _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
@@ -179,6 +181,8 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     """Folder of a new copy with a hidden file in it; None and the reason if there is none."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
+    if _has_own_backend(task):
+        return None, ROLLOUT
     source = Path(task.evaluator.path).parent
     size = sum(
         path.stat().st_size
@@ -192,6 +196,12 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     copy = parent / source.name
     _fill_copy(source, copy, canary)
     return copy, ""
+
+
+def _has_own_backend(task: Task) -> bool:
+    """True for rollouts and the like: their evaluator is no file that runs in a jail."""
+    form = find_form(task.evaluator.form)
+    return form is not None and bool(form.backend)
 
 
 def _fill_copy(source: Path, copy: Path, canary: str) -> None:
@@ -240,7 +250,9 @@ _MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
 
 
 def program_part(task: Task, parts: Mapping[str, str]) -> str:
-    """The part that is the program; "" if it is not Python."""
+    """The part that is the program; "" if it is not Python, or if agents call it."""
+    if _has_own_backend(task):
+        return ""
     if task.evaluator.form == "command":
         named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
         runs_python = (

@@ -428,6 +428,12 @@ def _run_solver(text: str, problem: object) -> object:
 
 def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
     """Results without work that `is_solution` accepts."""
+    cheap = cheap_answers(result)
+    return [name for name, value in cheap.items() if not accepts(task, problem, value)]
+
+
+def cheap_answers(result: object) -> dict[str, object]:
+    """Results without work, by what they are, that differ from an honest one."""
     from culmen.evaluate.jail import packed
 
     tried = {
@@ -439,8 +445,7 @@ def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
         "the first item in place of all": _first_repeated(result),
     }
     honest = packed.encode(result)
-    changed = {name: value for name, value in tried.items() if packed.encode(value) != honest}
-    return [name for name, value in changed.items() if not accepts(task, problem, value)]
+    return {name: value for name, value in tried.items() if packed.encode(value) != honest}
 
 
 def _replaced(value: object, number: float) -> object:

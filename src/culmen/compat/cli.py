@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from culmen.compat.algotune import Imported
+    from culmen.compat.alphaevolve.importing import ImportedNotebook
     from culmen.compat.frontier_cs import ImportedProblem
     from culmen.compat.llm4ad import ImportedDesign
 
@@ -63,6 +64,62 @@ def algotune(
     failed = any(each.error for each in done)
     data = msgspec.to_builtins(done)
     return Answer(data, lambda screen: _print_imported(screen, done, out), _FAILED * failed)
+
+
+def alphaevolve(
+    screen: Screen,
+    checkout: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A checkout with AlphaEvolve's notebooks, or one."),
+    ],
+    notebooks: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NOTEBOOK", help="Notebooks to import. Default: all."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder that gets a task folder each.")
+    ] = Path("alphaevolve"),
+    direction: Annotated[
+        str, typer.Option(metavar="max|min", help="Direction. Default: what the notebook says.")
+    ] = "",
+    score: Annotated[
+        str,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Number to improve, in names of the notebook. Default: the last one it prints.",
+        ),
+    ] = "",
+    construction: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Data that a program returns. Default: the largest that the number rests on.",
+        ),
+    ] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace folders there.")] = False,
+) -> Answer:
+    """Make task folders of AlphaEvolve's notebooks: constructions and their verification.
+
+    Each cell that verifies data is run; results without work are tried on it.
+    """
+    from culmen.compat.alphaevolve import importing
+
+    checkout = checkout.expanduser()
+    files = importing.notebook_files(checkout, notebooks or [])
+    options = importing.options_of(direction, score, construction)
+    found = [
+        each
+        for name, file in _announced(screen, files)
+        for each in importing.import_notebook(name, file, options)
+    ]
+    fine = [(task, facts) for task, facts in found if not task.error]
+    _refuse_taken(out, [task.name for task, _ in fine], replace)
+    for task, facts in fine:
+        importing.write_task(task, facts, out / task.name, checkout)
+    done = [task for task, _ in found]
+    data = msgspec.to_builtins(done)
+    failed = any(each.error for each in done)
+    return Answer(data, lambda screen: _print_notebooks(screen, done, out), _FAILED * failed)
 
 
 def frontier_cs(
@@ -151,6 +208,39 @@ def _print_designs(screen: Screen, done: list[ImportedDesign], out: Path) -> Non
         )
 
 
+def _print_notebooks(screen: Screen, done: list[ImportedNotebook], out: Path) -> None:
+    arrows = {"max": "larger", "min": "smaller"}
+    rows = [
+        (
+            each.name,
+            ", ".join(each.construction),
+            each.expression,
+            f"{each.value:.9g}",
+            arrows[each.direction],
+        )
+        for each in done
+        if each.folder
+    ]
+    findings = [
+        (
+            "weak",
+            f"{each.name}: as good as the notebook's: {', '.join(each.weak)}",
+            f"change verify() in {out / each.name / 'evaluator.py'}: refuse such results",
+        )
+        for each in done
+        if each.weak
+    ]
+    heads = ("task", "construction", "score", "in the notebook", "better")
+    _print_outcome(screen, done, heads, rows, findings, out)
+    if rows:
+        first = shlex.quote(str(out / rows[0][0]))
+        screen.print_next_steps(
+            (f"culmen check {first}", "the notebook's construction"),
+            (f"culmen audit {first}", "what could be gamed"),
+            (f"culmen run {first}", "search"),
+        )
+
+
 def _print_outcome(
     screen: Screen,
     done: Sequence[_Outcome],
@@ -236,7 +326,12 @@ VERBS = VerbTable(
     groups={
         "import": (
             "Make tasks of other benchmarks.",
-            {"algotune": algotune, "frontier-cs": frontier_cs, "llm4ad": llm4ad},
+            {
+                "algotune": algotune,
+                "alphaevolve": alphaevolve,
+                "frontier-cs": frontier_cs,
+                "llm4ad": llm4ad,
+            },
         )
     },
     after="new",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -26,7 +29,7 @@ from tests.agents.sandbox.grounds import need_confinement
 from tests.servers.model_script import Asked, Turn
 from tests.servers.model_server import ModelServer
 
-from .folders import run
+from .folders import run, skill_task
 
 pytestmark = pytest.mark.jail
 
@@ -121,3 +124,26 @@ def test_examples_a_harness_is_a_candidate_with_its_model_through_the_gateway(
             assert 0 < status.usage.calls <= len(server.asked)
     assert scores == [0.0, 1.0]
     assert {key.removeprefix("Bearer ") for key in server.keys} == {"sk-upstream-only"}
+
+
+def test_an_audit_of_a_skill_makes_rollouts(tmp_path: Path) -> None:
+    judged = "#!/bin/bash\n[ -f /app/answer.txt ] && echo 1 > /logs/verifier/reward.txt\n"
+    skill_task(tmp_path, "echo 42 > answer.txt\n", test=judged)
+    code = "from culmen.cli.main import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "audit", str(tmp_path), "--only", "huge", "--json"]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    report = json.loads(ran.stdout)
+    assert ran.returncode == 0 and report["honest"]["score"] == 1.0, ran.stdout
+    assert [(each["name"], each["result"]) for each in report["outcomes"]] == [("huge", "skipped")]
+
+
+def test_an_audit_of_tools_leaves_their_code_alone(tmp_path: Path) -> None:
+    """Functions of an attack would be tools of the server."""
+    shutil.copytree(example_path("tools"), tmp_path / "tools")
+    for case in sorted((tmp_path / "tools" / "tasks").iterdir())[3:]:
+        shutil.rmtree(case)
+    code = "from culmen.cli.main import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "audit", str(tmp_path / "tools"), "--only", "daemon", "--json"]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    (outcome,) = json.loads(ran.stdout)["outcomes"]
+    assert outcome["result"] == "skipped" and "an agent" in outcome["evidence"], ran.stdout

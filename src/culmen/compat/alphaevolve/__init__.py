@@ -1,0 +1,1 @@
+"""AlphaEvolve's notebooks as task folders: their own statements judge a construction."""
