@@ -65,8 +65,22 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start a command line made by `confined_command`.
 
-        `cwd` is the folder for a command that is not confined. Raises OSError.
+        `cwd` is the folder for a command that is not confined. Raises OSError. Whoever is cancelled
+        meanwhile waits for the start, and ends what was started: nobody else could, and asyncio
+        itself would wait for ever for a process whose children keep its pipes open.
         """
+        starting = asyncio.ensure_future(cls._launch(line, env, stdin, cwd))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                await (await starting).end()
+            raise
+
+    @classmethod
+    async def _launch(
+        cls, line: list[str], env: Mapping[str, str], stdin: bool, cwd: Path | None
+    ) -> SandboxProcess:
         jailed = cwd is None
         reader, writer = os.pipe() if jailed else (-1, -1)
         try:
