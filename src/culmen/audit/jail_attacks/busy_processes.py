@@ -1,5 +1,6 @@
-# expect: ok timeout cpu_limit
+# expect: ok timeout cpu_limit memory_limit
 # every process of a session of its own, where time is divided by sessions, would have a share of its own
+# (without the right to read what processes share, their memory is counted once for each)
 import os, time
 
 def run(**target):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 _STEP = 1.25  # one nice value less is this much more weight
 _LOWEST = 19
-_WATCHER = -10
+_USUAL = os.getpriority(os.PRIO_PROCESS, 0)  # of this process as it was started, and of candidates
+_WATCHER = max(-20, _USUAL - 10)
 _SLACK = 1.1
 
 
@@ -37,7 +38,7 @@ def hold_share(processes: dict[int, int], shares: float) -> bool:
     if sum(processes.values()) <= shares:
         return False
     busy = [each for pid in processes for each in _threads(pid) if each.is_busy]
-    more = _steps_above((each.nice for each in busy), shares)
+    more = _steps_above((each.nice - _USUAL for each in busy), shares)
     for thread in busy if more else ():
         with contextlib.suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, thread.number, min(_LOWEST, thread.nice + more))
@@ -58,7 +59,7 @@ def raise_priority() -> None:
 def usual_priority() -> None:
     """Give a child of such a process the usual priority; it makes a session of its own."""
     if os.getpriority(os.PRIO_PROCESS, 0) == _WATCHER:
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, _USUAL)
 
 
 def restore_share(processes: Iterable[int]) -> None:
@@ -66,7 +67,7 @@ def restore_share(processes: Iterable[int]) -> None:
     threads = [each for pid in processes for each in _threads(pid)]
     for thread in threads:
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread.number, 0)
+            os.setpriority(os.PRIO_PROCESS, thread.number, _USUAL)
     for number, value in _read_groups(threads).items():
         if value:
             _write_group(number, 0)
