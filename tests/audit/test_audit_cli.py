@@ -34,6 +34,7 @@ def place(tmp_path: Path) -> Place:
 pytestmark = pytest.mark.jail
 
 
+@pytest.mark.slow
 def test_a_task_that_can_be_gamed(place: Place) -> None:
     packing(place.root / "pack", verify=False)
     done = place.here("audit", "pack", "--only", "tolerance", "--only", "patch_numpy", "--json")
@@ -49,6 +50,7 @@ def test_a_task_that_can_be_gamed(place: Place) -> None:
     assert (line["file"], line["line"], line["proven"]) == ("evaluator.py", 3, True)
 
 
+@pytest.mark.slow
 def test_the_same_for_people(place: Place) -> None:
     packing(place.root / "pack", verify=False)
     done = place.here("audit", "pack", "--only", "tolerance")
@@ -74,6 +76,7 @@ def test_an_evaluator_alone_is_tried_with_your_program(place: Place) -> None:
     assert done.code == 2 and "no program 'theirs.py'" in done.err
 
 
+@pytest.mark.slow
 def test_a_program_other_than_the_seed(place: Place) -> None:
     """A seed that is nowhere near the edge says nothing of tolerances; one at the edge does."""
     folder = packing(place.root / "pack", verify=False)
@@ -86,6 +89,7 @@ def test_a_program_other_than_the_seed(place: Place) -> None:
     assert place.here("audit", "pack", "--program", "edge.py", "--only", "tolerance").code == 1
 
 
+@pytest.mark.slow
 def test_no_program_of_the_paper_s_example_is_reassured(place: Place) -> None:
     """Points at random, a shrunken optimum and the cheating winner itself: none ends with `none of them paid`."""
     folder = bare(place.root / "triangle", triangle)

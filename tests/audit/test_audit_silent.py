@@ -54,6 +54,7 @@ def ident(text: str) -> str:
     return Candidate.of({"program.py": text}).id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "silent"), list(enumerate(SILENT.values())), ids=list(SILENT))
 def test_a_silent_cheat_is_named_and_loses(tmp_path: Path, number: int, silent: Silent) -> None:
     need("restricted")
@@ -73,6 +74,7 @@ def test_a_silent_cheat_is_named_and_loses(tmp_path: Path, number: int, silent: 
     assert replay_run(tmp_path / "reject", verify=True).data["matches"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("border", BORDER.values(), ids=list(BORDER))
 def test_an_honest_optimum_at_the_border_is_never_accused(tmp_path: Path, border: Border) -> None:
     need("restricted")

@@ -65,6 +65,7 @@ def test_a_winner_that_lives_on_a_tolerance_is_named(
     assert replay_run(run, verify=True).data["matches"]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("policy", ["reject", "stop"])
 def test_where_signs_reject_the_next_finalist_is_taken(
@@ -147,6 +148,7 @@ def test_evaluations_for_a_look_at_tolerances_are_kept_where_there_are_any(
     assert final_share(study.meta.budget, study.meta.task, exact=True) == kept
 
 
+@pytest.mark.slow
 def test_a_check_takes_no_evaluation_that_the_budget_has_not(tmp_path: Path) -> None:
     need("restricted")
     folder = bare(tmp_path / "task", packing)

@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduce")
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.parametrize("name", PLACES)
 def test_a_place_is_made_with_its_table_and_plot(name: str, folder: Path):
@@ -76,6 +77,7 @@ def test_real_runs_are_those_of_the_papers_appendix(tmp_path: Path):
     assert all(suite.workers == 10 and len(suite.seeds) == 3 for suite in suites.values())
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_forecast_holds_within_a_factor_of_two(tmp_path: Path):
     paper, place = PLACES["polca/fig2b"]

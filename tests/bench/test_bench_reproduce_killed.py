@@ -82,6 +82,7 @@ def is_next_under_way(root: Path, after: int) -> bool:
     return sum(views.run_status(run).evaluations > 1 for run in journals(root).values()) > after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [signal.SIGKILL, signal.SIGINT])
 def test_a_place_that_was_cut_off_twice_ends_in_the_same_table_and_makes_nothing_twice(
     wanted: signal.Signals, whole: Path, tmp_path: Path

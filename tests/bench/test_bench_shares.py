@@ -152,6 +152,7 @@ def test_shares_rise_along_steps_by_the_best_so_far_and_end_as_the_table(tmp_pat
     assert ends == {measure: share for (_, measure), share in measures(outcomes).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_the_shares_of_a_bench(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     suite_of(place)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
+import pytest
+
 from culmen.store import views
 
 from .conftest import Place
@@ -22,6 +24,7 @@ Requires-Dist: no-such-package>=1; extra == 'half'
 """
 
 
+@pytest.mark.slow
 def test_doctor_takes_the_extras_from_the_package(place: Place, tmp_path: Path) -> None:
     folder = tmp_path / "first" / "culmen-0.dist-info"
     folder.mkdir(parents=True)

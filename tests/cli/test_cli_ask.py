@@ -79,6 +79,7 @@ def started(place: Place, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "culmen.cli.main", *words], cwd=place.root, env=env, **quiet)
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) -> None:
     """And another run is never answered by what was said in this one."""
     place.task("peak")

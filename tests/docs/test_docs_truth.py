@@ -123,6 +123,7 @@ def test_the_dashboard_explains_words_as_the_glossary_does():
         assert re.split(r"[,:;(]", shown[word])[0].strip() in meanings[word], word
 
 
+@pytest.mark.slow
 def test_the_life_of_an_idea_is_what_a_run_asks_today() -> None:
     """`python -m tests.docs.idea --write` makes the page anew."""
     assert idea.page() == idea.PAGE.read_text(encoding="utf-8")

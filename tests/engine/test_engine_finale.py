@@ -175,6 +175,7 @@ def test_a_program_that_fails_half_of_the_time_gives_way_to_a_steady_one() -> No
     assert all(one.confirmed and one.score == pytest.approx(0.8, abs=0.05) for one in found)
 
 
+@pytest.mark.slow
 def test_failures_count_at_the_floor_in_the_reported_score() -> None:
     task = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
     found = [final(task, flaky, Looks(("0.0", "1"), 6), Budget(evaluations=200), seed) for seed in range(30)]
@@ -415,6 +416,7 @@ def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) ->
 # Where scores seem exact.
 
 
+@pytest.mark.slow
 def test_scores_that_never_differ_are_not_exact_where_candidates_fail_at_times() -> None:
     def at_times(text: str, case: Case | None, rng: Random) -> float | None:
         fails = text != "0.0" and rng.random() < 0.3  # what strikes the initial program, too, is nobody's failure

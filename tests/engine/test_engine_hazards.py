@@ -48,6 +48,7 @@ def member(quality: float, genes: int = 0) -> Candidate:
     return Candidate.of(Genome(quality, genes).genome_parts(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_true_score_of_a_world_is_the_mean_of_what_it_shows(name: str):
     world = hazard_world(name, 3)
@@ -112,6 +113,7 @@ def test_the_bench_prints_a_row_and_runs_nothing_twice(tmp_path: Path):
     assert tables[0] == tables[1] and tables[0].splitlines()[-1].startswith("| flaky ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["pedigree", "map_elites", "gepa"])
 def test_a_steady_program_is_reported_though_others_score_more_now_and_then(strategy: str) -> None:
     """The reproduction: before, the one that fails half of the time was reported in nearly every run."""

@@ -112,6 +112,7 @@ def test_replaying_a_journal_gives_the_same_state(kill, seed, order):
     assert {e.key for e in left.pending} == set(run.search.in_flight)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=4), st.integers(0, 2))
 def test_killed_and_resumed_equals_never_stopped(kills, seed):

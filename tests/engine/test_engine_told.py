@@ -141,6 +141,7 @@ def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
     assert run.search.ledger.spent.evaluations == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "best_of_n", "beam", "pacevolve"]
 )

@@ -189,6 +189,7 @@ def say(answer: str) -> str:
 ANSWER = "    print(json.dumps({'id': q['id'], 'score': q['output']}), flush=True)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [  # the body of the loop

@@ -47,6 +47,7 @@ def run_to(folder, world, strategy, seed, results, direction="max"):
     return done.search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("direction", STOPS)

@@ -321,6 +321,7 @@ def covers(draw: Callable[[Random], tuple[dict[str, list[float]], Chance, float]
     return held / runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [12, 120])
 @pytest.mark.parametrize(("noise", "cases"), [(0.0, 10), (0.3, 10), (0.3, 60), (0.0, 95), (0.3, 100), (0.05, 100)])
 def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, cases: int, repeats: int) -> None:

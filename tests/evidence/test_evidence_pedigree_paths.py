@@ -143,6 +143,7 @@ def believed(model: ValueModel, ids: Sequence[str]) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.integers(0, 10**9), st.sampled_from([0.02, 0.3, 0.7]))
 def test_who_asks_and_when_changes_nothing(history: History, seed: int, often: float) -> None:
@@ -153,6 +154,7 @@ def test_who_asks_and_when_changes_nothing(history: History, seed: int, often: f
     assert once.child_success_chances().tobytes() == born.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(histories(60), st.integers(0, 10**9))
 def test_requests_that_brought_nothing_change_the_chances_of_births_alone(history: History, seed: int) -> None:
@@ -166,6 +168,7 @@ def test_requests_that_brought_nothing_change_the_chances_of_births_alone(histor
         assert after < before if id in asked else after == before
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(histories(60))
 def test_candidates_that_were_not_evaluated_change_nothing_for_the_others(history: History) -> None:
@@ -179,6 +182,7 @@ def test_candidates_that_were_not_evaluated_change_nothing_for_the_others(histor
     assert np.isnan(more.expected_rewards()[0][len(ids) :]).all()
 
 
+@pytest.mark.slow
 def test_five_thousand_at_once_are_believed_as_one_by_one() -> None:
     rng, once, asked = Random(3), ValueModel(), ValueModel()
     truths = [0.0]

@@ -33,6 +33,7 @@ def culmen(site: Path, *words: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_folder_of_the_extension_is_searched_and_has_its_page(site: Path, tmp_path: Path):
     run, page = tmp_path / "run", tmp_path / "page.html"

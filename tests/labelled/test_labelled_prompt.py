@@ -59,6 +59,7 @@ def spec(server: ModelServer) -> ModelSpec:
     return ModelSpec(provider, "small", max_tokens=200, price=Price(input=0.2, output=0.8))
 
 
+@pytest.mark.slow
 def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
     write_tickets(place.root, 60)
     done = place.here("prompt", PROMPT, "tickets.csv", "--label", "team", *MODEL, "--run-dir", "run")
@@ -104,6 +105,7 @@ def test_the_test_cases_are_asked_about_at_the_end_only(tmp_path: Path, server: 
     assert first.asked[0].role == "answer" and first.usage.calls == 1 and first.artifacts[OUTPUT]
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_result_of_one_that_was_not(tmp_path: Path, server: ModelServer) -> None:
     (tmp_path / "models.toml").write_text(MODELS.format(url=server.url))
     write_tickets(tmp_path, 60)
@@ -128,6 +130,7 @@ def test_a_killed_run_resumes_to_the_result_of_one_that_was_not(tmp_path: Path, 
     assert place.here("replay", "cut", "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_data_frame_is_a_table(tmp_path: Path, server: ModelServer) -> None:
     assert study.report.split == "train" and "of 2024-01-0" in server.asked[0].text
 
 
+@pytest.mark.slow
 def test_three_cases_and_ten_thousand(tmp_path: Path, server: ModelServer) -> None:
     few = culmen.optimize_prompt(
         PROMPT, tickets(3), "team", model=spec(server), budget=20, run_dir=tmp_path / "few", progress=False

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.layout.rules import ROOT, SOURCE
 
 
@@ -43,6 +45,7 @@ def missing_imports(path: Path) -> Iterator[str]:
             yield from (a.name for a in node.names if a.name.startswith("culmen.") and not module_path(a.name))
 
 
+@pytest.mark.slow
 def test_every_name_that_tests_and_benches_import_is_there():
     files = [
         path for base in ("tests", "bench") for path in (ROOT / base).rglob("*.py") if "fixtures" not in path.parts

@@ -10,6 +10,7 @@ from tests.layout import prose
 from tests.layout.rules import SOURCE, trees
 
 
+@pytest.mark.slow
 def test_docstrings_are_plain():
     """Question words and long first lines nowhere, marks of the dialect in one docstring of a hundred at most."""
     parsed = trees()
@@ -39,6 +40,7 @@ def test_each_rule_notices_what_breaks_it(text: str, rules: list[str]):
     assert [one.rule for one in prose.findings({"house.a": tree})] == rules
 
 
+@pytest.mark.slow
 def test_functions_are_named_by_what_they_do():
     """Verb and object, or the noun returned; one word where the class supplies the object."""
     parsed = trees()

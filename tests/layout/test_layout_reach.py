@@ -43,6 +43,7 @@ def broken(house: Path, *rows: str) -> list[str]:
     return reach.broken(house / "house", house / "tests", house / "page.md")
 
 
+@pytest.mark.slow
 def test_every_module_has_its_test_or_its_line():
     assert reach.broken() == []
 

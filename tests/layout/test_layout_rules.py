@@ -27,6 +27,7 @@ def house(folder: Path, **changed: str) -> Path:
     return source
 
 
+@pytest.mark.slow
 def test_the_source_tree_keeps_its_rules():
     assert rules.broken() == []
 
@@ -89,6 +90,7 @@ def test_the_map_is_indented_like_the_folders(tmp_path: Path):
     assert rules.package_map(source).splitlines()[1:3] == ["  deep/      Outer.", "    deeper/  Inner."]
 
 
+@pytest.mark.slow
 def test_the_value_model_is_of_short_classes():
     """The default method can be read class by class: none of its modules' is longer than 150 lines."""
     ours = ("culmen.evidence", *(f"culmen.strategies.{name}" for name in ("pedigree", "described")))

@@ -73,6 +73,7 @@ def spent(made: list[Any]) -> Usage:
     return total_usage(one.usage for one in made if isinstance(one, Proposal))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirect", REDIRECTS)
 def test_every_kind_of_reply_straight_and_redirected(redirect: str, task: Task, tmp_path: Path) -> None:
     follows = redirect in ("", "307 same", "301 same")
@@ -156,6 +157,7 @@ class RandomServer:
             writer.close()
 
 
+@pytest.mark.slow
 def test_10_000_random_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     from culmen.llm.backends import OpenAIBackend
     from culmen.llm.endpoint import Endpoint

@@ -37,6 +37,7 @@ def test_every_place_gives_another_program_and_only_there() -> None:
         assert sum(one != other for one, other in zip(plain.splitlines(), text.splitlines(), strict=True)) == 1
 
 
+@pytest.mark.slow
 def test_every_module_that_is_tried_has_tests() -> None:
     lonely = [module for module in modules([]) if places_of(module.read_text()) and not files_for(module, False)]
     assert not lonely
@@ -80,6 +81,7 @@ print(tried(module, place, [ROOT / "tests" / "memory" / "test_memory_gain.py"], 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "result"), [("condition negated", "noticed"), ("", "survived")])
 def test_a_trial_tells_whether_a_test_notices(change: str, result: str) -> None:
     trial = subprocess.run([sys.executable, "-c", TRIAL, change], cwd=ROOT, capture_output=True, text=True)

@@ -112,6 +112,7 @@ def test_a_missing_file():
     assert command == "culmen.check(seed, evaluator)"
 
 
+@pytest.mark.slow
 def test_a_scorer_that_loses_its_simulator():
     def evaluator(text: str) -> float:
         if random.random() < 0.3:
@@ -123,6 +124,7 @@ def test_a_scorer_that_loses_its_simulator():
     assert 15 <= int(first.split()[5]) <= 45 and command == "culmen.check(seed, evaluator)"
 
 
+@pytest.mark.slow
 def test_a_service_of_the_evaluator_that_is_away():
     def evaluator(text: str) -> float:
         if random.random() < 0.4 and value(text):
@@ -140,6 +142,7 @@ def test_a_model_that_never_gives_a_program():
     assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, model="NAME"')
 
 
+@pytest.mark.slow
 def test_a_model_that_ignores_the_format_mostly():
     calls, good = [0], numbers()
 
@@ -165,12 +168,14 @@ def test_replies_that_are_cut_off(monkeypatch: pytest.MonkeyPatch):
     assert first.startswith("100 % of ") and first.endswith("were cut off") and 'models_file="FILE"' in command
 
 
+@pytest.mark.slow
 def test_children_that_are_all_the_same():
     first, command = first_words(ran(value, lambda prompt: "```\nv = 5\n```", budget="evaluations=40,calls=40"))
     assert "gave a program that is known already" in first and int(first.partition(" %")[0]) >= 80
     assert 'model="A|B"' in command
 
 
+@pytest.mark.slow
 def test_children_that_all_fail_the_same_import():
     state = [0]
 
@@ -188,6 +193,7 @@ def test_children_that_all_fail_the_same_import():
     assert command.startswith("culmen show run ")
 
 
+@pytest.mark.slow
 def test_noise_larger_than_any_gain():
     study = ran(lambda text: value(text) * 1e-4 + random.gauss(0, 1), budget=60)
     first, command = first_words(study)
@@ -195,12 +201,14 @@ def test_noise_larger_than_any_gain():
     assert command == "culmen.check(seed, evaluator)" or "final=0.3" in command
 
 
+@pytest.mark.slow
 def test_a_flat_score():
     first, command = first_words(ran(lambda text: -1.0 if value(text) in (7, 8) else 0.0, deterministic=True))
     assert "% of " in first and first.endswith("got the very score of the initial one, 0: it is flat")
     assert command == "culmen.check(seed, evaluator)"
 
 
+@pytest.mark.slow
 def test_a_score_at_its_bound():
     study = ran(lambda text: 1.0 / (1.0 + value(text)), objective={"bounds": (0.0, 1.0)}, deterministic=True)
     first, command = first_words(study)
@@ -208,6 +216,7 @@ def test_a_score_at_its_bound():
     assert command == "culmen.check(seed, evaluator)"
 
 
+@pytest.mark.slow
 def test_a_target_that_is_met_early():
     study = ran(value, objective={"target": 5.0}, deterministic=True)
     first, command = first_words(study)
@@ -215,12 +224,14 @@ def test_a_target_that_is_met_early():
     assert command == "culmen best run" and "--stop-at 5" in study.summary.next
 
 
+@pytest.mark.slow
 def test_too_few_evaluations_for_the_cases():
     cases = [Case(str(n), input=n) for n in range(100)]
     first, command = first_words(ran(lambda text, case: value(text) * case.input, cases=cases, budget=60))
     assert first.startswith("too few evaluations: ") and "%" in first and 'budget="evaluations=' in command
 
 
+@pytest.mark.slow
 def test_one_case_that_decides_all():
     cases = [Case(f"case{n}", input=n) for n in range(8)]
     study = ran(lambda text, case: value(text) if case.input == 3 else 1.0, cases=cases, budget=300, deterministic=True)
@@ -267,12 +278,14 @@ def test_a_fork_that_begins_with_what_was_found_has_no_wrong_direction():
     assert "direction" not in "\n".join(forked.summary.lines)
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_gives_every_program_the_same():
     first, command = first_words(ran(lambda text: 0.5, deterministic=True))
     assert first.startswith("all ") and "programs got the same score, 0.5 (100 %)" in first
     assert command == "culmen.check(seed, evaluator)"
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full():
     def evaluator(text: str) -> float:
         if value(text) % 3:

@@ -93,6 +93,7 @@ def search(name: str, strategy: object, evaluations: int = 400, **more: object) 
     return simulate(strategy, task, Workshop(judge), budget, **settings)  # pyright: ignore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [Polca(epsilon=None), MapElites()], ids=["polca", "map_elites"])
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_it_improves_tasks_of_different_kinds(name: str, strategy: object) -> None:
@@ -127,6 +128,7 @@ def test_origins_name_the_operators_and_parents_are_known() -> None:
         assert candidate.parents and set(candidate.parents) <= known
 
 
+@pytest.mark.slow
 def test_other_names_are_found_where_no_other_change_helps() -> None:
     task = Task("n", seeds=({"rank.py": RANK},), objective=Objective("min"), deterministic=True)
     proposer, budget = OfflineProposer(UNTIMED), Budget(evaluations=300)

@@ -39,6 +39,7 @@ def told(done: Simulation) -> list[dict[str, object]]:
     return [body for body in bodies if body.get("note") == "few_turns"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", [100, 200])
 @pytest.mark.parametrize("name", sorted(set(catalog.strategy_paths()) - ELSEWHERE))
 def test_every_strategy_has_its_turns(name: str, evaluations: int) -> None:

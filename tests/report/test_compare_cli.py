@@ -17,6 +17,7 @@ MAKING = ("compare", "--tasks", "peak", "--strategies", "best_of_n,map_elites", 
 MAKING += ("--budget", "evaluations=6", "--workers", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_runs_are_made_once_and_compared_again_as_they_are(tmp_path: Path):
     place = Place(tmp_path)

@@ -103,6 +103,7 @@ def test_programs_scored_together_are_compared_case_by_case():
     assert partly.unequal and "all 24" not in partly.basis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["untouched", "one program", "different"])
 @pytest.mark.parametrize("together", [False, True])
 def test_equally_good_groups_are_seldom_called_different(kind: str, together: bool):

@@ -290,6 +290,7 @@ def test_spread_and_rank_correlation():
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-3, 3)), max_size=25), st.sampled_from(["max", "min"])
 )

@@ -166,6 +166,7 @@ def score(output, ask):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_every_cell_pays_for_its_own_replies_in_any_order(place: Place, monkeypatch: pytest.MonkeyPatch):
     """Cells that ask the same question do not ride on one another's replies, nor on those of an earlier bench."""

@@ -42,6 +42,7 @@ def test_a_bench_over_a_folder_of_tasks_names_them_by_their_folders(place: Place
     assert bins == {"map_elites(preset=paper)": 3, "best_of_n": None}
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_preset_or_a_pool_that_differs_from_task_to_task_is_one_contender_over_tasks(place: Place):
     suite_of(place)

@@ -136,6 +136,7 @@ def test_a_plan_evaluates_side_by_side_and_says_what_cannot_be():
         score_plan(task, programs, split="test")
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_bench_scores_by_itself_what_one_budget_holds(tmp_path: Path):
     place = Place(tmp_path)

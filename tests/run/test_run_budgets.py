@@ -140,6 +140,7 @@ def strong(backend: Billing, tmp_path: Path, budget: str):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dollars", [0.02, 0.05, 0.5])
 def test_a_small_budget_is_used_although_a_reply_may_be_long(tmp_path: Path, dollars: float) -> None:
     backend = Billing(usual=300, price=CHEAP)
@@ -161,6 +162,7 @@ def test_a_handful_of_calls_is_made(tmp_path: Path, calls: int) -> None:
     assert backend.calls == study.status.usage.calls == calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_most_of_a_budget_is_used_although_half_of_the_replies_break_off(tmp_path: Path, seed: int) -> None:
     backend = Billing(broken=5, usual=300, price=CHEAP, rng=Random(seed))

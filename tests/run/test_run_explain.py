@@ -115,6 +115,7 @@ def expected_gain(gap: float, deviation: float) -> float:
     return deviation * (bell.pdf(gap / deviation) - gap / deviation * bell.cdf(-gap / deviation))
 
 
+@pytest.mark.slow
 def test_gains_are_those_of_the_equations(tmp_path: Path) -> None:
     draws = Random(5)
     sound = lambda text: -abs(value(text) - 7.0) + draws.gauss(0, 0.3)  # noqa: E731
@@ -194,6 +195,7 @@ def test_other_strategies_are_explained_by_their_notes(tmp_path: Path) -> None:
     assert all("map_elites" in " ".join(each.lines) for each in found)
 
 
+@pytest.mark.slow
 def test_a_front_is_explained_by_what_it_gains(tmp_path: Path) -> None:
     run = search(tmp_path / "front", several, 48, objectives={"accuracy": "max", "latency": "min"})
     decided = [facts for n in range(8, 38) if (facts := explain_evaluation(run, str(n)).decision)]

@@ -62,6 +62,7 @@ def test_a_bench_names_the_extra_it_lacks_before_it_runs_anything(missing: str, 
     assert ran.returncode == 2 and f"pip install 'culmen[{extra}]'" in told and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.wing("tasks")
 def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):

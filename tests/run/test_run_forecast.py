@@ -124,6 +124,7 @@ def assert_holds(forecast: RunForecast | None, study: Study, factor: float = 2.0
         assert 1 / factor <= ratio <= factor, f"{name}: {getattr(likely, name):g} for {getattr(real, name):g}"
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_and_dollars_hold_within_a_factor_of_two_on_the_built_in_tasks(name: str, tmp_path: Path) -> None:

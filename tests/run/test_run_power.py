@@ -63,6 +63,7 @@ def test_evaluations_of_that_number_find_the_gain_in_eight_of_ten() -> None:
     assert 0.74 < found / trials < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.5, 0.9])
 def test_equal_programs_come_out_equal(rate: float) -> None:
     report = compare_equals(TASK, summarize_noise(TASK, seen(passes(rate, 200, 7)), 20))

@@ -42,6 +42,7 @@ def announced(run):
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", JOURNALS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
 def test_a_recorded_run_replays_and_goes_on_or_says_what_differs(archive, tmp_path):
     run, name = restored(archive, tmp_path)

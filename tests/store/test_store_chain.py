@@ -99,6 +99,7 @@ TAMPERINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_tampering_is_seen_by_status_best_and_resume(each_store, tmp_path, name):
     run = small_run(tmp_path)

@@ -77,6 +77,7 @@ def test_the_final_choice_is_no_part_of_the_search(tmp_path: Path):
     run.close()
 
 
+@pytest.mark.slow
 def test_of_very_many_evaluations_a_dot_stands_for_those_alike(tmp_path: Path):
     noisy(tmp_path, 4_000).close()
     seen = views.search_evaluations(tmp_path / "noisy")

@@ -57,6 +57,7 @@ def fill(journal):
         journal.append([observed(key, one, near, metrics={"any": number, "near": near}, seed=draw.getrandbits(64))])
 
 
+@pytest.mark.slow
 def test_lines_are_what_json_writes_of_every_event(each_store, tmp_path):
     journal = new_run(tmp_path)
     fill(journal)

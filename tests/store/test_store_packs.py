@@ -145,6 +145,7 @@ def expected_order(events, query: CandidateQuery, means: dict[str, views.Candida
     return [*there, *(name for name in ids if values(name) is None)]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, **HOW)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 120), rows=st.sampled_from([1, 7, 50, 10_000]))
 def test_what_pages_show_is_what_all_events_say(tmp_path_factory, monkeypatch, seed, size, rows):
@@ -228,6 +229,7 @@ def none_for_missing(value: float) -> float | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+@pytest.mark.slow
 @settings(max_examples=5, **HOW)
 @given(seed=st.integers(0, 2**32), rows=st.sampled_from([3, 20]))
 def test_pages_of_a_long_run_are_the_same_however_its_rows_were_packed(tmp_path_factory, monkeypatch, seed, rows):

@@ -59,6 +59,7 @@ def as_observed(journal):
     return evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["max", "min"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_best_and_list_follow_the_rule(tmp_path, direction, seed):

@@ -16,6 +16,7 @@ ONE_REPLY = ("verbalized", "verbalized_diff", "blocks")  # formats that carry al
 NEEDS = {"pacevolve_plus_plus": {"worst": "0", "best": "1"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True], ids=["noisy", "exact"])
 @pytest.mark.parametrize("name", [name for name in catalog.strategy_paths() if name not in OTHERS])
 def test_a_new_candidate_costs_little_more_than_one_call(name: str, exact: bool) -> None:

@@ -59,6 +59,7 @@ def test_every_reported_member_is_confirmed_on_fresh_evaluations_within_the_budg
     assert done.search.ledger.spent.evaluations <= 150
 
 
+@pytest.mark.slow
 def test_what_is_reported_is_near_the_truth() -> None:
     gaps: list[float] = []
     for seed in range(4):
@@ -76,6 +77,7 @@ def test_no_member_is_beaten_by_another_beyond_noise() -> None:
         assert not any(a[0] >= b[0] and a[1] >= b[1] for a in pairs for b in pairs if a is not b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [1, 17, 60, 135])
 def test_a_killed_search_goes_on_as_if_nothing_had_happened(kill: int) -> None:
     whole = search(NOISY, workers=4, order="request")

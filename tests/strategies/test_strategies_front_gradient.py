@@ -94,6 +94,7 @@ def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
     return rates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [{"evaluations": 50.0}, {"evaluations": 500.0, "calls": 5.0}, {"calls": 5.0}, {}])
 @pytest.mark.parametrize(("seed", "broken"), [(3, 0), (4, 0), (4, 300)])
 def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, float], seed: int, broken: int) -> None:

@@ -70,6 +70,7 @@ def test_what_the_engine_asks_for_itself_is_asked_again_after_a_kill(name: str, 
     kit.check_kill_points(strategy, world.task(), world, budget, order=order, points=5)
 
 
+@pytest.mark.slow
 def test_ask_tell_keeps_the_contract():
     kit.check_strategy(AskTell(HillClimber), points=4)
 

@@ -79,6 +79,7 @@ def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> 
     return max(rates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "left",
     [

@@ -7,6 +7,8 @@ import re
 from itertools import count
 from typing import Any
 
+import pytest
+
 import culmen
 from culmen.store import views
 from culmen.testing.scripted import ScriptedModel
@@ -50,6 +52,7 @@ class Team:
         return f"```python\n{body}\n```"
 
 
+@pytest.mark.slow
 def test_three_islands_on_a_real_evaluator(tmp_path):
     study = culmen.optimize(
         SEED,

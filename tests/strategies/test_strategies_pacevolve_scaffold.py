@@ -223,6 +223,7 @@ def plateau(target: float, seed: int, experiments: int = 360) -> Simulation:
     return simulate(rules, task(), Landscape(delta0=0.5, bound=0.5), Budget(evaluations=experiments), seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "back"), [(5.0, 0.99), (1.0, 0.5), (0.55, 0.01)])
 def test_a_forced_stall_fires_with_the_published_probabilities(target: float, back: float):
     """A = 0.1, 0.5, 0.9 on all islands once they stand still: going back has probability .99, .5 and .01 (CE)."""

@@ -133,6 +133,7 @@ def test_a_summary_is_asked_for_only_when_progress_stalls() -> None:
     assert not moving.texts and 0 < len(stuck.texts) < 12
 
 
+@pytest.mark.slow
 def test_a_stalled_search_leaves_its_basin() -> None:
     found = []
     for seed in range(4):
@@ -143,6 +144,7 @@ def test_a_stalled_search_leaves_its_basin() -> None:
     assert max(found) > 0.7  # the first basin ends at 0.5
 
 
+@pytest.mark.slow
 def test_lucky_candidates_of_the_beginning_do_not_stall_long_noisy_searches() -> None:
     """Some estimates of the first evaluations stay above all later ones for a thousand evaluations."""
     found = list[float]()

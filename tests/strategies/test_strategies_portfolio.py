@@ -39,6 +39,7 @@ def reached(strategy: MinimalStrategy, seed: int, evaluations: int = 200) -> tup
     return done.verdict.score, turns_of(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arms", [("best_of_n", "puct"), ("puct", "best_of_n")])
 def test_portfolio_gives_the_budget_to_the_arm_that_improves(arms: tuple[str, ...]) -> None:
     """Repeated sampling finds two steps at most on this world, whichever arm is named first."""

@@ -76,6 +76,7 @@ def test_a_new_task_is_three_files_and_nothing_is_overwritten(tmp_path: Path) ->
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_seeds_score_as_stated(name: str) -> None:
     task = load(example_path(name))
@@ -173,6 +174,7 @@ def checked(task: Task, runs: int = 3) -> TaskReport:
     return asyncio.run(check_task(task, LocalBackend(task, 2), runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_check_finds_nothing_wrong_with_them(name: str) -> None:
     report = checked(load(example_path(name)))

@@ -127,6 +127,7 @@ NAMES = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_every_page_is_legible_named_and_fits(site: Site, tab: Tab):
     """Light and dark; on a desk, and on a telephone, where only tables may scroll sideways inside their boxes."""
     for path in EVERY:

@@ -79,6 +79,7 @@ def test_steps_are_axes_too(site: Site, tab: Tab):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_group_of_five_runs_has_a_band(runs: Path, tmp_path: Path, tab: Tab):
     ends: list[float] = []
@@ -132,6 +133,7 @@ def test_many_tasks_are_compared_one_at_a_time(tmp_path: Path, tab: Tab):
     assert series(page)[0]["points"][-1][1] == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_every_run_can_be_compared_and_names_are_short(tmp_path: Path, tab: Tab):
     """One run after the forty that were shown once; and more than a page holds, page by page."""

@@ -48,6 +48,7 @@ def part(page: Any, role: str) -> str:
     return found.inner_text() if found.count() else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name: str):
     tab.page.set_viewport_size({"width": 1440, "height": 900})

@@ -62,6 +62,7 @@ def test_the_document_counts_every_candidate_and_stays_small(made: tuple[Site, l
     assert len(names["names"]) == 7 and sum(n for _, n in names["names"]) + names["more"][1] == FAMILY
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_large_family_is_folded_and_any_candidate_is_found_in_it(
     made: tuple[Site, list[Candidate]], tab: Tab
@@ -159,6 +160,7 @@ def test_a_change_is_seen_by_pointing_at_it_and_by_focus(made: tuple[Site, list[
     assert page.locator(".story details[open] .patch").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_report_paths_are_found_among_what_it_holds(
     made: tuple[Site, list[Candidate]], tab: Tab, tmp_path: Path

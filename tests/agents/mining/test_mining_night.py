@@ -119,6 +119,7 @@ def confirm(house: Path) -> None:
     accept_proposals(house, FAULTS)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_night_stages_a_better_skill_and_touches_nothing_else(house: Path, server: ModelServer, tmp_path: Path) -> None:
     need_confinement()
@@ -152,6 +153,7 @@ def test_night_stages_a_better_skill_and_touches_nothing_else(house: Path, serve
     assert third.outcome == "nothing new" and len(server.asked) == len(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_night_without_a_gain_stages_nothing(house: Path, tmp_path: Path) -> None:
     need_confinement()
@@ -288,6 +290,7 @@ def test_mining_waits_for_no_night(house: Path, tmp_path: Path) -> None:
     assert lost.code == 2 and "no such file" in lost.document["error"]["what"]
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_night_searches_the_cases_that_the_task_names(house: Path) -> None:
     need_confinement()

@@ -164,6 +164,7 @@ def test_boxes_serve_tools(base: str, tmp_path: Path) -> None:
     assert left_containers() == []
 
 
+@pytest.mark.slow
 def test_boxes_no_game_wins(base: str, tmp_path: Path) -> None:
     task = boxed_task(tmp_path, base)
     found = rolled_out(task, *(f"{text}\n" for text in GAMES.values()))
@@ -371,6 +372,7 @@ def test_boxes_a_changed_build_is_another_image(base: str, tmp_path: Path) -> No
     assert names[0] == names[1] and len(set(names)) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_boxes_tests_have_a_limit_of_disk(base: str, tmp_path: Path, pieces: int) -> None:
     """Neither one large file nor several together, anywhere in the tests' container, get by."""

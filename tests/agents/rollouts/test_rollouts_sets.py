@@ -192,6 +192,7 @@ def test_sets_edits_without_a_model_leave_heads_alone() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.parametrize("model", ["offline", "scripted"])
 def test_sets_a_search_drops_what_hurts(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:

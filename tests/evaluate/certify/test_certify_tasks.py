@@ -150,6 +150,7 @@ GOALS = {  # what the plain optimiser certifies within a second or two of proces
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", NAMES)
 def test_baselines_certify_more_than_the_seed_and_not_more_than_the_record(task: str) -> None:
     output = modules(task)["baseline"].optimise(0, 2.0)

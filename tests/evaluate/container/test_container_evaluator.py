@@ -56,6 +56,7 @@ def scores(path: Path, *values: int) -> list[Observation]:
     return asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_an_image_judges_apart_and_is_started_anew_when_it_ends_or_hangs(podman: str, tmp_path: Path) -> None:
     judge = JUDGE.format(folder=str(tmp_path))
     words = [f"docker:{podman}", "python3", "-c", judge]

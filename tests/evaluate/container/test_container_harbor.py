@@ -70,6 +70,7 @@ def test_a_folder_is_read_as_it_is_and_its_solution_is_not(folder: Path) -> None
         load(folder)
 
 
+@pytest.mark.slow
 def test_the_reward_of_its_own_tests_is_the_score(podman: str, folder: Path) -> None:
     with pytest.raises(TaskError, match="podman build -t localhost/nothing"):
         scores(folder, "")

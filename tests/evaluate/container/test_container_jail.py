@@ -76,11 +76,13 @@ def name_of(ground: Ground) -> str:
     return jail.name
 
 
+@pytest.mark.slow
 def test_every_probe_of_the_doctor_is_held_but_the_total_of_files(podman: str) -> None:
     found = probes._run_in_thread(probes.probe_level("container", podman))
     assert {name for name, result in found.items() if result != probes.PASS} <= {"total file limit"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["restricted", "limits"])
 def test_hostile_programs_win_nothing_and_honest_ones_score(
     podman: str, shared: Make, tmp_path: Path, inner: str, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +102,7 @@ def test_hostile_programs_win_nothing_and_honest_ones_score(
         decoys.close()
 
 
+@pytest.mark.slow
 def test_candidates_are_not_root_have_no_rights_and_can_write_to_their_folder_only(podman: str, shared: Make) -> None:
     arena = shared(
         "def score(output):\n    return {'score': 1.0, 'feedback': repr(output)}\n", "container", image=podman
@@ -129,6 +132,7 @@ def test_a_forged_result_of_an_evaluator_with_path_does_not_win(podman: str, sha
     assert "PermissionError" in arena.one(peeks).feedback
 
 
+@pytest.mark.slow
 def test_big_data_both_ways_floods_and_many_calls_pass_through_one_pipe(podman: str, ground: Make) -> None:
     drive = "def score(call):\n    return float(sum(call(i) for i in range(200)) + len(call('x' * 3_000_000)))\n"
     serve = "def run(x): return x if isinstance(x, int) else x + x\n"
@@ -218,6 +222,7 @@ def task(tmp_path: Path, podman: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_check_and_run_work_in_a_container(task: Path) -> None:
     checked = culmen("check", str(task), "--isolation", "container", "--times", "2", "--json", folder=task.parent)
     assert json.loads(checked.stdout)["isolation"] == "container", checked.stdout + checked.stderr

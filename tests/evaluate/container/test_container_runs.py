@@ -67,6 +67,7 @@ def killed(task: Path, run: Path) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_and_forked_as_if_nothing_had_been(task: Path, tmp_path: Path) -> None:
     whole, broken, fork = tmp_path / "whole", tmp_path / "broken", tmp_path / "fork"
     ran = culmen("run", str(task), "--run-dir", str(whole), *WORDS, "--budget", "evaluations=8", folder=tmp_path)

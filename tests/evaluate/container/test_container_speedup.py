@@ -20,6 +20,7 @@ def write_container_task(folder: Path, image: str, packages: str = "[]") -> Path
     return write_task(folder, **{"task.toml": toml})
 
 
+@pytest.mark.slow
 def test_speedup_in_a_container_is_a_ratio_of_times_and_cheats_win_nothing(podman: str, tmp_path: Path) -> None:
     programs = {"honest": HONEST, "slow": SLOW, **CHEATS}
     found = evaluate(write_container_task(tmp_path, podman), programs, level="container")

@@ -93,6 +93,7 @@ def enter(arena: dict[str, tuple[Ground, Decoys]], place: str, folder: Path) -> 
     return arena[place]
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.parametrize(("place", "name"), PAIRS)
 def test_attack_fails(

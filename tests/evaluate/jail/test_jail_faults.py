@@ -73,6 +73,7 @@ LEGACY = "import importlib.util\ndef evaluate(path):\n    return load(path).run(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
 @pytest.mark.wing("compat")
 def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level: str) -> None:
@@ -202,6 +203,7 @@ def alive(pids: Iterable[int]) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
 def test_hundreds_of_hostile_runs_leave_nothing(ground: Make, level: str) -> None:
     hostile = [
@@ -275,6 +277,7 @@ def run():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["restricted", "limits"])  # at namespaces it lies in memory, and ends with it
 def test_very_deep_and_closed_folders_are_removed_at_the_end(tmp_path: Path, level: str) -> None:
     from culmen.core.task import Evaluator, Task

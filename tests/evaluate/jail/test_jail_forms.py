@@ -95,6 +95,7 @@ def test_long_logs_are_cut_and_flagged(ground: Make) -> None:
     assert len(observation.artifacts["log"]) <= 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("returns", "status", "reason"),
     [

@@ -90,6 +90,7 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_doctor_check_run_and_functions_work_without_linux(without, task: Path, tmp_path: Path) -> None:
     culmen = ("-m", "culmen.cli.main")
     report = json.loads(without(*culmen, "doctor", "--json").stdout)

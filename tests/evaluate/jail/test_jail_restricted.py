@@ -201,6 +201,7 @@ def test_a_proxied_evaluator_connects_below_its_work_folder_and_nowhere_else(gro
             listener.accept()
 
 
+@pytest.mark.slow
 @pytest.mark.wing("audit")
 def test_the_attacks_of_this_level_fail_for_an_ordinary_user_too() -> None:
     need("restricted")

@@ -70,6 +70,7 @@ def test_what_an_output_grows_into_is_held_to_the_scorers_memory(judged) -> None
     assert honest.score == 5.0 and honest.metrics["peak"] < (256 + 300) * 1024
 
 
+@pytest.mark.slow
 def test_none_of_a_hundred_hostile_outputs_is_lost(judged) -> None:
     programs = [RUN.format({"how": how, "n": n}) for how, n in itertools.product(HOWS, SIZES)]
     assert len(programs) == 100
