@@ -122,9 +122,9 @@ class Counted(MemoryJournal):
         self.batches.append([entry.kind for entry in entries])
         return super().append(entries)
 
-    def retrace(self):
+    def retrace(self, after=0):
         self.collecting.append(gc.isenabled())
-        return super().retrace()
+        return super().retrace(after)
 
 
 def test_that_an_evaluation_has_started_is_written_with_the_next_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,7 @@ class Loop:
         while self._ready:
             self.running = self._ready.popleft()
             self.running.step()
+        self.running = None
 
     @property
     def tasks(self) -> AbstractSet[Steppable]:
