@@ -189,6 +189,7 @@ def test_the_dashboard_says_where_it_is_and_ends_on_interrupt(done: Place):
     assert rest == "" and process.returncode in (0, 130)
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
     with running(place) as (process, run):
         env = {**os.environ, "HOME": str(place.root)}
@@ -204,6 +205,7 @@ def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
     assert again["state"] == "finished" and again["best"]["id"]
 
 
+@pytest.mark.slow
 def test_leaving_a_watch_leaves_the_run_alone(place: Place) -> None:
     with running(place) as (process, run):
         env = {**os.environ, "HOME": str(place.root)}

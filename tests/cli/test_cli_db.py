@@ -28,6 +28,7 @@ def told(place: Place, *arguments: str) -> dict:
     return asked.document
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_run_is_copied_into_a_database_and_every_verb_finds_it_there(served: Place, database: str) -> None:
     copied = told(served, "db", "copy", "first", "db:")["copied"]
@@ -83,6 +84,7 @@ def results(place: Place, run: str) -> dict:
     return {event["mark"]: event["result"] for event in reversed(events) if event["kind"] == "done"}
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.jail
 def test_forks_go_into_a_database_from_one_to_another_and_back(

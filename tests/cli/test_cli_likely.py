@@ -20,6 +20,7 @@ price = { input = 3.0, output = 15.0 }
 """
 
 
+@pytest.mark.slow
 def test_calls_tokens_and_dollars_are_told_before_the_first_call(place: Place) -> None:
     place.task("peak")
     (place.root / "m.toml").write_text(MODELS)

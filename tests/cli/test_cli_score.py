@@ -184,6 +184,7 @@ def test_a_task_is_scored_and_the_same_command_makes_nothing_again(tmp_path: Pat
     assert unknown.code == 2 and "there is no program file 'nope.py'" in unknown.err
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path):
     noisy(tmp_path)
     command = [sys.executable, "-m", "culmen.cli.main", "score", "noisy", "--repeats", "300"]

@@ -80,6 +80,7 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
 
 
+@pytest.mark.slow
 def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     place.task("slow", seed=SLOW.format(seconds=0.3), toml=NOISY)
     terminal = Terminal(place.root, "run", "slow", "--budget", "evaluations=30", "--run-dir", "runs/a", "--seed", "1")
@@ -118,6 +119,7 @@ def test_ctrl_c_ends_other_verbs_with_a_word(place: Place) -> None:
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_stops_at_once_and_loses_nothing(place: Place) -> None:
     place.task("slower", seed=SLOW.format(seconds=6), toml=NOISY)
     budget = ("--budget", "evaluations=2", "--workers", "2", "--run-dir", "runs/b")
@@ -169,6 +171,7 @@ def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
     assert {"several", "words", "row"} <= set(words)
 
 
+@pytest.mark.slow
 def test_marks_of_the_writing_direction_are_neutral_in_show_and_check(place: Place) -> None:
     marks = "\u202e\u2066\u2069\u200f"
     seed = f"def run():\n    # admin {marks} begin\n    print('said {marks}')\n    return 3.0\n"

@@ -54,6 +54,7 @@ READING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
 def test_verb_prints_one_document_with_json_and_words_without(done: Place, arguments: tuple[str, ...]) -> None:
     asked = done.here(*arguments, "--json")
@@ -216,6 +217,7 @@ def test_check_names_the_cases_on_which_the_evaluator_raises_and_ends_with_1(pla
     assert "10 of 30 cases were tried (33 %)" in " ".join(told.out.split())
 
 
+@pytest.mark.slow
 def test_demo_ends_with_best_diff_place_and_next_step(place: Place) -> None:
     shown = place.culmen("demo", "--seconds", "6", "--run-dir", "runs/demo", "--workers", "2")
     assert shown.code == 0, shown.err
@@ -254,6 +256,7 @@ def test_progress_without_a_terminal_is_plain_lines(place: Place) -> None:
     assert "\x1b" not in ran.err + ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["status", "--json"], ["status"], ["log"], ["strategies"]], ids=str)
 def test_light_verbs_import_nothing_heavy(done: Place, arguments: list[str]) -> None:
     code = (
@@ -279,6 +282,7 @@ def test_a_run_ends_at_the_score_it_was_asked_for(done: Place) -> None:
     assert refused.code == 2 and "declares no target" in refused.out + refused.err
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_what_another_has_learnt(done: Place) -> None:
     line = (
         "run",

@@ -24,6 +24,7 @@ price = {{ input = 1.0, output = 4.0 }}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["redirect", ""])
 def test_a_run_on_the_zoo(kind: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_KEY", KEY)

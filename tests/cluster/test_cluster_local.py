@@ -25,6 +25,7 @@ from culmen.study import Study
 from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 
 
+@pytest.mark.slow
 def test_the_local_backend_keeps_its_promises(tmp_path: Path):
     asyncio.run(check_backend(lambda task, workers: make_backend(BackendChoice(), task, workers), tmp_path))
 

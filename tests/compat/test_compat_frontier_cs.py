@@ -86,6 +86,7 @@ def test_frontier_outputs_are_judged_by_the_checker(imported: tuple[Path, dict[s
     assert {o.status for o in found["broken"]} == {Status.ERROR}
 
 
+@pytest.mark.slow
 def test_frontier_recorded_programs_become_a_bank(
     imported: tuple[Path, dict[str, dict[str, object]]], tmp_path: Path
 ) -> None:

@@ -172,6 +172,7 @@ def test_an_evaluator_that_breaks_the_contract_hears_of_it(tmp_path: Path, body:
     assert sorted(path.name for path in place.iterdir()) == ["evaluate.py", "initial.py"]
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_hangs_or_prints_megabytes_costs_one_evaluation(tmp_path: Path) -> None:
     hangs = HEAD + "    print('x' * (5 << 20))\n    while True: pass\n"
     (first,) = seen(load(folder(tmp_path, hangs)), seconds=2.0)

@@ -28,6 +28,7 @@ STRATEGIES = [
 RUN = Budget(evaluations=160)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_search_that_goes_on_from_a_checkpoint_is_the_same(name: str) -> None:
     strategy = catalog.make_strategy(name)
@@ -130,6 +131,7 @@ def test_a_state_that_cannot_be_stored_is_an_error_of_the_store_alone() -> None:
     assert failed and effects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data set", "0/1 scores", "broken children"])
 def test_so_is_one_on_a_data_set_and_one_whose_candidates_fail(name: str) -> None:
     world = worlds.FAMILY[name]
@@ -138,6 +140,7 @@ def test_so_is_one_on_a_data_set_and_one_whose_candidates_fail(name: str) -> Non
         assert check_checkpoints(searched, world.task(), world, RUN, every=20) >= 1
 
 
+@pytest.mark.slow
 def test_so_is_one_with_two_objectives() -> None:
     world = FrontWorld()
     assert check_checkpoints(catalog.make_strategy("pedigree"), world.task(), world, RUN) >= 3

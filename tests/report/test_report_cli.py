@@ -136,6 +136,7 @@ def scripted(body: dict) -> str:
     return json.dumps({"responses": [{"code": text, "probability": 1 / len(programs)} for text in programs]})
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch):
     """A priced model over HTTP: every cell stays within its dollars, and several candidates per call go further."""

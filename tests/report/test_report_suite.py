@@ -27,6 +27,7 @@ def suite_of(place: Place) -> None:
         place.task(f"kernels/{name}", toml=TOML.replace("start = -16.0\n", "") + PRESET)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_bench_over_a_folder_of_tasks_names_them_by_their_folders(place: Place):
     suite_of(place)

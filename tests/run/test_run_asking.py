@@ -81,6 +81,7 @@ def test_what_an_evaluator_asks_is_counted_on_the_observation_and_by_role(tmp_pa
     assert said.startswith("[user to judge] Grade this:") and "[judge] " in said and said.count("sure?") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "limit"), [("calls", 15), ("tokens", 2_000), ("dollars", 0.06)])
 def test_budgets_stay_hard_and_end_the_search(tmp_path: Path, budget: str, limit: float) -> None:
     with ModelServer(graded) as server:
@@ -189,6 +190,7 @@ def killable(url: str, folder: str) -> None:
                     budget=culmen.Budget(evaluations=12, calls=40), progress=False)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_killed_in_a_call_and_resumed_it_ends_where_it_would_have(tmp_path: Path) -> None:
     with ModelServer(graded) as server:
         straight = searched(server, tmp_path / "straight", workers=1, budget=culmen.Budget(evaluations=12, calls=40))
@@ -326,6 +328,7 @@ def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
     assert page["series"][-1]["dollars"] == pytest.approx(study.status.usage.dollars)
 
 
+@pytest.mark.slow
 def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(tmp_path: Path) -> None:
     with ModelServer(graded) as server:
         straight = searched(server, tmp_path / "straight", workers=1)

@@ -70,6 +70,7 @@ def billed(backend: Billing, tmp_path: Path, budget: str, strategy: str = "best_
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "calls"), [("pacevolve", 30), ("turboevolve", 20), ("turboevolve", 25), ("beam", 25)]
 )

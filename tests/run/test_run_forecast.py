@@ -135,6 +135,7 @@ def test_calls_and_dollars_hold_within_a_factor_of_two_on_the_built_in_tasks(nam
     assert_holds(forecast, study, 2.5 if name in LOOSER else 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_the_first_evaluations_correct_a_forecast_that_knew_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ def said(**keywords) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("evaluator", "words"),
     [
@@ -122,6 +123,7 @@ def test_check_tries_a_function_without_a_search():
     assert "6" in repr(culmen.check(SEED, length, cases=[1, 2], times=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["min", "minimize", "minimise", "MIN", "Minimize "])
 def test_a_search_goes_the_way_it_was_told(word):
     study = culmen.optimize("abc", evaluator=length, model=lambda text: "```\na\n```", budget=6, direction=word)

@@ -181,6 +181,7 @@ def test_looking_at_a_pool_takes_a_share_of_the_evaluations(evaluations, share, 
     assert pools.seed_allowance(task, evaluations, share) == most
 
 
+@pytest.mark.slow
 def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
     """Two runs make a pool; a third one, on the command line's own path, begins with its texts, judged anew."""
     monkeypatch.chdir(tmp_path)

@@ -37,6 +37,7 @@ def test_a_pool_is_of_the_present_task_large_varied_and_says_where_it_comes_from
     assert list(pool.members) == sorted(pool.members, key=lambda member: sign * (member.score or 0))
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 @pytest.mark.parametrize("name", ("circle_packing", "min_max_distance_ratio", "uncertainty_ineq"))
 def test_programs_of_a_pool_are_certified_in_the_jail_as_recorded(name: str, tmp_path: Path):

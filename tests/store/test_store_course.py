@@ -100,6 +100,7 @@ def last_leaders(run: Path, count: int) -> set[tuple[float, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["max", "min"])
 def test_the_best_so_far_of_noisy_scores_is_no_lucky_mean(tmp_path: Path, direction: str):
     """Of runs beside one another, in tables and the notebook's curve. The last point is what is reported now."""

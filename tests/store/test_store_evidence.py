@@ -273,6 +273,7 @@ def test_a_run_of_the_same_name_that_is_made_anew_is_not_taken_for_the_one_befor
         shutil.rmtree(tmp_path / "run-1", ignore_errors=True)  # in a database it gets a number of its own
 
 
+@pytest.mark.slow
 def test_many_who_look_at_once_see_one_evidence(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 

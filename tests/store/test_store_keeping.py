@@ -78,6 +78,7 @@ def test_remove_deletes_the_run_once_its_archive_is_sound(tmp_path, each_store, 
             views.run_status(local_folder(parse_address(text["url"], text["name"])))
 
 
+@pytest.mark.slow
 def test_runs_that_are_written_or_not_finished_are_not_packed(tmp_path, each_store):
     journal = new_run(tmp_path)
     journal.append([state("running")])

@@ -177,6 +177,7 @@ def test_what_pages_show_is_what_all_events_say(tmp_path_factory, monkeypatch, s
         ]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, **HOW)
 @given(seed=st.integers(0, 2**32), rows=st.sampled_from([1, 5, 30]), loose=st.sampled_from([0, 4, 1000]))
 def test_packed_tallies_are_those_of_the_table(tmp_path_factory, monkeypatch, seed, rows, loose):

@@ -160,6 +160,7 @@ BAD: dict[str, list[tuple[dict[str, str], Status, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_unacceptable_outputs_get_no_score(name: str) -> None:
     task = load(example_path(name))

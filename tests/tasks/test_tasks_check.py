@@ -144,6 +144,7 @@ OPENEVOLVE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "program", "pieces"),
     [

@@ -26,6 +26,7 @@ def judged(name: str, body: str) -> tuple[float, str]:
     return found["score"], found["feedback"]
 
 
+@pytest.mark.slow
 @needs_dafny
 def test_all_methods_can_be_verified() -> None:
     (evaluator,) = modules("python_to_dafny", "evaluator")
@@ -34,6 +35,7 @@ def test_all_methods_can_be_verified() -> None:
     assert worth == 1.0, said
 
 
+@pytest.mark.slow
 @needs_dafny
 def test_the_initial_bodies_are_well_typed_and_score_as_stated() -> None:
     (evaluator,) = modules("python_to_dafny", "evaluator")
@@ -69,6 +71,7 @@ def test_what_makes_the_verifier_believe_is_refused(name: str) -> None:
     assert score == 0 and "refused" in feedback
 
 
+@pytest.mark.slow
 @needs_dafny
 @pytest.mark.parametrize(
     "body",
@@ -82,6 +85,7 @@ def test_loops_without_a_body_prove_nothing(body: str) -> None:
     assert score == 0 and "without a body is taken for granted" in feedback
 
 
+@pytest.mark.slow
 @needs_dafny
 @pytest.mark.parametrize("body", ["{ m := Maximum(a); }", "{ while true { } }", "{ m := 0; }"])
 def test_what_never_ends_or_is_wrong_is_not_proved(body: str) -> None:

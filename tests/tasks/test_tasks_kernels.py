@@ -65,6 +65,7 @@ def test_the_sizes_of_the_cases_fit_and_the_tolerance_tells_single_from_half_pre
     assert "elements are wrong" in evaluator.fault_of(np.full_like(single, np.nan), exact, allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [3, 5, 12, 14, 16, 18])
 def test_the_initial_kernel_is_right(problem: int) -> None:
     (seen,) = judged([""], problem, batch=3 if problem == 3 else 1, n=40 if problem == 14 else 24, m=40)

@@ -99,6 +99,7 @@ LEVELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEVELS)
 def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: str) -> None:
     """What an evaluator says of its seed does not depend on where the seed runs, but for the log."""
@@ -125,6 +126,7 @@ def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: s
     assert first.artifacts.keys() == second.artifacts.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
@@ -312,6 +314,7 @@ FALLBACKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "suffix", "level", "why"), [row[1:] for row in FALLBACKS], ids=[r[0] for r in FALLBACKS]
 )

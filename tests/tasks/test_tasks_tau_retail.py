@@ -26,6 +26,7 @@ def shop() -> tuple[Any, Any]:
     return store, evaluator
 
 
+@pytest.mark.slow
 def test_the_tools_reply_and_change_rows_as_the_authors_do_on_all_115_tasks() -> None:
     store, evaluator = shop()
     expected = [json.loads(line) for line in gzip.decompress(EXPECTED.read_bytes()).splitlines()]
@@ -91,6 +92,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_sentence_that_the_stand_in_obeys(copied: Path) -> None:
     play = played(*shop())
 

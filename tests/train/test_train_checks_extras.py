@@ -28,6 +28,7 @@ def test_what_is_imported_stays_light(modules: str):
     assert done.returncode == 0 and done.stdout.split() == [], done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -24,6 +24,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 def test_nothing_a_candidate_or_a_model_says_becomes_markup(site: Site, tab: Tab):
     """Texts, names of parts, operators, models, feedback, metrics, artifacts, prompts, notes, hints, settings."""
     seen = ""
@@ -155,6 +156,7 @@ def test_the_theme_is_chosen_and_kept(site: Site, tab: Tab):
     assert page.evaluate(ground) == dark
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_by_keyboard(site: Site, tab: Tab):
     page = tab.open(site, "/r/polca-1/overview")
     focused: Any = (

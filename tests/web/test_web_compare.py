@@ -21,6 +21,7 @@ from tests.web.test_web_pages import rows, series
 NAMES = ("polca-1", "polca-2", "turboevolve-1")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
     paths = [site.run(name) for name in NAMES]
@@ -38,6 +39,7 @@ def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
     tab.open(site, "/compare?run=polca-1").get_by_text("It takes two finished runs").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     page = tab.open(site, "/compare?run=polca-1&run=polca-2&run=turboevolve-1")
@@ -64,6 +66,7 @@ def test_steps_are_counted_from_the_journal(site: Site):
         assert row["points"][-1]["evaluation_steps"] == moments[-1].evaluation_steps
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_steps_are_axes_too(site: Site, tab: Tab):
     moments = read_compared(site.run("turboevolve-1")).moments
@@ -106,6 +109,7 @@ def test_a_median_ends_where_the_first_of_its_runs_ended(tmp_path: Path) -> None
     assert group["bands"]["seconds"][-1][0] == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_many_tasks_are_compared_one_at_a_time(tmp_path: Path, tab: Tab):
     """A picture for each of a suite's tasks under one another would be a page of thousands of pixels."""

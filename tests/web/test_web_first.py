@@ -79,6 +79,7 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
     assert order[0] == "Verdict" and (chart.count() == 0 or order[1] in ("Scores", "Pareto front"))
 
 
+@pytest.mark.slow
 def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, tab: Tab):
     page = tab.open(every, "/r/failed/overview")
     told = page.locator("pre[data-role=failure]")
@@ -96,6 +97,7 @@ def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, ta
     assert page.locator("pre[data-role=failure]").count() == 0 and part(page, "cause") == ""
 
 
+@pytest.mark.slow
 def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Site, tab: Tab):
     assert part(tab.open(every, "/r/doubted/overview"), "cause").startswith("the direction looks wrong")
     for name, expected in {

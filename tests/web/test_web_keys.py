@@ -19,6 +19,7 @@ def options(page: Any) -> list[str]:
     return page.locator(".palette [role=option]").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_the_palette_finds_pages_runs_candidates_and_texts(site: Site, tab: Tab):
     run = site.run("map_elites-1")
     page = tab.open(site, "/r/map_elites-1/overview")

@@ -90,6 +90,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 def test_five_places_lead_to_every_page(site: Site, tab: Tab):
     """Each page stands in its place, also by its address alone; a candidate among the candidates."""
     page = tab.open(site, "/r/polca-1/overview")

@@ -73,6 +73,7 @@ def test_hostile_texts_add_no_element(runs: Path):
     assert whole["prompt"] == EVERYTHING and whole["parts"][EVERYTHING] == EVERYTHING + "\nmore"
 
 
+@pytest.mark.slow
 def test_its_policy_allows_its_own_scripts_and_style_and_nothing_else(runs: Path):
     nonces = set[str]()
     for run in ("polca-1", "turboevolve-1"):
@@ -98,6 +99,7 @@ def test_nothing_tells_of_the_machine_it_was_made_on(runs: Path):
     assert str(runs) not in text
 
 
+@pytest.mark.slow
 def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     run = runs / "turboevolve-1"
     whole = gather_report(Digest(run), full=10_000)
@@ -131,6 +133,7 @@ def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPat
     assert any("The ends of the longest texts" in each for each in found.left_out)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_full_report_holds_every_text_uncut_and_compressed(runs: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch):
     run = runs / "hostile"
@@ -167,6 +170,7 @@ def culmen(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_verb(runs: Path, tmp_path: Path):
     done = culmen("report", str(runs / "polca-1"), "-o", "here/report.html", "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
@@ -183,6 +187,7 @@ def test_the_verb(runs: Path, tmp_path: Path):
     assert culmen("report", str(runs / "polca-1"), "-o", "file/report.html", cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_card_is_one_picture_with_the_claim(runs: Path, tmp_path: Path):
     for run in ("polca-1", "empty", "advisor"):
         done = culmen("report", str(runs / run), "--card", f"{run}.svg", "--json", cwd=tmp_path)
@@ -196,6 +201,7 @@ def test_a_card_is_one_picture_with_the_claim(runs: Path, tmp_path: Path):
     assert wrong.returncode == 2 and "--card card.svg" in wrong.stderr and not (tmp_path / "card.gif").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_card_as_png_has_the_size_that_sites_show(runs: Path, tmp_path: Path):
     assert culmen("report", str(runs / "polca-1"), "--card", "card.png", cwd=tmp_path).returncode == 0
@@ -252,6 +258,7 @@ def disk(chromium: Any, tmp_path: Path) -> Iterator[Disk]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_every_page_from_disk(runs: Path, disk: Disk):
     """Right numbers on each page, also after a reload and by the links of the pages themselves."""
@@ -286,6 +293,7 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
     page.wait_for_function("() => document.querySelector('main').innerText.includes('This report holds')")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_table_from_disk_sorts_filters_and_turns_pages(runs: Path, disk: Disk):
     run = runs / "turboevolve-1"

@@ -20,7 +20,7 @@ from culmen.engine.loop import Future, Steppable
 EVERY = 1000
 """Completions after which a checkpoint is due, for runs made today."""
 
-_GROWTH = 20  # a later one is due after a twentieth of all completions
+_GROWTH = 40  # a later one is due after this part of all completions
 _PER_WORKER = 100  # and after as many completions of each worker
 _PATIENCE = 1.0  # seconds that lanes wait at least
 

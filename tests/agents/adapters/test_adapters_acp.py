@@ -70,6 +70,7 @@ def test_an_agent_hears_a_nudge_in_the_same_session(tmp_path: Path, mode: str) -
     assert json.loads(parting.word)["prompts"] == ["improve it", "you have been silent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "ended", "words"),
     [

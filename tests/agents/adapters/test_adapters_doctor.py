@@ -55,6 +55,7 @@ def test_doctor_asks_an_agent_one_thing(tmp_path: Path, monkeypatch: pytest.Monk
         assert (code, told["works"], told["isolation"], told["usage"]["calls"]) == (0, True, "jailed", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     need_confinement()

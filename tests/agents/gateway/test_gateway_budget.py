@@ -209,6 +209,7 @@ def test_a_provider_that_is_silent_for_too_long(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("fault", ["cut", "garbage", "no_usage", "error_event", "html"])
 def test_what_cannot_be_counted_is_held_and_said(form: str, fault: str, tmp_path: Path) -> None:

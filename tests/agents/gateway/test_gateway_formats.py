@@ -20,6 +20,7 @@ from tests.servers.model_server import ModelServer
 SPENT = Usage(calls=1, input_tokens=1000, output_tokens=50, dollars=(200 * 1.0 + 800 * 0.1 + 50 * 2.0) / 1e6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_replies_reach_the_agent_and_are_counted(form: str, stream: bool, tmp_path: Path) -> None:
@@ -80,6 +81,7 @@ def test_a_token_is_known_wherever_it_stands(place: str, tmp_path: Path) -> None
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["400", "401", "404", "429_after", "500", "529"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_errors_of_the_provider_pass_unchanged_and_cost_nothing(form: str, fault: str, tmp_path: Path) -> None:

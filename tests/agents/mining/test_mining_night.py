@@ -183,6 +183,7 @@ def test_night_excludes_a_second_one(house: Path, tmp_path: Path) -> None:
     assert night(house).outcome == "no confirmed cases"
 
 
+@pytest.mark.slow
 def test_night_on_the_command_line_needs_no_terminal(house: Path, tmp_path: Path) -> None:
     """One document, exit code 0; without logs of coding agents it searches all the same."""
     done = Place(tmp_path).culmen("nightly", str(house), "--json")

@@ -154,6 +154,7 @@ def test_names_from_logs_lead_nowhere(tmp_path: Path) -> None:
     assert made.name == "use-good-a-not-evil-a"
 
 
+@pytest.mark.slow
 def test_the_bar_of_the_made_world(tmp_path: Path) -> None:
     """200 sessions, 12 planted faults: at least 9 cases, 6 cured, and no planted secret in a file or a request."""
     row = world.measure(1, tmp_path, sessions=200, rollouts=300)

@@ -124,6 +124,7 @@ def left_containers() -> list[str]:
     return sorted(left)
 
 
+@pytest.mark.slow
 def test_boxes_world_of_agent_and_tests(base: str, tmp_path: Path) -> None:
     """RUN of the Dockerfile counts; no right, no network, no test for the agent; nothing stays."""
     task = boxed_task(tmp_path, base, agent="cmd: python3 {folder}/puppet.py {skill} {folder}")
@@ -140,6 +141,7 @@ def test_boxes_world_of_agent_and_tests(base: str, tmp_path: Path) -> None:
     assert left_containers() == []
 
 
+@pytest.mark.slow
 def test_boxes_serve_tools(base: str, tmp_path: Path) -> None:
     """The original server and the candidate's code run in the agent's container, with the image's Python."""
     code = f"{CODE}def where() -> str:\n    import sys\n    return sys.executable + open('built').read()\n"

@@ -58,6 +58,7 @@ def mean(seen: list[Observation]) -> float:
     return sum(one.score or 0.0 for one in seen) / len(seen)
 
 
+@pytest.mark.slow
 def test_examples_descriptions_decide_which_tool_is_taken(tmp_path: Path) -> None:
     need_confinement()
     task = read_skill_folder(Path(shutil.copytree(example_path("mcp"), tmp_path / "mcp")))
@@ -137,6 +138,7 @@ def test_an_audit_of_a_skill_makes_rollouts(tmp_path: Path) -> None:
     assert [(each["name"], each["result"]) for each in report["outcomes"]] == [("huge", "skipped")]
 
 
+@pytest.mark.slow
 def test_an_audit_of_tools_leaves_their_code_alone(tmp_path: Path) -> None:
     """Functions of an attack would be tools of the server."""
     shutil.copytree(example_path("tools"), tmp_path / "tools")

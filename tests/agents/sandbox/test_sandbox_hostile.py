@@ -214,6 +214,7 @@ def test_hostile_memory_is_bounded(ground: Make) -> None:
     assert not here.processes()
 
 
+@pytest.mark.slow
 def test_hostile_disk_is_bounded(ground: Make) -> None:
     here = ground(settings=SandboxSettings(file_mb=8, disk_mb=64))
     found = run(here, """

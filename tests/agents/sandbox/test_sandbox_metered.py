@@ -92,6 +92,7 @@ print(call(), call(), call(), keys, os.environ["OPENAI_API_KEY"].startswith("sk-
     assert transcript.count("\n") == 3 and "SECRET" not in transcript
 
 
+@pytest.mark.slow
 def test_metered_usage_after_a_crash(metered: Make, server: ModelServer) -> None:
     """Calls that no wait has told before the process died are told by the next one's."""
     here = metered()

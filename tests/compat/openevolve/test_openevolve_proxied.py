@@ -273,6 +273,7 @@ def test_forged_frames_bring_nothing_across(ground: Make, text: str, tail: bytes
     assert (observation.status, observation.score, observation.reason) == (Status.INVALID, None, reason), observation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "status", "reason"),
     [

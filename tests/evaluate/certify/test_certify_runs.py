@@ -235,6 +235,7 @@ def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     assert best.score == 1.0 and best.kept_initial  # none is better than what was brought
 
 
+@pytest.mark.slow
 @pytest.mark.wing("tasks")
 def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     """The jailed program's array reaches the verifier bit by bit."""

@@ -153,6 +153,7 @@ def test_a_container_that_is_killed_is_replaced_and_its_candidates_run_again(pod
     assert containers(name_of(arena) if arena.backend._jail else first) == []
 
 
+@pytest.mark.slow
 def test_a_container_that_hangs_is_ended_with_the_evaluation(
     podman: str, ground: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

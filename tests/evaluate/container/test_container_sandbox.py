@@ -14,6 +14,7 @@ from culmen.testing.sandbox_kit import check_sandboxes
 pytestmark = pytest.mark.container
 
 
+@pytest.mark.slow
 def test_containers_keep_the_promises_of_a_provider(podman: str, tmp_path: Path) -> None:
     check_sandboxes(ContainerProvider(), podman, tmp_path)
 

@@ -85,6 +85,7 @@ class Meddler:
             self.path.write_text(self.text)
 
 
+@pytest.mark.slow
 @pytest.mark.jail
 def test_a_run_halts_stays_halted_and_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
     place, run = folder(tmp_path / "task"), tmp_path / "run"

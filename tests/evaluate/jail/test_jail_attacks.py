@@ -136,6 +136,7 @@ def test_patched_clocks_do_not_shorten_the_time_taken(
 CHEAT = "# expect: ok\ndef run(**target):\n    return {'loot': ['everything']}\n"
 
 
+@pytest.mark.slow
 def test_the_doctor_says_who_won_and_who_was_held(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     need("restricted")
     chosen = {"cheat": CHEAT, "unix_sockets": ATTACKS["unix_sockets"], "limits_of_others": ATTACKS["limits_of_others"]}

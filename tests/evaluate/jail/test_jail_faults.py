@@ -36,6 +36,7 @@ def zygote(arena: Ground) -> int:
     return children[0] if children else jail._process.pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "restricted", "limits"])
 def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Make, level: str) -> None:
     arena = ground(SCORE, level)
