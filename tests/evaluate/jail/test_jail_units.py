@@ -364,11 +364,11 @@ def test_census_sees_this_process() -> None:
     assert pid in procfs.child_pids(os.getppid())
     assert procfs.descendants_kb(pid, 1) > 1000
     with contextlib.ExitStack() as opened:
-        before = TreeWatch(pid).look(1).kilobytes
+        before = TreeWatch(pid).look(1 << 40).kilobytes  # beyond a limit, the tree would be stopped
         for _ in range(40):
             for end in socket.socketpair():
                 opened.enter_context(end)
-        assert TreeWatch(pid).look(1).kilobytes - before > 40 * 2 * 200  # as if their queues were full
+        assert TreeWatch(pid).look(1 << 40).kilobytes - before > 40 * 2 * 200  # as if their queues were full
     assert procfs.thread_count() >= 1 and procfs.data_bytes() > 1 << 20
     # in a process that has no children of other tests
     code = "import os; from culmen.evaluate.jail.tree import TreeWatch; print(TreeWatch(os.getpid()).look(1).threads)"
