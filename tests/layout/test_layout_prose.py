@@ -10,7 +10,6 @@ from tests.layout import prose
 from tests.layout.rules import SOURCE, trees
 
 
-@pytest.mark.slow
 def test_docstrings_are_plain():
     """Question words and long first lines nowhere, marks of the dialect in one docstring of a hundred at most."""
     parsed = trees()

@@ -226,7 +226,7 @@ class Lab(Protocol):
         ...
 
     async def checkpoint(self, state: object) -> None:
-        """Let the engine store the search, so that a resume needs no replay of what was before.
+        """Let the engine store the search, so that a resume replays only later events.
 
         To be awaited by each lane between two turns, where it holds nothing but `state`, one object
         that all lanes share; it may refer to the lab. A search with `restored` begins its lanes

@@ -53,7 +53,7 @@ class LaneGate:
 
     @property
     def lanes(self) -> Mapping[Steppable, Future[None]]:
-        """The lanes that wait, with what they wait for."""
+        """The waiting lanes, each with its future."""
         return self._lanes
 
     def patience_at(self, elapsed: float) -> float:
@@ -114,7 +114,7 @@ SaveState = Callable[[SearchState], None]
 def pack_state(state: SearchState, anchors: Mapping[str, object]) -> bytes:
     """A state as bytes; `anchors` are objects that it refers to by name.
 
-    Raises `pickle.PicklingError`, `TypeError` or `AttributeError` for what cannot be stored.
+    Raises `pickle.PicklingError`, `TypeError` or `AttributeError` if it cannot be stored.
     """
     names = {id(anchor): name for name, anchor in anchors.items()}
     target = io.BytesIO()

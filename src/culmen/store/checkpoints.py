@@ -97,7 +97,7 @@ class CheckpointFile:
 
 
 def code_digest() -> str:
-    """A hash of culmen's code and of what stores its state: Python, numpy, msgspec."""
+    """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
     digest = hashlib.sha256()
     packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
     digest.update(" ".join([platform.python_version(), *packages]).encode())

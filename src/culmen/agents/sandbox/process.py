@@ -65,9 +65,9 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start a command line made by `confined_command`.
 
-        `cwd` is the folder for a command that is not confined. Raises OSError. Whoever is cancelled
-        meanwhile waits for the start, and ends what was started: nobody else could, and asyncio
-        itself would wait for ever for a process whose children keep its pipes open.
+        `cwd` is the folder for a command that is not confined. Raises OSError. If the caller is
+        cancelled, the started process is ended first: it has no other owner yet, and asyncio itself
+        would wait for ever for a process whose children keep its pipes open.
         """
         starting = asyncio.ensure_future(cls._launch(line, env, stdin, cwd))
         try:

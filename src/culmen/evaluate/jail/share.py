@@ -3,7 +3,7 @@
 The kernel divides processor time among threads, or first among sessions where it groups these by
 themselves (sched(7), "The autogroup feature"). A candidate that starts sixty would get sixty
 shares. Their weight is lowered (the nice value raised) until together they have the candidate's.
-Where nobody else wants the time they still get it.
+Idle time is theirs all the same.
 """
 
 from __future__ import annotations
