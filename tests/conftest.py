@@ -38,6 +38,13 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return bool(wings.missing() & wings.used_by(collection_path)) or None if collection_path.suffix == ".py" else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests more time: only what hangs is to fail by it, also on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(400))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     wanted = {name for mark in item.iter_markers("wing") for name in mark.args}
     absent = (wanted | ({"cluster"} if item.get_closest_marker("postgres") else set())) & wings.missing()
