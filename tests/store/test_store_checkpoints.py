@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from culmen.core.errors import UserError
 from culmen.store import checkpoints
-from culmen.store.checkpoints import FILE, CheckpointFile, StoredCheckpoint
+from culmen.store.checkpoints import FILE, PART, CheckpointFile, StoredCheckpoint
 from tests.store.runs import new_run, observed, program, proposed
 
 STATE = b"state of a search" * 100
@@ -88,3 +89,24 @@ def test_one_of_an_altered_journal_is_not_read(run: Path, tmp_path: Path) -> Non
     other.close()
     (other.run_dir / FILE).write_bytes((run / FILE).read_bytes())
     assert CheckpointFile(other.run_dir, "run-1").read() is None
+
+
+def test_a_user_without_a_home_has_no_checkpoints(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container under any number of a user; the run goes on."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(UserError, match="no home folder"):
+        CheckpointFile(run, "run-1").write(2, STATE)
+    assert CheckpointFile(run, "run-1").read() is None
+
+
+def test_what_a_killed_process_left_is_overwritten(run: Path) -> None:
+    (run / PART).write_bytes(b"half")
+    CheckpointFile(run, "run-1").write(2, STATE)
+    assert CheckpointFile(run, "run-1").read() == StoredCheckpoint(2, STATE)
+    assert not (run / PART).exists()

@@ -386,7 +386,7 @@ class Driver:
 
     def _on_checkpoint_stored(self, stored: asyncio.Future[None]) -> None:
         error = None if stored.cancelled() else stored.exception()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | CulmenError):
             self._checkpoints = None
             self._send_message(f"No more checkpoints: they cannot be written ({error}).")
         elif error is not None:

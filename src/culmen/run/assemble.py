@@ -40,6 +40,7 @@ from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
 from culmen.run.versions import deciders_of, proposer_of, require_same_versions
 from culmen.store import inbox, views
+from culmen.store.address import cache_dir
 from culmen.store.inbox import InboxMessage
 
 if TYPE_CHECKING:
@@ -499,12 +500,6 @@ def evaluator_answerer(
 def _reply_dir(meta: RunMeta, asked: Path | None) -> Path:
     """Folder of the models' replies: the run's own, beside its prompts, if it keeps its own."""
     return asked.parent / "replies" if meta.own_replies and asked is not None else cache_dir()
-
-
-def cache_dir() -> Path:
-    """Folder of what culmen keeps between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "culmen"
 
 
 def _build_embedder(meta: RunMeta, objects: RunObjects) -> Embedder:

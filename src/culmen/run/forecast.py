@@ -40,9 +40,10 @@ from culmen.core.usage import Budget, Usage, total_usage
 from culmen.engine.driver import effect_facts
 from culmen.engine.ledger import final_share
 from culmen.observe.forecast import Cost, RunForecast, cost_of, within_budget
-from culmen.run.assemble import cache_dir, rebuild_search
+from culmen.run.assemble import rebuild_search
 from culmen.run.options import RunObjects
 from culmen.run.plan import run_meta
+from culmen.store.address import cache_dir
 
 if TYPE_CHECKING:
     from culmen.engine.search import Estimate, Search

@@ -140,6 +140,22 @@ def journal_file(run_dir: Path) -> Path:
     return file if file.is_file() else run_dir / POINTER
 
 
+def cache_dir() -> Path:
+    """Folder of files that culmen keeps for this user between runs.
+
+    Raises `UserError` for a user without a home, as in some containers.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base or Path.home() / ".cache") / "culmen"
+    except RuntimeError:
+        raise UserError(
+            "this user has no home folder for cached files",
+            where="HOME",
+            fix="export XDG_CACHE_HOME=DIR, a folder of your own",
+        ) from None
+
+
 def local_folder(address: Address, base: Path | None = None) -> Path:
     """This machine's folder of a run (or of a database).
 
@@ -147,12 +163,7 @@ def local_folder(address: Address, base: Path | None = None) -> Path:
     Raises `UserError` if the folder holds another run.
     """
     if base is None:
-        home = (
-            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            / "culmen"
-            / "databases"
-        )
-        base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
+        base = cache_dir() / "databases" / hashlib.sha256(address.url.encode()).hexdigest()[:16]
     folder = base / address.name
     pointer = read_pointer(folder)
     if pointer == address:

@@ -22,7 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
-from culmen.store import transfer, views
+from culmen.store import checkpoints, transfer, views
 from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
 from culmen.store.database import translate_errors
 from culmen.store.databases import run_database
@@ -30,7 +30,8 @@ from culmen.store.lease import RunLock, take_lease
 
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
-_LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox", "checkpoint")
+_LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
+_LEFT += (checkpoints.FILE, checkpoints.PART)
 _PRESET = 1  # xz; higher ones take several times as long for a tenth of the size
 
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from culmen.core.errors import JournalDamaged
+from culmen.core.errors import JournalDamaged, UserError
 from culmen.store import sql
-from culmen.store.address import FILE, read_pointer
+from culmen.store.address import FILE, cache_dir, read_pointer
 from culmen.store.codec import Blobs, decode_value, escape_text
 from culmen.store.database import open_snapshot
 from culmen.store.lease import current_owner
@@ -119,8 +119,7 @@ _known: dict[str, Checked] = {}
 
 
 def _checked_file(name: str) -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "culmen" / "checked" / hashlib.sha256(name.encode()).hexdigest()[:32]
+    return cache_dir() / "checked" / hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def _name_of(run_dir: Path) -> str:
@@ -134,8 +133,8 @@ def remember(run_dir: Path, checked: Checked) -> None:
     _known[name] = checked
     if checked.seq < FEW or (before is not None and before == checked):
         return
-    file = _checked_file(name)
-    with suppress(OSError):  # without a cache the journal is read again
+    with suppress(OSError, UserError):  # without a cache the journal is read again
+        file = _checked_file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f".{file.name}.{os.getpid()}")
         part.write_bytes(msgspec.msgpack.encode(checked))
@@ -147,7 +146,7 @@ def _recall(run_dir: Path, seal: Seal) -> Checked | None:
     name = _name_of(run_dir)
     found = _known.get(name)
     if found is None:
-        with suppress(OSError, msgspec.DecodeError):
+        with suppress(OSError, UserError, msgspec.DecodeError):
             found = msgspec.msgpack.decode(_checked_file(name).read_bytes(), type=Checked)
     return found if found is not None and found.origin == seal.origin else None
 

@@ -18,11 +18,16 @@ from typing import NamedTuple
 import msgspec
 
 from culmen import core
+from culmen.core.errors import UserError
 from culmen.store import sql
+from culmen.store.address import cache_dir
 from culmen.store.database import open_snapshot
 
 FILE = "checkpoint"
 """Name of the file in a run's folder."""
+
+PART = f".{FILE}"
+"""Its name while it is written."""
 
 _MAC, _KEY = 32, 32  # bytes
 
@@ -55,12 +60,13 @@ class CheckpointFile:
     def write(self, seq: int, state: bytes) -> None:
         """Replace the checkpoint; the event `seq` must be durable.
 
-        One that a power failure cuts is not read. Raises `OSError` if it cannot be written.
+        One that a power failure cuts is not read. Raises `OSError` if it cannot be
+        written, `UserError` for a user without a home.
         """
         header = _Header(self._code_digest(), self._run_id, seq, self._link(seq) or b"", len(state))
         packed = msgspec.msgpack.encode(header)
         body = len(packed).to_bytes(4, "big") + packed + state
-        part = self._path.with_name(f".{FILE}.{os.getpid()}")
+        part = self._path.with_name(PART)  # one that a killed process left is overwritten
         part.write_bytes(self._mac(body) + body)
         part.replace(self._path)
 
@@ -109,12 +115,11 @@ def code_digest() -> str:
 
 
 def _key_file() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "culmen" / "checkpoint.key"
+    return cache_dir() / "checkpoint.key"
 
 
 def _read_key() -> bytes:
-    with suppress(OSError):
+    with suppress(OSError, UserError):
         key = _key_file().read_bytes()
         return key if len(key) == _KEY else b""
     return b""
