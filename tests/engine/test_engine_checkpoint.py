@@ -144,3 +144,33 @@ def test_so_is_one_on_a_data_set_and_one_whose_candidates_fail(name: str) -> Non
 def test_so_is_one_with_two_objectives() -> None:
     world = FrontWorld()
     assert check_checkpoints(catalog.make_strategy("pedigree"), world.task(), world, RUN) >= 3
+
+
+class _Shared:
+    """What two lanes share: their evaluations by lane."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.made = lab, [0, 0]
+
+
+@dataclass(frozen=True)
+class OneEnds:
+    """Two lanes, of which one ends after three evaluations."""
+
+    async def search(self, lab: Lab) -> None:
+        shared = lab.restored
+        if not isinstance(shared, _Shared):
+            shared = _Shared(lab)
+        await lab.gather(*(self.run_lane(shared, lane) for lane in range(2)))
+
+    async def run_lane(self, shared: _Shared, lane: int) -> None:
+        most = 3 if lane == 0 and sum(shared.made) < 8 else 10**6
+        for _ in range(most):
+            await shared.lab.checkpoint(shared)
+            await shared.lab.evaluate(shared.lab.seeds[0], [None])
+            shared.made[lane] += 1
+
+
+def test_once_a_lane_has_ended_nothing_is_stored() -> None:
+    """A search that begins with a checkpoint begins all its lanes, also one that had ended."""
+    assert check_checkpoints(OneEnds(), task(), Landscape(sigma=0.1), every=12, workers=2) == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -72,9 +74,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, space) -> None
     until = time.monotonic() + 60
     while not (tmp_path / "killed" / FILE).exists() and time.monotonic() < until:
         time.sleep(0.02)
+    stored = len(effects(tmp_path / "killed"))
+    while len(effects(tmp_path / "killed")) < stored + 4 and time.monotonic() < until:
+        time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     before = len(effects(tmp_path / "killed"))
+    shutil.copytree(tmp_path / "killed", tmp_path / "other")
     resumed = Study.resume(tmp_path / "killed", evaluator=space["evaluator"])
     assert resumed.run(progress=False) == "finished"
     whole, run = effects(tmp_path / "whole"), effects(tmp_path / "killed")
@@ -83,6 +89,44 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, space) -> None
     with SqlJournal.open(tmp_path / "whole") as journal:
         assert journal.meta.checkpoints == 40
     assert Study.open(tmp_path / "whole").best == resumed.best
+
+    number_differently(tmp_path / "other")  # a checkpoint that does not fit
+    told = Told()
+    again = Study.resume(tmp_path / "other", evaluator=space["evaluator"], observers=[told])
+    assert again.run(progress=False) == "finished"
+    assert any("does not fit" in each for each in told.texts)
+    assert effects(tmp_path / "other") == whole
+
+
+class Told:
+    """An observer that keeps sentences for people."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def see(self, events) -> None: ...
+
+    def told(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def number_differently(run: Path) -> None:
+    """Store a state that asks for its next effect under another number."""
+    from culmen.engine.checkpoint import pack_state, unpack_state
+    from culmen.run.assemble import checkpoint_file, rebuild_search
+    from culmen.run.options import RunObjects
+
+    with SqlJournal.open(run) as journal:
+        meta = journal.meta
+    search, _ = rebuild_search(meta, RunObjects(), run)
+    file = checkpoint_file(run, meta, search)
+    assert file is not None
+    stored = file.read()
+    assert stored is not None
+    state = unpack_state(stored.state, search.anchors)
+    state.search["issued"] += 1
+    file.write(stored.seq, pack_state(state, search.anchors))
+    search.close()
 
 
 def test_without_its_file_the_same_run_replays_all(tmp_path: Path, space) -> None:
@@ -97,24 +141,9 @@ def test_without_its_file_the_same_run_replays_all(tmp_path: Path, space) -> Non
 
 
 def test_replay_tells_a_checkpoint_of_another_state(tmp_path: Path, space) -> None:
-    """A state that asks for its next effect under another number."""
-    from culmen.engine.checkpoint import pack_state, unpack_state
-    from culmen.run.assemble import checkpoint_file, rebuild_search
-    from culmen.run.options import RunObjects
-
     run = tmp_path / "run"
     space["run"](run, 60)
-    with SqlJournal.open(run) as journal:
-        meta = journal.meta
-    search, _ = rebuild_search(meta, RunObjects(), run)
-    file = checkpoint_file(run, meta, search)
-    assert file is not None
-    stored = file.read()
-    assert stored is not None
-    state = unpack_state(stored.state, search.anchors)
-    state.search["issued"] += 1
-    file.write(stored.seq, pack_state(state, search.anchors))
-    search.close()
+    number_differently(run)
     found = replay_run(run, True)
     assert not found.data["matches"] and "checkpoint" in found.data["differences"][0]
 
@@ -137,3 +166,20 @@ def test_code_of_ones_own_has_no_checkpoints(tmp_path: Path, space) -> None:
         progress=False,
     )
     assert not (tmp_path / "run" / FILE).exists()
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """A priority of a user's own, inside a strategy of culmen's."""
+
+    def scores(self, statistics, rows):
+        return -rows
+
+
+def test_own_code_inside_settings_is_seen() -> None:
+    from culmen.run.assemble import _is_own
+    from culmen.strategies.pedigree import PedigreeSearch
+    from culmen.strategies.polca import Polca
+
+    assert _is_own(PedigreeSearch()) and _is_own(Polca())
+    assert not _is_own(Polca(priority=Oldest()))

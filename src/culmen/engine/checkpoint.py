@@ -42,9 +42,10 @@ class LaneGate:
         self._since = 0.0  # active seconds of the run at the last one
         self._lanes: dict[Steppable, Future[None]] = {}
         self._states: list[object] = []
+        self._known: set[Steppable] = set()  # all lanes that ever came by
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_lanes": {}, "_states": []}
+        return {**self.__dict__, "_lanes": {}, "_states": [], "_known": set[Steppable]()}
 
     @property
     def is_due(self) -> bool:
@@ -62,14 +63,23 @@ class LaneGate:
 
     def hold_lane(self, lane: Steppable, state: object) -> Future[None]:
         """Let a lane wait that needs nothing but `state`."""
+        self._known.add(lane)
         self._states.append(state)
         future = self._lanes[lane] = Future()
         return future
 
+    def pass_lane(self, lane: Steppable) -> None:
+        """Note a lane that need not wait."""
+        self._known.add(lane)
+
     def shared_state(self) -> object | None:
-        """The object that all lanes gave; None if they gave several."""
+        """The object that all lanes gave; None if they gave several, or if a lane has ended.
+
+        A search that begins with this object begins all its lanes.
+        """
         first = self._states[0]
-        return first if all(state is first for state in self._states) else None
+        is_shared = all(state is first for state in self._states)
+        return first if is_shared and self._known <= self._lanes.keys() else None
 
     def end_wait(self) -> None:
         """Note that the patience is over."""
@@ -84,7 +94,7 @@ class LaneGate:
 
     def clear(self) -> None:
         """Forget the lanes of a search that ended."""
-        self._lanes, self._states, self.timer = {}, [], 0
+        self._lanes, self._states, self._known, self.timer = {}, [], set(), 0
 
 
 class SearchState(NamedTuple):

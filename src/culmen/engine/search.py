@@ -472,7 +472,10 @@ class Search:
     def _hold_lane(self, state: object) -> Future[None] | None:
         """The future that a lane waits for while a checkpoint is due; None if it is not."""
         lane = self._loop.running
-        if lane is None or self.phase != "search" or not self._gate.is_due:
+        if lane is None or self.phase != "search":
+            return None
+        if not self._gate.is_due:
+            self._gate.pass_lane(lane)
             return None
         return self._gate.hold_lane(lane, state)
 

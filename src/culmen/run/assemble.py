@@ -10,8 +10,10 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -19,7 +21,7 @@ import msgspec
 from culmen.core import VERSION, extensions
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.errors import IsolationError, Unavailable, UserError
+from culmen.core.errors import IsolationError, JournalMismatch, Unavailable, UserError
 from culmen.core.event import CustomRequest, Effect, Entry, Event
 from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
@@ -75,8 +77,26 @@ async def run_session(
     """Run or continue the run in `path`; returns finished | interrupted.
 
     `meta` is that of its journal with this session's own settings; `remembered` holds the results,
-    by mark, of the run that it was forked from.
+    by mark, of the run that it was forked from. A checkpoint that does not fit the journal is
+    removed, and the whole journal replayed.
     """
+    from culmen.store import checkpoints
+
+    try:
+        return await _run_assembled(path, meta, objects, remembered)
+    except JournalMismatch:
+        file = path / checkpoints.FILE
+        if not file.exists():
+            raise
+        file.unlink()
+    _send_message(objects, "The checkpoint does not fit the journal: all of it is replayed.")
+    return await _run_assembled(path, meta, objects, remembered)
+
+
+async def _run_assembled(
+    path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
+) -> SessionEnd:
+    """Assemble the performers of a session, and drive it to its end."""
     # small products only; idle BLAS threads would spin on all cores
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from culmen.evaluate.integrity.guard import reapply_policy
@@ -318,10 +338,20 @@ def checkpoint_file(path: Path, meta: RunMeta, search: Search) -> CheckpointFile
     """
     from culmen.store.checkpoints import CheckpointFile
 
-    deciding = (type(each).__module__ for each in search.deciding_parts)
-    if not meta.checkpoints or not all(name.startswith("culmen.") for name in deciding):
+    if not meta.checkpoints or not all(map(_is_own, search.deciding_parts)):
         return None
     return CheckpointFile(path, meta.id)
+
+
+def _is_own(part: object) -> bool:
+    """True if an object and its settings are plain data or of culmen's own code."""
+    named = part if isinstance(part, type | FunctionType) else type(part)
+    if not named.__module__.startswith(("culmen.", "builtins")):
+        return False
+    inside: Iterable[object] = part if isinstance(part, tuple | list) else ()
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = [getattr(part, each.name) for each in fields(part)]
+    return all(map(_is_own, inside))
 
 
 def restore_checkpoint(search: Search, checkpoints: CheckpointFile) -> int:
