@@ -124,7 +124,7 @@ def number_differently(run: Path) -> None:
     stored = file.read()
     assert stored is not None
     state = unpack_state(stored.state, search.anchors)
-    state.search["issued"] += 1
+    state.search["issued"] = search.issued - 1
     file.write(stored.seq, pack_state(state, search.anchors))
     search.close()
 
@@ -172,8 +172,8 @@ def test_code_of_ones_own_has_no_checkpoints(tmp_path: Path, space) -> None:
 class Oldest:
     """A priority of a user's own, inside a strategy of culmen's."""
 
-    def scores(self, statistics, rows):
-        return -rows
+    def __call__(self, statistics):
+        return -statistics.count
 
 
 def test_own_code_inside_settings_is_seen() -> None:

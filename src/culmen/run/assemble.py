@@ -22,7 +22,7 @@ from culmen.core import VERSION, extensions
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, JournalMismatch, Unavailable, UserError
-from culmen.core.event import CustomRequest, Effect, Entry, Event
+from culmen.core.event import CustomRequest, Effect, Entry, Event, Result
 from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.core.ports import (
@@ -94,7 +94,7 @@ async def run_session(
 
 
 async def _run_assembled(
-    path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
+    path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Result]
 ) -> SessionEnd:
     """Assemble the performers of a session, and drive it to its end."""
     # small products only; idle BLAS threads would spin on all cores

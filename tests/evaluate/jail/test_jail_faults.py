@@ -86,6 +86,7 @@ def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level:
         slow = Candidate.of({"program.py": "import time\ndef run():\n    time.sleep(0.5); return 1"})
         running = [asyncio.create_task(arena.backend.evaluate(slow, None, 0)) for _ in range(2)]
         while len(arena.processes()) < 6:  # a supervisor, a server and an evaluator each
+            assert not running[0].done(), running[0].result()
             await asyncio.sleep(0.005)
         old = arena.processes()
         os.kill(zygote(arena), signal.SIGKILL)
@@ -109,6 +110,7 @@ def test_daemons_of_a_killed_fork_server_end_too(ground: Make) -> None:
     async def work():
         running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": DAEMON}), None, 0))
         while len(arena.processes()) < 2:
+            assert not running.done(), running.result()
             await asyncio.sleep(0.005)
         old = arena.processes()
         os.kill(zygote(arena), signal.SIGKILL)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.evaluate.jail import kernel
+from culmen.evaluate.jail import kernel, share
 from culmen.evaluate.jail.share import hold_share, restore_share
 from culmen.evaluate.jail.tree import TreeWatch
 from tests.evaluate.conftest import wait_until
@@ -143,3 +143,19 @@ def test_many_that_compute_weigh_as_one_and_get_their_weight_back(start: Start) 
     if os.geteuid() == 0:
         restore_share(busy)
         assert weights(busy)[0] == 8
+
+
+def test_a_thread_that_is_in_no_group_of_the_kernels_has_no_nice_value_of_one() -> None:
+    """The file is empty for what never left the session that the machine began with."""
+    outside = [int(each.parent.name) for each in Path("/proc").glob("[0-9]*/autogroup") if read_text(each) == ""]
+    if not outside:
+        pytest.skip("every process here is in a group, or the kernel has none")
+    threads = [share._Thread(pid, str(pid).encode(), 0, True) for pid in (outside[0], os.getpid())]
+    assert set(share._read_groups(threads)) <= {os.getpid()}
+
+
+def read_text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended
+        return None

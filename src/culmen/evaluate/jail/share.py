@@ -92,13 +92,14 @@ def _threads(pid: int) -> list[_Thread]:
 def _read_groups(threads: list[_Thread]) -> dict[int, int]:
     """The nice values of the groups of these threads' sessions, by one thread of each.
 
-    None where the kernel has no such groups.
+    None where the kernel has no such groups: the file is missing there, or empty.
     """
     values: dict[int, int] = {}
     for number in {each.session: each.number for each in threads}.values():
-        with contextlib.suppress(OSError, ValueError):
-            with open(f"/proc/{number}/autogroup", "rb", 0) as file:
-                values[number] = int(file.read().split()[-1])
+        with contextlib.suppress(OSError), open(f"/proc/{number}/autogroup", "rb", 0) as file:
+            text = file.read()
+            if b"nice" in text:
+                values[number] = int(text.split()[-1])
     return values
 
 
