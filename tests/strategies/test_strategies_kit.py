@@ -46,6 +46,8 @@ VARIANTS = {
     "best_of_n": {},
     "portfolio": {},
     "portfolio of many": {"arms": "polca(lanes=2), gepa, best_of_n@proposer, portfolio(arms=[beam])", "turn": "0.05"},
+    "portfolio with agents": {"arms": "pedigree, cato(agent=cmd:simulated, parallel=2, agents=30)", "turn": "0.04"},
+    "portfolio with the offline agent": {"arms": "cato(agent=offline), map_elites"},
     "gated": {},
     "gated paired": {"gate": "paired", "repeats": "2", "batch": "2"},
 }

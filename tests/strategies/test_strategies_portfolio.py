@@ -186,9 +186,22 @@ def test_portfolio_refuses_arms_that_cannot_be() -> None:
 
 
 @pytest.mark.wing("agents")
-def test_portfolio_refuses_agents_as_arms() -> None:
-    with pytest.raises(UserError, match="'cato' cannot be an arm"):
-        Portfolio(("pedigree", "cato"))
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        (("cato(agent=offline)", "cato"), "one arm alone can be of agents"),
+        (("pedigree", "cato@strong"), "agents make no proposals"),
+    ],
+)
+def test_portfolio_has_one_arm_of_agents_and_no_role_for_it(arms: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Portfolio(arms)
+
+
+@pytest.mark.wing("train")
+def test_portfolio_refuses_arms_that_train() -> None:
+    with pytest.raises(UserError, match="'pacevolve_plus_plus' cannot be an arm"):
+        Portfolio(("pedigree", "pacevolve_plus_plus"))
 
 
 def test_portfolio_journals_the_versions_of_its_arms() -> None:

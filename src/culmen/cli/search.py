@@ -478,9 +478,15 @@ def _evaluator_requests_text(meta: RunMeta) -> str:
 
 def _agents_at_work_text(meta: RunMeta) -> str:
     """The agents at work, in words; "" for strategies without agents."""
+    from culmen.core.ports import Strategy, with_protocol_defaults
+
     strategy = _revived_strategy(meta)
-    if strategy is None or not strategy.crew or not strategy.writes or not meta.searches_offline:
+    if strategy is None or not strategy.crew or not meta.searches_offline:
         return "" if strategy is None else strategy.crew
+    if not any(
+        with_protocol_defaults(Strategy, part).writes for part in (strategy, *strategy.parts)
+    ):
+        return strategy.crew
     return (
         f"{strategy.crew}; its model calls, if any, are its own and not counted "
         "(with --model NAME they go through culmen)"

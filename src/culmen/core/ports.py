@@ -111,6 +111,10 @@ class Lab(Protocol):
         """
         ...
 
+    def session_limit(self, budget: str) -> float:
+        """Most of a budget that one agent may use; infinity where agents have the run alone."""
+        ...
+
     @property
     def elapsed(self) -> float:
         """Active seconds of the run, up to the effect that finished last."""

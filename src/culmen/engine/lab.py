@@ -205,6 +205,10 @@ class EngineLab:
         """
         return self._ledger.budget_left(budget)
 
+    def session_limit(self, budget: str) -> float:
+        """Most of a budget that one agent may use: no limit."""
+        return math.inf
+
     @property
     def elapsed(self) -> float:
         """Active seconds of the run up to the effect that finished last."""

@@ -34,6 +34,8 @@ from culmen.core.ports import (
     ObservationStore,
     Observer,
     Proposer,
+    Strategy,
+    with_protocol_defaults,
 )
 from culmen.engine.checkpoint import LaneGate, unpack_state
 from culmen.engine.driver import Driver, graft_results
@@ -594,7 +596,7 @@ def _craft_makers(
         context = CraftContext(
             run=path,
             task=meta.task,
-            settings=meta.strategy.get("config") or {},
+            settings=_settings_of_agents(meta, objects),
             model=model if isinstance(model, str | dict) else None,
             models_file=meta.models_file,
             has_room=search.reservations.has_room_for,
@@ -608,6 +610,16 @@ def _craft_makers(
         family: partial(make, family, address)
         for family, address in extensions.part_addresses("performers").items()
     }
+
+
+def _settings_of_agents(meta: RunMeta, objects: RunObjects) -> Mapping[str, object]:
+    """Settings of the strategy, or of its arm that has agents."""
+    from culmen.strategies import catalog
+
+    for part in with_protocol_defaults(Strategy, strategy_of(meta, objects)).parts:
+        if with_protocol_defaults(Strategy, part).agent_setting:
+            return catalog.strategy_config(part)["config"] or {}
+    return meta.strategy.get("config") or {}
 
 
 def _rendered_prompt(meta: RunMeta, role: str, slots: JsonObject) -> tuple[str, str]:

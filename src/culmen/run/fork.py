@@ -80,12 +80,11 @@ def settle_fork_budget(
 
 def retraces_parent(meta: RunMeta) -> bool:
     """True if a fork with a larger budget takes its parent's path, from the parent's results."""
-    from culmen.strategies.catalog import find_by_path
+    from culmen.strategies import catalog
 
-    return (
-        not meta.searches_offline
-        and with_protocol_defaults(Strategy, find_by_path(str(meta.strategy["path"]))).retraces
-    )
+    path, config = str(meta.strategy["path"]), meta.strategy["config"]
+    made = catalog.find_by_path(path) if config is None else catalog.revive_object(path, config)
+    return not meta.searches_offline and with_protocol_defaults(Strategy, made).retraces
 
 
 def with_carried_candidates(task: Task, run: Path, most: int) -> Task:

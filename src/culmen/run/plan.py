@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 _STEM = 28
+OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 _BANK_FOLDER = re.compile(r"(?<=bank:)[^#|,]+")  # in a `--model` text
 
 
@@ -248,6 +249,7 @@ def check_runnable(plan: RunPlan) -> None:
     if objects.world is None:
         model = options.model if objects.model is None else objects.model
         check_roles(task, model, options.models_file)
+    check_agents_of_arms(plan)
     writes = with_protocol_defaults(Strategy, plan.strategy).writes
     if not task.seeds and options.searches_offline and objects.proposer is None and not writes:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -258,6 +260,24 @@ def check_runnable(plan: RunPlan) -> None:
             "--seed-program FILE, or choose a model with --model NAME, or an agent with "
             "--agent NAME",
         )
+
+
+def check_agents_of_arms(plan: RunPlan) -> None:
+    """Refuse an arm whose agent is not installed, or has no model and needs one."""
+    for part in with_protocol_defaults(Strategy, plan.strategy).parts:
+        whole = with_protocol_defaults(Strategy, part)
+        kind = getattr(part, whole.agent_setting) if whole.agent_setting else OFFLINE
+        if kind not in (OFFLINE, BUILTIN):
+            whole.require_agent(kind)
+        own_model = plan.objects.model is not None or plan.objects.world is not None
+        if kind == BUILTIN and plan.options.searches_offline and not own_model:
+            name = catalog.names_by_path().get(catalog.path_of(type(part)), type(part).__name__)
+            raise UserError(
+                "the built-in agent needs a model",
+                where=f"arm {name}",
+                fix=f"choose one with --model NAME, or write {name}(agent=offline) or the name of "
+                "an agent's program",
+            )
 
 
 def check_models(task: Task, options: RunOptions, objects: RunObjects) -> None:

@@ -29,14 +29,12 @@ from culmen.evaluate import backends as cluster
 from culmen.evaluate.forms import find_form, require_form
 from culmen.run import pools
 from culmen.run.options import folder_task, replace_options
-from culmen.run.plan import RunPlan, plan_fork, plan_run, usual_strategy
+from culmen.run.plan import BUILTIN, OFFLINE, RunPlan, plan_fork, plan_run, usual_strategy
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
     from culmen.store.database import RunMeta
     from culmen.strategies.pedigree import Prior
-
-OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

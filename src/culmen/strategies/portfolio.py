@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, cast
 
-import msgspec
-
-from culmen.core.brief import BANK_EMPTY, Brief, Exhibit, Proposal
-from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab, MinimalStrategy, Strategy, with_protocol_defaults
-from culmen.core.usage import Usage
 from culmen.strategies import catalog
+from culmen.strategies.arm_lab import ArmLab
 from culmen.strategies.settings import About, check
 from culmen.strategies.turns import Arm, TurnRules, TurnTaking
 
@@ -32,11 +27,16 @@ class Portfolio:
     the run, and an arm without success is handed it as a candidate of its own.
 
     An arm is written as for `--strategies`: `polca(epsilon=off)`; with `@ROLE` behind it its
-    proposals ask the model of that role, so that models are compared by their gains.
+    proposals ask the model of that role, so that models are compared by their gains. One arm may be
+    of coding agents, `cato(agent=claude)`: each of them begins once the arm has a turn, works to
+    its end beside the other arms, may use five turns' share of every budget, and finds the leader
+    of the run among the experiments.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     changes: ClassVar[Mapping[int, str]] = {
+        3: "an arm pays for the texts it asks models for, and not for the time in which it waits "
+        "for a turn",
         2: "arms share the first evaluations of initial programs, the first arm's strategy is as "
         "promising with any model, and an arm whose bank is empty waits for the others",
     }
@@ -66,14 +66,29 @@ class Portfolio:
         check(self)
         if not self.arms:
             raise UserError("it has no arms", where=_WHERE, fix="--set arms=pedigree,polca")
+        with_agents: list[str] = []
         for text, part in zip(self.arms, self.parts, strict=True):
             whole = with_protocol_defaults(Strategy, part)
-            if whole.agent_setting or whole.trains:
+            if whole.trains:
                 raise UserError(
-                    f"'{text}' cannot be an arm: its agents or training need a run of their own",
+                    f"'{text}' cannot be an arm: its training needs a run of its own",
                     where=_WHERE,
                     fix="fork one run from the other: culmen fork RUN --strategy ...",
                 )
+            with_agents += [text] if whole.agent_setting else []
+        if len(with_agents) > 1:
+            raise UserError(
+                f"{' and '.join(with_agents)}: one arm alone can be of agents, who share a "
+                "repository",
+                where=_WHERE,
+                fix=f"--set arms=pedigree,{with_agents[0]}",
+            )
+        if with_agents and _split_role(with_agents[0])[1]:
+            raise UserError(
+                f"'{with_agents[0]}' names a role, and agents make no proposals",
+                where=_WHERE,
+                fix="name the built-in agent's model by its own role: --model agent=NAME",
+            )
 
     @property
     def parts(self) -> tuple[MinimalStrategy, ...]:
@@ -84,10 +99,29 @@ class Portfolio:
         )
 
     @property
+    def _whole_parts(self) -> list[Strategy]:
+        return [with_protocol_defaults(Strategy, part) for part in self.parts]
+
+    @property
     def asides(self) -> str:
         """Requests to models besides those for programs, in words."""
-        own = (with_protocol_defaults(Strategy, part).asides for part in self.parts)
+        own = (part.asides for part in self._whole_parts)
         return "; ".join(dict.fromkeys(filter(None, own)))
+
+    @property
+    def crew(self) -> str:
+        """Number and kind of the agents of an arm; "" without one."""
+        return next((part.crew for part in self._whole_parts if part.crew), "")
+
+    @property
+    def writes(self) -> bool:
+        """True if every arm can write a first candidate without one of culmen's models."""
+        return all(part.writes for part in self._whole_parts)
+
+    @property
+    def retraces(self) -> bool:
+        """True if no arm leaves traces outside the journal."""
+        return all(part.retraces for part in self._whole_parts)
 
     async def search(self, lab: Lab) -> str | None:
         """Run until the budget ends it, or until every arm has ended."""
@@ -112,78 +146,3 @@ def _split_role(text: str) -> tuple[str, str]:
     """Strategy and role of an arm's text; "" for the role of the strategy itself."""
     head, mark, role = text.rpartition("@")
     return (head, role) if mark and ")" not in role else (text, "")
-
-
-class ArmLab:
-    """The lab of one arm: its requests wait for a turn; all else is the run's."""
-
-    def __init__(self, turns: TurnTaking, arm: Arm) -> None:
-        self._turns, self._arm, self._lab = turns, arm, turns.lab
-
-    async def evaluate(
-        self,
-        candidate: Candidate,
-        cases: Sequence[Case | None] | None = None,
-        repeats: int = 1,
-        *,
-        certify: bool = False,
-    ) -> Rollout:
-        """Evaluate a candidate once the arm has a turn."""
-        asked = self._lab.evaluate(candidate, cases, repeats, certify=certify)
-        chosen = (self._lab.task.split("train") or (None,)) if cases is None else cases
-        count = repeats * len(chosen)
-        if candidate in self._lab.seeds and candidate.id not in self._arm.looked and not certify:
-            self._arm.looked.add(candidate.id)
-            names = tuple("" if case is None else case.id for case in chosen)
-            key = (candidate.id, names, repeats)
-            rollout, is_own = await self._turns.evaluate_seed(self._arm, key, asked, count)
-            if not is_own:
-                return rollout
-        else:
-            rollout = await self._turns.perform(self._arm, asked, count)
-        for each in rollout.observations:
-            usage = each.usage + Usage(evaluations=1)
-            self._turns.charge(self._arm, usage, each.seconds)
-        return rollout
-
-    async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
-        """Ask for candidates once the arm has a turn; the brief shows the run's leader, too."""
-        brief = self._with_leader(brief)
-        asked = self._lab.elapsed
-        answer = await self._turns.perform(self._arm, self._lab.propose(brief, through))
-        self._turns.charge(self._arm, answer.usage, max(0.0, self._lab.elapsed - asked))
-        self._turns.enter_candidates(self._arm, answer.candidates)
-        if answer.fault == BANK_EMPTY and not answer.candidates:
-            await self._turns.wait_for_others(self._arm)
-        return answer
-
-    @property
-    def restored(self) -> None:
-        """Nothing: arms go on from the journal alone."""
-        return
-
-    async def checkpoint(self, state: object) -> None:
-        """Go on: a turn of another arm may be under way."""
-
-    def handed(self) -> tuple[Candidate, ...]:
-        """A person's candidates since the last call; the run's leader, too, if the arm stalls."""
-        turns, arm = self._turns, self._arm
-        turns.persons += self._lab.handed()
-        fresh, arm.persons = turns.persons[arm.persons :], len(turns.persons)
-        own = turns.makers.get(turns.leader, (None,))[0] is arm
-        if turns.leader and not own and turns.leader not in arm.handed and turns.is_stalled(arm):
-            arm.handed.add(turns.leader)
-            fresh.append(self._lab.find(turns.leader))
-        return tuple(fresh)
-
-    def _with_leader(self, brief: Brief) -> Brief:
-        role = self._arm.role or brief.role
-        leader = self._turns.leader
-        known = {each.candidate.id for each in brief.inspirations}
-        if brief.parent is None or not leader or leader in known | {brief.parent.id}:
-            return msgspec.structs.replace(brief, role=role)
-        shown = (*brief.inspirations, Exhibit(self._lab.find(leader)))
-        return msgspec.structs.replace(brief, role=role, inspirations=shown)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._lab, name)

@@ -18,6 +18,7 @@ _PRIOR = 0.5  # successes that the prior is worth
 _FIT = 2.0  # turns that one request of an arm may take; with others it does not fit the budget
 _STEPS = 4  # levels of coroutines that a result passes through until its arm asks for more
 _UNLIMITED = 1_000.0  # evaluations that turns are shares of if no budget is limited
+_SESSION = 5.0  # turns that one agent may use
 SeedLook = tuple[str, tuple[str, ...], int]  # initial program, cases, repeats
 _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
@@ -41,6 +42,8 @@ class Arm:
     spent     its cost so far; `cost` is the same, faded
     last      the run's cost when it made the latest ancestor of the leader
     asks      the largest cost of one of its requests, as far as it is known beforehand
+    sessions  for each of its agents at work: when it began, and the seconds charged until then
+    held      what was left of its turn when the first of these began
     """
 
     name: str
@@ -51,6 +54,9 @@ class Arm:
     spent: float = 0.0
     last: float = 0.0
     asks: float = 0.0
+    seconds: float = 0.0
+    sessions: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    held: float = 0.0
     parked: Promise[None] | None = None  # until no other arm can draw from a bank
     waiting: list[Promise[None]] = field(default_factory=list[Promise[None]])
     handed: set[str] = field(default_factory=set[str])
@@ -104,7 +110,7 @@ class TurnTaking:
             if key not in self.seeds:
                 self.seeds[key] = self.lab.promise(), []
                 promise, found = self.seeds[key]
-                found.append(await self.perform(arm, asked, count))
+                found.append((await self.perform(arm, asked, count))[0])
                 promise.resolve(None)
                 return found[0], True
             promise, found = self.seeds[key]
@@ -113,16 +119,17 @@ class TurnTaking:
 
     async def perform(
         self, arm: Arm, request: Coroutine[object, None, T], evaluations: int = 0
-    ) -> T:
-        """The result of a request of this arm, made once it has a turn."""
+    ) -> tuple[T, float]:
+        """The result of a request of this arm, made once it has a turn, and the seconds it took."""
         with contextlib.closing(request):
             asks = evaluations / self.budgets.get("evaluations", math.inf)
             arm.asks = max(arm.asks, asks)
-            if arm.balance <= 0.0:
+            if arm.balance <= 0.0 and not arm.sessions:
                 promise = self.lab.promise()
                 arm.waiting.append(promise)
                 self.give_turn()
                 await promise
+            began = self.lab.elapsed
             self.running += 1
             try:
                 result = await request
@@ -130,7 +137,29 @@ class TurnTaking:
                 self.running -= 1
             if not self._has_turn() and any(each.waiting for each in self.arms):
                 self.lab.spawn(self._give_turn_later())
-            return result
+            return result, max(0.0, self.lab.elapsed - began)
+
+    def begin_session(self, arm: Arm) -> None:
+        """Note that an agent of this arm is at work; it counts as one of the workers."""
+        arm.sessions.append((self.lab.elapsed, arm.seconds))
+        arm.held += max(0.0, arm.balance)
+        arm.balance = min(0.0, arm.balance)
+        self.running += 1
+        self.give_turn()
+
+    def end_session(self, arm: Arm) -> None:
+        """Note that an agent has ended; its time without that of its experiments is charged."""
+        began, charged = arm.sessions.pop(0)
+        own = self.lab.elapsed - began - (arm.seconds - charged)
+        self.charge(arm, Usage(), max(0.0, own))
+        self.running -= 1
+        if not arm.sessions:
+            arm.balance, arm.held = arm.balance + arm.held, 0.0
+        self.give_turn()
+
+    def session_limit(self, budget: str) -> float:
+        """Most of a budget that one agent may use."""
+        return _SESSION * self.rules.turn * self.budgets.get(budget, math.inf)
 
     async def _give_turn_later(self) -> None:
         """Give the next turn once the arm whose result came has gone on, and may wait itself."""
@@ -187,6 +216,7 @@ class TurnTaking:
         }
         share = max(amounts[name] / most for name, most in self.budgets.items())
         self.spent += share
+        arm.seconds += seconds
         for each in self.arms:
             each.cost *= math.exp(-share / self.rules.memory)
         arm.cost += share

@@ -141,6 +141,23 @@ def test_a_program_is_hosted_and_what_it_may_not_leave_is_dropped(place: Place) 
     assert f"2 of 2, 2 had their turn, {len(rows)} experiments" in status
 
 
+def test_agents_are_an_arm_of_a_portfolio_and_a_killed_run_goes_on(place: Place) -> None:
+    """The agents' settings are the arm's, here their sandbox."""
+    own = "".join(f", {SANDBOX[1]}" for _ in SANDBOX[:1])
+    arms = ("--strategy", "portfolio", "--set", f"arms=map_elites, cato(agent=offline, agents=20{own})")
+    whole = place.start("run", "evaluator.py", *arms, "--budget", "evaluations=120", "--run-dir", "a", "--json")
+    while done_so_far(place.root / "a") < 100 and whole.poll() is None:
+        time.sleep(0.05)
+    whole.kill()
+    whole.communicate()
+    found = json.loads(place.culmen("resume", "a", "--json")[0])
+    assert found["strategy"] == "portfolio" and found["evaluations"] <= 120
+    assert found["agents"]["experiments"] == len(place.rows("a")) > 2
+    turns = [line for line in place.culmen("log", "a", "--all")[0].splitlines() if "turn" in line]
+    assert any("map_elites" in line for line in turns) and any("cato" in line for line in turns)
+    assert json.loads(place.culmen("replay", "a", "--json")[0])["matches"]
+
+
 def climber(body: dict[str, Any]) -> str:
     """A model that writes a better program, evaluates it by the tool and by the client, reflects, and finishes."""
     said = [message["content"] for message in body["messages"]]

@@ -90,12 +90,16 @@ class Coordinator:
         )
 
     async def evaluate_handed_in(self) -> None:
-        """Evaluate and certify the candidates that a person has handed in since the last call."""
+        """Evaluate and certify candidates from outside the team since the last call.
+
+        They are a person's, or of another search in the same run.
+        """
         for candidate in self.lab.handed():
             self._handed += 1
-            await self._enter_candidate(
-                f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person"
-            )
+            is_persons = candidate.origin.operator == texts.PERSON
+            author = texts.PERSON if is_persons else texts.SEARCH
+            note = "handed in by a person" if is_persons else "leads another search of this run"
+            await self._enter_candidate(f"{author}-{self._handed}", candidate, note)
 
     async def _enter_candidate(self, ticket: str, candidate: Candidate, note: str = "") -> None:
         rollout = await self.judge_candidate(candidate)
@@ -180,7 +184,11 @@ class Coordinator:
         limits = {name: self._budget_share(name, own.get(name), to_come) for name in _BUDGETS}
         # agents that work at once share the money, not the time
         turns = math.ceil(to_come / self.terms.parallel)
-        limits["seconds"] = min(own.get("seconds") or math.inf, max(0.0, self.time_left / turns))
+        limits["seconds"] = min(
+            own.get("seconds") or math.inf,
+            max(0.0, self.time_left / turns),
+            self.lab.session_limit("seconds"),
+        )
         limits["idle"] = own.get("idle") or math.inf
         finite = {name: value for name, value in limits.items() if value < math.inf}
         self._open[number] = dict(finite)
@@ -188,16 +196,17 @@ class Coordinator:
 
     def _budget_share(self, name: str, own: float | None, to_come: int) -> float:
         """One agent's share of a budget among `to_come` agents: whole units, except dollars."""
-        left = self.lab.left(_BUDGETS[name]) / (
-            self.evaluations_per_experiment if name == "experiments" else 1
-        )
+        unit = self.evaluations_per_experiment if name == "experiments" else 1
+        left = self.lab.left(_BUDGETS[name]) / unit
+        most = self.lab.session_limit(_BUDGETS[name]) / unit
         left = max(
             0.0, left - sum(reservation.get(name, 0.0) for reservation in self._open.values())
         )
         share = left / to_come
         if name != "dollars" and share < math.inf:
             left, share = math.floor(left), math.ceil(share)
-        return min(left, share if own is None else own)
+            most = most if most == math.inf else math.ceil(most)
+        return min(left, most, share if own is None else own)
 
     def stop(self, reason: str) -> None:
         """Refuse further experiments of all agents, and notify the running programs."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BOARD = 20  # candidates on the leaderboard
 PERSON = "person"  # author of candidates handed in by a person, and prefix of their tickets
+SEARCH = "search"  # the same for candidates of another search in the same run
 
 _UNITS = {
     "experiments": "experiments",
@@ -97,13 +98,7 @@ def leaderboard_text(history: History, k: int = BOARD) -> str:
     for rank, row in enumerate(history.top_rows(k), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
-        author = (
-            agent_tag(row.agent)
-            if row.agent >= 0
-            else PERSON
-            if row.ticket.startswith(PERSON)
-            else "seed"
-        )
+        author = agent_tag(row.agent) if row.agent >= 0 else row.ticket.partition("-")[0]
         cells = (
             str(rank),
             row.candidate,
