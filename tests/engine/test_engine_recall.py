@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate, key_of
@@ -43,6 +43,8 @@ seen = st.lists(
 
 
 @given(seen)
+@example([(0, None, "", None, False), (0, None, "", None, False), (0, 1.5e-150, "", None, False)])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_tallies_are_what_was_seen(observations):
     evidence, held = Evidence(TASK), {}
     for which, score, trust, strict, barred in observations:

@@ -21,6 +21,7 @@ PRIOR = 2.0  # pseudo-steps of the first guess of t²
 KNOWN = 10.0  # pseudo-steps, and repeats, of an earlier run's law
 LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from t²
 DOUBT = 12.0  # largest weight, in repeats, of the noise estimate from all observations
+SMALLEST = 1e-280  # variance of scores; its inverse still is a number
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the steps' variance
 FAMILY = 3  # candidates without parents from which they have an origin in common
 EQUAL = 1e-6  # share of the largest step up to which a child counts as equal to its parent
@@ -110,7 +111,8 @@ class Learner:
         least = (1e-6 * float(np.abs(scores.values).max(initial=0.0))) ** 2
         if spread <= least:
             noise = within / degrees if degrees else 0.0
-            spread = max(noise, float(np.var(scores.values)), least) or 1.0
+            spread = max(noise, float(np.var(scores.values)), least)
+            spread = spread if spread > SMALLEST else 1.0
         noise = TINY * spread if scores.noiseless else 0.5 * spread
         if degrees and within > least:
             noise = within / degrees
