@@ -124,6 +124,30 @@ def test_a_scorer_that_loses_its_simulator():
     assert 15 <= int(first.split()[5]) <= 45 and command == "culmen.check(seed, evaluator)"
 
 
+def test_an_evaluator_that_fails_on_any_candidate_but_the_initial_one():
+    """Nobody is to blame for sure, so the result leads; the failures are told with it."""
+
+    def evaluator(text: str) -> float:
+        if value(text) and random.random() < 0.35:
+            raise RuntimeError("the rig was not ready")
+        return value(text) + random.gauss(0.0, 0.5)
+
+    told = ran(evaluator, numbers(0.1, 0.02), budget=60).summary
+    (line,) = [line for line in str(told).splitlines() if "failed by chance" in line]
+    assert "RuntimeError: the rig was not ready (test_planted_faults.py line " in line
+    assert 10 <= int(line.split(" %")[0].split()[-1]) <= 60 and "also scored" in line
+
+
+def test_candidates_that_always_fail_do_not_fail_by_chance():
+    def evaluator(text: str) -> float:
+        if round(10 * value(text)) % 3 == 1:
+            raise RuntimeError("three does not divide it")
+        return value(text)
+
+    told = ran(evaluator, numbers(0.1, 0.1), budget=60).summary
+    assert "by chance" not in str(told)
+
+
 @pytest.mark.slow
 def test_a_service_of_the_evaluator_that_is_away():
     def evaluator(text: str) -> float:

@@ -36,6 +36,8 @@ _FAILING = 0.3  # share of candidates without any score that is reported
 _MANY, _RANDOM = 0.4, 0.8
 _LOSING = 0.1  # share of lost evaluations that is reported
 _SCORER = 0.05  # share of evaluations in which the evaluator itself failed that is reported
+# candidates that one line of the evaluator failed on, and the share of them that also scored
+_STRUCK, _ALSO_SCORED = 4, 0.3
 _VAIN = 0.5  # share of the answers without a new candidate
 _RETRIED = 0.3  # share of the calls that failed and were retried
 _ALIKE = 0.8  # share of candidates with the same score
@@ -318,6 +320,36 @@ def _scorer_failures(case: DiagnosedRun) -> Finding | None:
     )
     do = f"correct {location or 'the evaluator'}: no candidate is to blame"
     return Finding("scorer_fails", what, do, case.check_command, share, "scorer", location)
+
+
+def _failures_by_chance(case: DiagnosedRun) -> Finding | None:
+    """Failures of one line of the evaluator that strike candidates which also score.
+
+    Attributed to nobody: the initial program, of which the run is sure, was not struck.
+    """
+    if case.now.best is None or _scorer_failures(case) is not None:
+        return None
+    seen = list(islice(views.stream_observations(case.path), _LOOKED))
+    scored = {each.candidate for each in seen if each.ok}
+    undecided = [each for each in seen if not each.ok and not culprit_of(each)]
+    example = _most_common_failure([each for each in undecided if failure_location(each)])
+    if example is None:
+        return None
+    alike = [each for each in undecided if each.failure_kind == example.failure_kind]
+    struck = {each.candidate for each in alike}
+    share, both = len(alike) / len(seen), len(struck & scored)
+    if len(struck) < _STRUCK or both < _ALSO_SCORED * len(struck) or share < _SCORER:
+        return None
+    location = failure_location(example)
+    what = (
+        f"{percent_text(share)} of evaluations failed by chance: "
+        f"{last_words(example)}{_location_suffix(location)}; of "
+        f"{count_text(len(struck), 'candidate')} with this failure {both} also scored"
+    )
+    do = f"if candidates are not to blame, let {location or 'the evaluator'} try again by itself"
+    return Finding(
+        "fails_by_chance", what, do, case.check_command, share, "", location, leads=False
+    )
 
 
 def _most_common_failure(failed: list[Observation]) -> Observation | None:
@@ -840,6 +872,7 @@ CAUSES: tuple[Cause, ...] = (
     _nothing_scored,
     _bank_exhausted,
     _scorer_failures,
+    _failures_by_chance,
     _lost_evaluations,
     _retried_calls,
     _unproductive_answers,
