@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culmen.observe.displays import Pace
 from culmen.observe.figures import (
     clock_text,
     column_decimals,
@@ -56,3 +57,13 @@ def test_small_words() -> None:
 def test_control_characters_are_spelled_out() -> None:
     assert escape_controls("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"
     assert escape_controls("a\u202eb\u2066c\u200f\u061c\u2028") == "a\\u202eb\\u2066c\\u200f\\u061c\\u2028"
+
+
+def test_pace_tells_since_when_nothing_has_finished() -> None:
+    """Ten seconds without a result are long enough to wonder."""
+    pace = Pace()
+    for at, evaluations in ((0.0, 0), (5.0, 3), (14.0, 3), (20.0, 3)):
+        pace.record_reading(at, evaluations)
+    assert [pace.seconds_without_result(at) for at in (14.0, 15.0, 20.0)] == [0.0, 10.0, 15.0]
+    pace.record_reading(21.0, 4)
+    assert pace.seconds_without_result(21.5) == 0.0

@@ -11,6 +11,7 @@ import errno
 import html
 import io
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,18 @@ def test_an_evaluator_that_fails_on_any_candidate_but_the_initial_one():
     (line,) = [line for line in str(told).splitlines() if "failed by chance" in line]
     assert "RuntimeError: the rig was not ready (test_planted_faults.py line " in line
     assert 10 <= int(line.split(" %")[0].split()[-1]) <= 60 and "also scored" in line
+
+
+@pytest.mark.slow
+def test_an_evaluator_that_hangs_until_the_time_is_over():
+    def evaluator(text: str) -> float:
+        if value(text) > 1:
+            time.sleep(1000)
+        return value(text)
+
+    told = ran(evaluator, numbers(0.9, 0.1), budget="seconds=8").summary
+    (line,) = [line for line in str(told).splitlines() if "without a result when time was over" in line]
+    assert " % of the time went into 1 evaluation " in line and "scorer_seconds" in line
 
 
 def test_candidates_that_always_fail_do_not_fail_by_chance():

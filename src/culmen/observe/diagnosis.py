@@ -24,7 +24,14 @@ from culmen.core.evaluation import Observation, Status, culprit_of
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.observe import statements
-from culmen.observe.figures import count_text, difference_text, number_text, run_name, short_path
+from culmen.observe.figures import (
+    count_text,
+    difference_text,
+    duration_text,
+    number_text,
+    run_name,
+    short_path,
+)
 from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.store.views.events import FailureCauses, failure_causes
@@ -35,6 +42,7 @@ _FAILING = 0.3  # share of candidates without any score that is reported
 # shares from which on this leads: of a model's candidates, of random edits
 _MANY, _RANDOM = 0.4, 0.8
 _LOSING = 0.1  # share of lost evaluations that is reported
+_CUT_OFF = 0.2  # share of the workers' time in evaluations that the end cut off
 _SCORER = 0.05  # share of evaluations in which the evaluator itself failed that is reported
 # candidates that one line of the evaluator failed on, and the share of them that also scored
 _STRUCK, _ALSO_SCORED = 4, 0.3
@@ -392,6 +400,24 @@ _CALL_FAULTS = {
     "no_choices": "replies without a text",
     "no_content": "replies without a text",
 }
+
+
+def _cut_off_evaluations(case: DiagnosedRun) -> Finding | None:
+    """Time that went into evaluations which the end of the time cut off."""
+    seconds = case.now.budget.seconds
+    if case.now.reason != "seconds" or not seconds:
+        return None
+    cut = views.cut_off_evaluations(case.path)
+    share = sum(cut) / (seconds * case.now.workers)
+    if share < _CUT_OFF:
+        return None
+    what = (
+        f"{percent_text(min(1.0, share))} of the time went into "
+        f"{count_text(len(cut), 'evaluation')} without a result when time was over"
+        f"{', the longest' if len(cut) > 1 else ''} after {duration_text(cut[0])}"
+    )
+    do = "limit an evaluation: [limits] seconds for the candidate, scorer_seconds for the evaluator"
+    return Finding("cut_off", what, do, case.check_command, share, leads=False)
 
 
 def _retried_calls(case: DiagnosedRun) -> Finding | None:
@@ -874,6 +900,7 @@ CAUSES: tuple[Cause, ...] = (
     _scorer_failures,
     _failures_by_chance,
     _lost_evaluations,
+    _cut_off_evaluations,
     _retried_calls,
     _unproductive_answers,
     _repeated_programs,

@@ -44,18 +44,26 @@ _INKS = {"+": "green", "-": "red"}
 
 
 class Pace:
-    """Evaluations per second over the last ten seconds."""
+    """Evaluations per second over the last ten seconds, and since when none has finished."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
+        self._last = (0.0, -1)  # time and number of the latest evaluations that finished
 
     def record_reading(self, at: float, evaluations: int) -> float | None:
         """Record a reading, `at` in seconds; return the rate, None for less than a second."""
         self._seen.append((at, evaluations))
+        if evaluations != self._last[1]:
+            self._last = at, evaluations
         while at - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
             self._seen.popleft()
         begun, first = self._seen[0]
         return (evaluations - first) / (at - begun) if at - begun >= 1.0 else None
+
+    def seconds_without_result(self, at: float) -> float:
+        """Seconds since an evaluation finished, of those long enough to wonder; else 0."""
+        since = at - self._last[0]
+        return since if since >= _WINDOW else 0.0
 
 
 def budget_share(now: RunStatus, elapsed: float) -> float | None:
@@ -381,8 +389,10 @@ class TerminalDisplay:
         from rich.text import Text
 
         parts = usage_texts(now)
-        parts[0] += "" if rate is None else f" ({rate:.1f}/s)"
-        parts.append(f"{now.in_flight} running")
+        still = self._pace.seconds_without_result(elapsed)
+        parts[0] += "" if rate is None or still else f" ({rate:.1f}/s)"
+        waiting = f", none finished for {clock_text(still)}" if still and now.in_flight else ""
+        parts.append(f"{now.in_flight} running{waiting}")
         parts += [now.sampling] if now.sampling else []
         if self._better_at is not None:
             parts.append(f"better {clock_text(max(0.0, elapsed - self._better_at))} ago")

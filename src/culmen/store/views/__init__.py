@@ -44,6 +44,7 @@ from culmen.store.views.events import (
     StrategyNote,
     candidate_embeddings,
     costs_of_events,
+    cut_off_evaluations,
     dollars_at,
     effect_costs,
     effect_marks,

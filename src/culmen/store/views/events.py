@@ -343,6 +343,31 @@ def in_flight(run: Path | str) -> list[EffectMark]:
     return starts[::-1]
 
 
+def cut_off_evaluations(run: Path | str) -> list[float]:
+    """Seconds that evaluations had run when the search ended without their results, longest first.
+
+    Looked for among the last effects before that; empty while the search runs.
+    """
+    c = sql.event.c
+    with open_snapshot(Path(run)) as connection:
+        query = _marks_query().where(c.kind == "stop").order_by(c.seq.desc()).limit(1)
+        stop = connection.execute(query).first()
+        if stop is None:
+            return []
+        before = _marks_query().where(c.seq < stop.seq).order_by(c.seq.desc()).limit(PAGE)
+        ends = _marks_query().where(c.seq > stop.seq, c.kind == "done").limit(PAGE)
+        ended = {EffectMark(*row).key for row in connection.execute(ends)}
+        marks = [EffectMark(*row) for row in connection.execute(before)]
+    found: list[float] = []
+    for mark in marks:
+        if mark.kind == "state":
+            break
+        if mark.kind == "started" and mark.effect == "evaluate" and mark.key not in ended:
+            found.append(max(0.0, stop.elapsed - mark.elapsed))
+        ended.add(mark.key)
+    return sorted(found, reverse=True)
+
+
 def effect_subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
     """The candidate (`of`) and the `case` of each of these starts.
 
