@@ -344,7 +344,7 @@ def in_flight(run: Path | str) -> list[EffectMark]:
 
 
 def cut_off_evaluations(run: Path | str) -> list[float]:
-    """Seconds that evaluations had run when the search ended without their results, longest first.
+    """Seconds of evaluations that had no result when the search ended, longest first.
 
     Looked for among the last effects before that; empty while the search runs.
     """
