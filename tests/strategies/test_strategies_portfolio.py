@@ -9,14 +9,16 @@ from statistics import fmean
 import pytest
 
 from culmen.core.brief import Brief
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab, MinimalStrategy
 from culmen.core.usage import Budget, Usage
 from culmen.run.versions import deciders_of
 from culmen.strategies import catalog
+from culmen.strategies.arm_lab import ArmLab
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.portfolio import Portfolio
+from culmen.strategies.turns import Arm, TurnRules, TurnTaking
 from culmen.testing import worlds
 from culmen.testing.landscape import task
 from culmen.testing.virtual import Simulation, simulate
@@ -112,7 +114,6 @@ def test_portfolio_arm_asks_the_model_of_its_role() -> None:
 
 def test_portfolio_charges_what_is_dear() -> None:
     """Of two arms that gain nothing, calls being dear, the one that asks less is tried longer."""
-    from culmen.strategies.turns import Arm, TurnRules, TurnTaking
 
     @dataclass
     class Budgets:
@@ -129,6 +130,35 @@ def test_portfolio_charges_what_is_dear() -> None:
     turns.charge(arm, Usage(evaluations=10), 0.0)
     assert arm.spent == pytest.approx(0.35)
     assert arm.cost < arm.spent  # the older cost has faded
+
+
+@dataclass
+class Handing:
+    """A lab whose person has handed in these candidates."""
+
+    given: list[Candidate]
+    workers: int = 1
+    seeds: tuple[Candidate, ...] = ()
+
+    def left(self, name: str) -> float:
+        return {"evaluations": 100.0, "seconds": 60.0}.get(name, float("inf"))
+
+    def handed(self) -> list[Candidate]:
+        taken, self.given = self.given, []
+        return taken
+
+
+def test_every_arm_is_handed_a_persons_candidates_once() -> None:
+    one, two = (Candidate.of({"program": text}, (), Origin("person")) for text in "ab")
+    lab, arms = Handing([one]), [Arm(name, Improver(), "") for name in "xy"]
+    turns = TurnTaking(TurnRules(0.02, 0.2, 0.1, 0.1, 2), lab, arms)  # type: ignore[arg-type]
+    x, y = (ArmLab(turns, arm) for arm in arms)
+    assert x.handed() == (one,) and x.handed() == ()
+    lab.given.append(two)
+    assert y.handed() == (one, two) and x.handed() == (two,) and y.handed() == ()
+    assert x.session_limit("evaluations") == 10.0 and x.session_limit("dollars") == float("inf")
+    turns.enter_candidates(arms[0], x._made_here(one))  # pyright: ignore[reportPrivateUsage]
+    assert not turns.makers  # what a person handed in is no arm's success
 
 
 def test_portfolio_knows_no_ancestors_of_another_run() -> None:

@@ -1,4 +1,4 @@
-# expect: ok
+# expect: ok timeout
 import glob, os
 
 def run(**target):
