@@ -524,14 +524,10 @@ def _strategy_text(meta: RunMeta) -> str:
 
     path = str(meta.strategy.get("path", ""))
     name = catalog.names_by_path().get(path, path.rpartition(":")[2])
-    strategy = _revived_strategy(meta)
-    if strategy is None:
+    config = meta.strategy.get("config")
+    if config is None:
         return name
-    changed = []
-    for field in catalog.describe_strategy(path)["fields"]:
-        value = catalog.value_text(getattr(strategy, field["name"]))
-        if value != field["default"]:
-            changed.append(f"{field['name']}={value}")
+    changed = catalog.changed_settings(catalog.revive_object(path, config))
     return join_nonempty([name, *changed], "  ")
 
 

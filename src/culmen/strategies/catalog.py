@@ -272,6 +272,16 @@ def strategy_config(strategy: object) -> JsonObject:
     return {"path": path_of(type(strategy)), "config": state}
 
 
+def changed_settings(strategy: object) -> list[str]:
+    """`NAME=VALUE` of each setting of a strategy that is not the default, as `--set` takes it."""
+    changed: list[str] = []
+    for field in describe_strategy(path_of(type(strategy)))["fields"]:
+        value = value_text(getattr(strategy, field["name"]))
+        if value != field["default"]:
+            changed.append(f"{field['name']}={value}")
+    return changed
+
+
 def ending_at(strategy: S, level: float | None) -> tuple[S, float | None]:
     """The strategy, and the score at which the engine ends it (None if it ends by itself).
 

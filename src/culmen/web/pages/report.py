@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from culmen.core.evaluation import meets_trust_level
 from culmen.core.json import JsonObject
-from culmen.core.task import Objective
+from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
 from culmen.observe import statements
-from culmen.observe.figures import count_text, dollars_text, duration_text, join_nonempty
+from culmen.observe.figures import (
+    count_text,
+    dollars_text,
+    duration_text,
+    join_nonempty,
+    short_path,
+)
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.views import RunStatus
+from culmen.strategies import catalog
 from culmen.web.pages.trust import ISOLATION
 from culmen.web.runs import Digest
 
@@ -103,10 +112,13 @@ def _commands(now: RunStatus, run: Digest) -> list[tuple[str, str]]:
 
 
 def _search_command(now: RunStatus, run: Digest) -> str:
-    """The command that starts such a run, but for settings of the strategy."""
-    meta = run.meta
+    """The command that starts such a run; the task stands as its file or folder was given."""
+    meta, path = run.meta, str(run.meta.strategy.get("path", ""))
+    strategy = catalog.names_by_path().get(path, path)
+    words = ["culmen", "run", _task_word(meta.task), "--strategy", strategy]
+    for text in _changed_settings(meta):
+        words += ["--set", text]
     models = meta.model if isinstance(meta.model, dict) else {"": meta.model or ""}
-    words = ["culmen", "run", now.task, "--strategy", run.strategy]
     for role, model in models.items():
         given = f"{role}={model}" if role and role != "default" else str(model)
         words += ["--model", given] if model else []
@@ -115,10 +127,25 @@ def _search_command(now: RunStatus, run: Digest) -> str:
     return shlex.join(words)
 
 
+def _task_word(task: Task) -> str:
+    """What `culmen run` takes for a task: its folder, or an evaluator that stands alone."""
+    if not task.root:
+        return task.name
+    whole = Path(task.root, "task.toml").is_file() or not task.evaluator.path
+    return short_path(task.root if whole else task.evaluator.path)
+
+
+def _changed_settings(meta: RunMeta) -> list[str]:
+    config = meta.strategy.get("config")
+    if config is None:
+        return []
+    return catalog.changed_settings(catalog.revive_object(str(meta.strategy["path"]), config))
+
+
 def _budget_text(budget: Budget) -> str:
     limits = msgspec.to_builtins(budget)
     return ",".join(
-        f"{name}={value:g}" for name, value in limits.items() if isinstance(value, int | float)
+        f"{name}={value:.15g}" for name, value in limits.items() if isinstance(value, int | float)
     )
 
 
