@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.core.errors import UserError
 from culmen.core.evaluation import meets_trust_level
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective, Task
@@ -136,10 +137,14 @@ def _task_word(task: Task) -> str:
 
 
 def _changed_settings(meta: RunMeta) -> list[str]:
-    config = meta.strategy.get("config")
-    if config is None:
+    """Settings of a strategy of the catalog; code of a user's own is not imported for a page."""
+    path, config = str(meta.strategy.get("path", "")), meta.strategy.get("config")
+    if config is None or path not in catalog.names_by_path():
         return []
-    return catalog.changed_settings(catalog.revive_object(str(meta.strategy["path"]), config))
+    try:
+        return catalog.changed_settings(catalog.revive_object(path, config))
+    except UserError:  # settings of another version
+        return []
 
 
 def _budget_text(budget: Budget) -> str:
