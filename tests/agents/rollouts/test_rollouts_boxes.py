@@ -54,7 +54,7 @@ LOOK = """
 python3 -c "import os; print(os.getuid() != 0, os.getcwd(), sorted(os.listdir()), os.environ['MODE'])"
 cat built
 for place in $CULMEN_SKILL ~/.agents/skills/worker; do (: > $place/x) 2>&1 | awk '{print "closed"}'; done
-python3 -c "import os; print(os.path.exists('/tests'), os.path.exists('/logs/verifier'), os.path.exists('/work/hint.txt'))"
+python3 -c "import os; print(*map(os.path.exists, ('/tests', '/logs/verifier', '/work/hint.txt')))"
 python3 -c "import socket; socket.create_connection(('1.1.1.1', 53), 2)" 2>&1 | awk '/unreachable/ {print "offline"}'
 """
 GAMES = {
