@@ -17,6 +17,7 @@ import pytest
 from culmen.cli.main import make_app
 from culmen.core.candidate import Candidate, Origin
 from culmen.store import views
+from culmen.strategies import catalog
 from culmen.web.pages.report import report_page
 from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, proposed
@@ -323,7 +324,8 @@ def test_the_command_of_a_report_makes_the_same_run_again(place: Place, task: st
     made = place.here("run", task, *settings, *limits)
     assert made.code == 0, made.err + made.out
     with contextlib.chdir(place.root):
-        page = report_page(Digest(place.root / "first"), {})
+        run = Digest(place.root / "first", catalog.names_by_path(), settings=catalog.stored_settings)
+        page = report_page(run, {})
     ((_, command),) = [pair for pair in page["reproduce"] if "search anew" in pair[0]]
     words = shlex.split(command)
     assert words[:3] == ["culmen", "run", task]

@@ -282,6 +282,20 @@ def changed_settings(strategy: object) -> list[str]:
     return changed
 
 
+def stored_settings(stored: Mapping[str, object]) -> list[str]:
+    """The changed settings of a strategy as a journal has it; `stored` is `strategy_config`'s.
+
+    Empty for code of a user's own, which is not imported, and for settings of another version.
+    """
+    path, config = str(stored.get("path", "")), stored.get("config")
+    if path not in names_by_path() or not isinstance(config, Mapping):
+        return []
+    try:
+        return changed_settings(revive_object(path, cast("Mapping[str, object]", config)))
+    except UserError:
+        return []
+
+
 def ending_at(strategy: S, level: float | None) -> tuple[S, float | None]:
     """The strategy, and the score at which the engine ends it (None if it ends by itself).
 

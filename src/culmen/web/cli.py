@@ -126,7 +126,7 @@ def report(
 
     It holds the run's texts, prompts and replies: check it before you share it.
     """
-    from culmen.strategies.catalog import names_by_path
+    from culmen.strategies.catalog import names_by_path, stored_settings
     from culmen.web import report as paper
     from culmen.web.runs import Digest
 
@@ -140,7 +140,8 @@ def report(
             fix="--full 60, or --full all",
         )
     many = None if full == "all" else int(full)
-    gathered = paper.gather_report(Digest(path, names_by_path()), many)
+    digest = Digest(path, names_by_path(), settings=stored_settings)
+    gathered = paper.gather_report(digest, many)
     overview = gathered.documents["pages"]["overview"]
     data: JsonObject = {
         "run": path.name,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, read_pointer
@@ -41,13 +42,21 @@ class Digest:
 
     `refresh` moves `last` on. Each part is read at first use and extended from then on: the first
     page of a long run need not wait for parts that it does not show. `names` maps the path of a
-    strategy's class to its display name; `name` is the run's name, by default its folder's. Safe
-    for use from several threads. Lists are only appended to, except `spans`, whose open spans get
+    strategy's class to its display name; `name` is the run's name, by default its folder's;
+    `settings` gives `NAME=VALUE` of a stored strategy's changed settings. Safe for use from several
+    threads. Lists are only appended to, except `spans`, whose open spans get
     their end.
     """
 
-    def __init__(self, run: Path, names: Mapping[str, str] | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        run: Path,
+        names: Mapping[str, str] | None = None,
+        name: str = "",
+        settings: Callable[[JsonObject], list[str]] = lambda stored: [],
+    ) -> None:
         self.run, self.name, self._names, self.last = run, name or run.name, names or {}, 0
+        self._settings = settings
         self._spans: list[TimelineSpan] = []
         self._sessions: list[float] = []
         self._costs: list[tuple[int, Usage]] = []
@@ -145,6 +154,17 @@ class Digest:
         """The strategy's name on the command line, else the name of its class."""
         path = str(self.meta.strategy.get("path", ""))
         return self._names.get(path) or path.rpartition(":")[2]
+
+    @property
+    def strategy_word(self) -> str:
+        """What `--strategy` takes: the name, else the path of its class."""
+        path = str(self.meta.strategy.get("path", ""))
+        return self._names.get(path, path)
+
+    @property
+    def changed_settings(self) -> list[str]:
+        """`NAME=VALUE` of each setting of the strategy that is not the default."""
+        return self._settings(self.meta.strategy)
 
     def memoise_result(self, name: str, state: int, make: Callable[[], T]) -> T:
         """The result of `make`, cached while `state` (a seq, a count) is unchanged."""

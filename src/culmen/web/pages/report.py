@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.core.errors import UserError
 from culmen.core.evaluation import meets_trust_level
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective, Task
@@ -22,9 +21,7 @@ from culmen.observe.figures import (
     short_path,
 )
 from culmen.store import views
-from culmen.store.database import RunMeta
 from culmen.store.views import RunStatus
-from culmen.strategies import catalog
 from culmen.web.pages.trust import ISOLATION
 from culmen.web.runs import Digest
 
@@ -114,10 +111,9 @@ def _commands(now: RunStatus, run: Digest) -> list[tuple[str, str]]:
 
 def _search_command(now: RunStatus, run: Digest) -> str:
     """The command that starts such a run; the task stands as its file or folder was given."""
-    meta, path = run.meta, str(run.meta.strategy.get("path", ""))
-    strategy = catalog.names_by_path().get(path, path)
-    words = ["culmen", "run", _task_word(meta.task), "--strategy", strategy]
-    for text in _changed_settings(meta):
+    meta = run.meta
+    words = ["culmen", "run", _task_word(meta.task), "--strategy", run.strategy_word]
+    for text in run.changed_settings:
         words += ["--set", text]
     models = meta.model if isinstance(meta.model, dict) else {"": meta.model or ""}
     for role, model in models.items():
@@ -134,17 +130,6 @@ def _task_word(task: Task) -> str:
         return task.name
     whole = Path(task.root, "task.toml").is_file() or not task.evaluator.path
     return short_path(task.root if whole else task.evaluator.path)
-
-
-def _changed_settings(meta: RunMeta) -> list[str]:
-    """Settings of a strategy of the catalog; code of a user's own is not imported for a page."""
-    path, config = str(meta.strategy.get("path", "")), meta.strategy.get("config")
-    if config is None or path not in catalog.names_by_path():
-        return []
-    try:
-        return catalog.changed_settings(catalog.revive_object(path, config))
-    except UserError:  # settings of another version
-        return []
 
 
 def _budget_text(budget: Budget) -> str:
