@@ -5,9 +5,11 @@ would be skipped fails instead."""
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import re
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,7 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out tests of wings that are not there."""
-    return bool(wings.missing() & wings.used_by(collection_path)) or None if collection_path.suffix == ".py" else None
+    absent = wings.missing()  # where all are there, no file is read a second time for its imports
+    return bool(absent and collection_path.suffix == ".py" and absent & wings.used_by(collection_path)) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while modules are imported, and later not among what they hold."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

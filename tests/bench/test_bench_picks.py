@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,7 @@ from tests.cli.conftest import Place
 from tests.store.runs import new_run, observed, program, proposed
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("sklearn", reason="the extra 'pools' is not installed")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="the extra 'pools' is not installed")
 
 CASES = [culmen.Case(f"c{n}", n, split="train" if n < 5 else "test") for n in range(9)]
 
