@@ -157,7 +157,7 @@ class Digest:
 
     @property
     def strategy_word(self) -> str:
-        """What `--strategy` takes: the name, else the path of its class."""
+        """The argument of `--strategy`: the name, else the path of its class."""
         path = str(self.meta.strategy.get("path", ""))
         return self._names.get(path, path)
 

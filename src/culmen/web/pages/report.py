@@ -125,7 +125,7 @@ def _search_command(now: RunStatus, run: Digest) -> str:
 
 
 def _task_word(task: Task) -> str:
-    """What `culmen run` takes for a task: its folder, or an evaluator that stands alone."""
+    """The argument of `culmen run` for a task: its folder, or an evaluator that stands alone."""
     if not task.root:
         return task.name
     whole = Path(task.root, "task.toml").is_file() or not task.evaluator.path
