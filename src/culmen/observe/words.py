@@ -242,7 +242,7 @@ def _describe_experiment(body: JsonObject) -> str:
             f", certified {number_text(certified)}" if certified is not None else ""
         )
         outcome += f", {body['reason'].replace('_', ' ')}" if body.get("reason") else ""
-    who = "seed" if body.get("agent") == -1 else f"agent {agent_tag(body.get('agent'))}"
+    who = "given" if body.get("agent") == -1 else f"agent {agent_tag(body.get('agent'))}"
     result = join_nonempty([str(body.get("candidate", "")), outcome])
     return f"experiment {body.get('n')}, {who}: {result}"
 

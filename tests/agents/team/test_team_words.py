@@ -63,7 +63,7 @@ def test_notes_of_a_whole_run(tmp_path: Path) -> None:
     simulate(strategy, task, Desks(), Budget(evaluations=30), journal=journal)
     journal.close()
     lines = [describe_entry(event.entry) for event in views.log_events(study.path, limit=10_000)]
-    assert any(line.startswith("experiment 1, seed: ") for line in lines)
+    assert any(line.startswith("experiment 1, given: ") for line in lines)
     assert any(line.startswith("agent a01 of 2 is at work (experiments ") for line in lines)
     assert any(line.startswith("agent a00 of 2: experiments; ") for line in lines)
     now = views.run_status(study.path)
