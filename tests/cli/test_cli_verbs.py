@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +15,9 @@ import pytest
 from culmen.cli.main import make_app
 from culmen.core.candidate import Candidate, Origin
 from culmen.store import views
-from culmen.strategies import catalog
-from culmen.web.pages.report import report_page
-from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, proposed
 
-from .conftest import EVALUATOR, SEED, Place
+from .conftest import Place
 
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "story", "show", "diff", "lineage", "explain",
@@ -311,27 +306,3 @@ def test_a_run_starts_from_what_another_has_learnt(done: Place) -> None:
     assert replayed.code == 0, replayed.err
     refused = done.here(*line[:-1], "polca", "--prior", "runs/learnt")
     assert refused.code == 2 and "only the strategy pedigree" in refused.out + refused.err
-
-
-@pytest.mark.parametrize("task", ["peak", "alone.py"])
-def test_the_command_of_a_report_makes_the_same_run_again(place: Place, task: str) -> None:
-    """The task as it was given, and every setting that is not the default."""
-    place.task("peak")
-    (place.root / "alone.py").write_text(f'SEED = """{SEED}"""\n' + EVALUATOR)
-    settings = ("--strategy", "map_elites", "--set", "features=off, complexity", "--set", "bins=4")
-    settings = ("--strategy", "best_of_n", "--set", "lanes=1") if task == "alone.py" else settings
-    limits = ("--budget", "evaluations=12", "--workers", "1", "--run-dir", "first", "--json")
-    made = place.here("run", task, *settings, *limits)
-    assert made.code == 0, made.err + made.out
-    with contextlib.chdir(place.root):
-        run = Digest(place.root / "first", catalog.names_by_path(), settings=catalog.stored_settings)
-        page = report_page(run, {})
-    ((_, command),) = [pair for pair in page["reproduce"] if "search anew" in pair[0]]
-    words = shlex.split(command)
-    assert words[:3] == ["culmen", "run", task]
-    again = place.here(*words[1:], "--run-dir", "second", "--json")
-    assert again.code == 0, again.err + again.out
-    first, second = (json.loads(each.out) for each in (made, again))
-    assert (first["best"]["id"], first["evaluations"]) == (second["best"]["id"], second["evaluations"])
-    first, second = (views.run_meta(place.root / name).strategy for name in ("first", "second"))
-    assert first == second

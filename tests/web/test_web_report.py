@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,12 +21,15 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.store import views
+from culmen.strategies import catalog
 from culmen.web import card, report
 from culmen.web import report as gathering
 from culmen.web import report as paper
+from culmen.web.pages.report import report_page
 from culmen.web.report import gather_report, module_addresses, write_report
 from culmen.web.runs import Digest
 from culmen.web.server import STATIC
+from tests.cli.conftest import EVALUATOR, SEED, Place
 from tests.web.conftest import PAGES
 from tests.web.test_web_pages import facts, rows, shown
 from tests.web.worlds import EVERYTHING
@@ -366,3 +371,28 @@ def test_lines_of_a_card_that_lie_close_together_share_a_label() -> None:
     assert "target, best known 2.636" in drawn and "start 0.96" in drawn
     apart = "".join(card.draw_levels({**lines, "target": 2.0}, lambda value: 400.0 - 100.0 * value, (0.0, 2.5)))
     assert "target 2" in apart and "best known" not in apart  # beyond the heights shown
+
+
+@pytest.mark.parametrize("task", ["peak", "alone.py"])
+def test_the_command_of_a_report_makes_the_same_run_again(tmp_path: Path, task: str) -> None:
+    """The task as it was given, and every setting that is not the default."""
+    place = Place(tmp_path)
+    place.task("peak")
+    (place.root / "alone.py").write_text(f'SEED = """{SEED}"""\n' + EVALUATOR)
+    settings = ("--strategy", "map_elites", "--set", "features=off, complexity", "--set", "bins=4")
+    settings = ("--strategy", "best_of_n", "--set", "lanes=1") if task == "alone.py" else settings
+    limits = ("--budget", "evaluations=12", "--workers", "1", "--run-dir", "first", "--json")
+    made = place.here("run", task, *settings, *limits)
+    assert made.code == 0, made.err + made.out
+    with contextlib.chdir(place.root):
+        run = Digest(place.root / "first", catalog.names_by_path(), settings=catalog.stored_settings)
+        page = report_page(run, {})
+    ((_, command),) = [pair for pair in page["reproduce"] if "search anew" in pair[0]]
+    words = shlex.split(command)
+    assert words[:3] == ["culmen", "run", task]
+    again = place.here(*words[1:], "--run-dir", "second", "--json")
+    assert again.code == 0, again.err + again.out
+    first, second = (json.loads(each.out) for each in (made, again))
+    assert (first["best"]["id"], first["evaluations"]) == (second["best"]["id"], second["evaluations"])
+    first, second = (views.run_meta(place.root / name).strategy for name in ("first", "second"))
+    assert first == second
