@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate, key_of
@@ -43,8 +43,6 @@ seen = st.lists(
 
 
 @given(seen)
-@example([(0, None, "", None, False), (0, None, "", None, False), (0, 1.5e-150, "", None, False)])
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_tallies_are_what_was_seen(observations):
     evidence, held = Evidence(TASK), {}
     for which, score, trust, strict, barred in observations:
@@ -77,6 +75,20 @@ def test_tallies_are_what_was_seen(observations):
     assert set(best) == {tally.id for tally in tallies if tally.count and not tally.barred}
     refused = [next(tally.refused for tally in tallies if tally.id == name) for name in best]
     assert refused == sorted(refused)  # those last
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scores", [(None, None, 1.5e-150), (None, None, None, 3.5e-305, 0.0, 3.5e-305)])
+def test_scores_whose_squares_are_nothing_are_ranked(scores):
+    """Also where a verifier vouched for the last."""
+    evidence = Evidence(TASK)
+    for number, score in enumerate(scores):
+        one = Candidate.of({"x": str(number >= 4)})
+        status, last = Status.ERROR if score is None else Status.OK, number == 5
+        evidence.observe(
+            one, Observation(one.id, status, score, strict=last or None, certified=score if last else None)
+        )
+    assert evidence.ranking.best_ids(10)
 
 
 @pytest.mark.parametrize(("task", "known"), [(EXACT, True), (TASK, False)])

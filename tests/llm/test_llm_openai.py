@@ -163,7 +163,7 @@ def test_a_third_of_400_calls_failing(task: Task, tmp_path: Path, caplog: pytest
     """0 crashes, 0 hangs, all spend counted, no key anywhere."""
     caplog.set_level(logging.DEBUG)
     with OpenAIServer(lambda body: GOOD, FAULTS, seed=3, retry_after=0.02) as server:
-        file = models(tmp_path, server, "timeout = 1.0\ndeadline = 20\nconcurrency = 16")
+        file = models(tmp_path, server, "timeout = 3.0\ndeadline = 40\nconcurrency = 16")
         made = propose(task, file, briefs=400)
     usage: Usage = total_usage(proposal.usage for proposal in made)
     sent, failed = server.outcomes, {"429", "429_after", "500"}

