@@ -63,6 +63,8 @@ def test_agents_do_not_retrace(meta: RunMeta):
     assert fork.retraces_parent(asked(meta))
     strategy = catalog.strategy_config(catalog.make_strategy("cato", {"agent": "builtin"}))
     assert not fork.retraces_parent(msgspec.structs.replace(asked(meta), strategy=strategy))
+    strategy = {**meta.strategy, "config": {"setting_of_before": 1}}  # only a fork goes on from there
+    assert fork.retraces_parent(msgspec.structs.replace(asked(meta), strategy=strategy))
 
 
 def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tmp_path: Path):

@@ -148,7 +148,7 @@ def test_an_evaluator_that_hangs_until_the_time_is_over():
 
     told = ran(evaluator, numbers(0.9, 0.1), budget="seconds=8").summary
     (line,) = [line for line in str(told).splitlines() if "without a result when time was over" in line]
-    assert " % of the time went into 1 evaluation " in line and "scorer_seconds" in line
+    assert " % of the time went into 1 evaluation " in line and "limits=culmen.Limits(seconds=10)" in line
 
 
 def test_candidates_that_always_fail_do_not_fail_by_chance():

@@ -17,6 +17,7 @@ from culmen.run import fork
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
+from culmen.strategies.portfolio import Portfolio
 from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat, Tally
 
@@ -90,7 +91,9 @@ def test_a_copy_of_a_strategy_of_agents_does_not_retrace(tmp_path: Path):
         catalog.make_strategy("cato", {"agent": "builtin"}),
         catalog.make_strategy(f"{copy}:Cato", {"agent": "builtin"}),
     )
-    for strategy, retraces in ((known, False), (own, False), (catalog.make_strategy("polca"), True)):
+    searches, agents = Portfolio(("polca", "beam")), Portfolio(("polca", "cato(agent=offline)"))
+    taken = ((catalog.make_strategy("polca"), True), (searches, True), (agents, False))
+    for strategy, retraces in ((known, False), (own, False), *taken):
         meta = RunMeta(
             "run", TASK, catalog.strategy_config(strategy), model="openai/any", budget=culmen.Budget(evaluations=100)
         )

@@ -478,19 +478,21 @@ def _evaluator_requests_text(meta: RunMeta) -> str:
 
 def _agents_at_work_text(meta: RunMeta) -> str:
     """The agents at work, in words; "" for strategies without agents."""
-    from culmen.core.ports import Strategy, with_protocol_defaults
-
     strategy = _revived_strategy(meta)
-    if strategy is None or not strategy.crew or not meta.searches_offline:
+    if strategy is None or not (_pays_by_itself(strategy) and meta.searches_offline):
         return "" if strategy is None else strategy.crew
-    if not any(
-        with_protocol_defaults(Strategy, part).writes for part in (strategy, *strategy.parts)
-    ):
-        return strategy.crew
     return (
         f"{strategy.crew}; its model calls, if any, are its own and not counted "
         "(with --model NAME they go through culmen)"
     )
+
+
+def _pays_by_itself(strategy: Strategy) -> bool:
+    """True if programs with spending of their own are at work, in the strategy or an arm of it."""
+    from culmen.core.ports import Strategy, with_protocol_defaults
+
+    parts = (with_protocol_defaults(Strategy, part) for part in strategy.parts)
+    return strategy.writes or any(part.writes for part in parts)
 
 
 def _other_requests_text(meta: RunMeta, known: ModelPrices) -> str:
@@ -553,7 +555,7 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
         if budget.tokens is not None:
             parts.append(count_text(budget.tokens, "token"))
     strategy = _revived_strategy(meta)
-    counted = known.names or known.programs or strategy is None or not strategy.writes
+    counted = known.names or known.programs or strategy is None or not _pays_by_itself(strategy)
     parts.append(
         _dollar_limit_text(budget, known) if counted else "what the agents spend is not counted"
     )

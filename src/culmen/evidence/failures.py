@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from culmen.evidence.pedigree.arrays import SMALLEST
 from culmen.evidence.pedigree.failing import FailureChances
 
 Floats = NDArray[np.float64]
@@ -145,9 +146,6 @@ def kernel_width(means: Floats) -> float:
     return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
 
 
-_SAME = 1e-290  # a range of means whose part still is a number
-
-
 def _trials_of_similar(
     fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
@@ -157,7 +155,7 @@ def _trials_of_similar(
     """
     known = means[works]
     low, high = float(known.min()), float(known.max())
-    if high - low <= _SAME:
+    if high - low <= SMALLEST:
         return fails.sum() - fails, trials.sum() - trials
     width = max(kernel_width(known), 1e-9 * (high - low))
     bins = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from culmen.core.candidate import key_of
 from culmen.evidence.account import Account, Fact
 from culmen.evidence.failures import failure_chances, kernel_width
+from culmen.evidence.pedigree.arrays import SMALLEST
 
 Floats = NDArray[np.float64]
 
-_LEAST = 1e-280  # spread of worths whose steps still are numbers
 EQUAL = 1e-9
 """Share of the spread of worths below which two worths are equal."""
 
@@ -132,7 +132,7 @@ class Ranking:
     def _rounded_worths(self, worth: Floats) -> Floats:
         """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
         spread = float(np.ptp(worth)) or float(np.abs(worth).max()) or 1.0
-        return np.round(worth / (EQUAL * spread)) if spread > _LEAST else worth
+        return np.round(worth / (EQUAL * spread)) if spread > SMALLEST else worth
 
     def best_initial(self) -> str | None:
         """The best initial program by the search; None if there is none, or it was rejected."""

@@ -333,9 +333,11 @@ def _scorer_failures(case: DiagnosedRun) -> Finding | None:
 def _failures_by_chance(case: DiagnosedRun) -> Finding | None:
     """Failures of one line of the evaluator that strike candidates which also score.
 
-    Attributed to nobody: the initial program, of which the run is sure, was not struck.
+    Attributed to nobody, as the initial program was not struck. The share is of the evaluations
+    read, the first ones.
     """
-    if case.now.best is None or _scorer_failures(case) is not None:
+    best, failed = case.now.best, case.now.evaluations - case.now.statuses.get("ok", 0)
+    if best is None or failed < _SCORER * case.now.evaluations or best.failed.get("scorer", 0):
         return None
     seen = list(islice(views.stream_observations(case.path), _LOOKED))
     scored = {each.candidate for each in seen if each.ok}
@@ -416,7 +418,11 @@ def _cut_off_evaluations(case: DiagnosedRun) -> Finding | None:
         f"{count_text(len(cut), 'evaluation')} without a result when time was over"
         f"{', the longest' if len(cut) > 1 else ''} after {duration_text(cut[0])}"
     )
-    do = "limit an evaluation: [limits] seconds for the candidate, scorer_seconds for the evaluator"
+    do = "limit an evaluation: " + (
+        "limits=culmen.Limits(seconds=10)"
+        if case.needs_function
+        else "[limits] seconds for the candidate, scorer_seconds for the evaluator"
+    )
     return Finding("cut_off", what, do, case.check_command, share, leads=False)
 
 

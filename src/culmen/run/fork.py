@@ -83,7 +83,9 @@ def retraces_parent(meta: RunMeta) -> bool:
     from culmen.strategies import catalog
 
     path, config = str(meta.strategy["path"]), meta.strategy["config"]
-    made = catalog.find_by_path(path) if config is None else catalog.revive_object(path, config)
+    made: object = catalog.find_by_path(path)
+    with suppress(UserError):  # settings of another version: a fork is the way on
+        made = made if config is None else catalog.revive_object(path, config)
     return not meta.searches_offline and with_protocol_defaults(Strategy, made).retraces
 
 

@@ -42,6 +42,7 @@ class Arm:
     spent     its cost so far; `cost` is the same, faded
     last      the run's cost when it made the latest ancestor of the leader
     asks      the largest cost of one of its requests, as far as it is known beforehand
+    seconds   those of its requests so far
     sessions  for each of its agents at work: when it began, and the seconds charged until then
     held      what was left of its turn when the first of these began
     """

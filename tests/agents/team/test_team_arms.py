@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from culmen.agents.messages import AnswerExperiments, Experiment, Open, Waited
+from culmen.core.errors import UserError
 from culmen.core.event import EvaluateRequest, ProposeRequest
+from culmen.core.options import RunOptions
 from culmen.core.usage import Budget, Usage
+from culmen.run.plan import plan_run
 from culmen.strategies.portfolio import Portfolio
 from culmen.testing.landscape import landscape_program
 from culmen.testing.virtual import Simulation, simulate
@@ -71,6 +75,19 @@ def test_an_agent_may_use_five_turns_share_of_every_budget(budget: str, limit: s
     world = Desks(programs=(ask(0.5), GONE))
     run(world, ("cato(agent=cmd:x, agents=2, seconds=off)", "best_of_n"), budget, turn=0.02)
     assert [each.limits[limit] for each in world.of(Open)] == pytest.approx([most] * 2)
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"), [("builtin", "the built-in agent needs a model"), ("claude", "'claude' is not installed")]
+)
+def test_an_arm_whose_agent_cannot_work_is_refused_before_the_run(
+    agent: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no program of an agent is there
+    options = RunOptions(budget=Budget(evaluations=20), model="offline")
+    with pytest.raises(UserError, match=message) as caught:
+        plan_run(TASK, Portfolio(("pedigree", f"cato(agent={agent})")), options)
+    assert caught.value.fix
 
 
 def test_an_agent_finds_the_leader_of_the_other_arms_and_is_no_person() -> None:

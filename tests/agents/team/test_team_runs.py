@@ -22,6 +22,7 @@ from tests.servers.openai_server import OpenAIServer
 pytestmark = pytest.mark.slow
 PATIENCE = 240.0  # seconds; only there to fail
 SANDBOX = ("--set", "sandbox=none") if unconfined() else ()
+OWN = (", sandbox=none",) if unconfined() else ()  # the same in the settings of an arm
 
 EVALUATOR = '''"""Four numbers that are to be as near as possible to 1, 2, 3 and 4."""
 
@@ -143,8 +144,7 @@ def test_a_program_is_hosted_and_what_it_may_not_leave_is_dropped(place: Place) 
 
 def test_agents_are_an_arm_of_a_portfolio_and_a_killed_run_goes_on(place: Place) -> None:
     """The agents' settings are the arm's, here their sandbox."""
-    own = "".join(f", {SANDBOX[1]}" for _ in SANDBOX[:1])
-    arms = ("--strategy", "portfolio", "--set", f"arms=map_elites, cato(agent=offline, agents=20{own})")
+    arms = ("--strategy", "portfolio", "--set", f"arms=map_elites, cato(agent=offline, agents=20{''.join(OWN)})")
     whole = place.start("run", "evaluator.py", *arms, "--budget", "evaluations=120", "--run-dir", "a", "--json")
     while done_so_far(place.root / "a") < 100 and whole.poll() is None:
         time.sleep(0.05)
@@ -156,6 +156,16 @@ def test_agents_are_an_arm_of_a_portfolio_and_a_killed_run_goes_on(place: Place)
     turns = [line for line in place.culmen("log", "a", "--all")[0].splitlines() if "turn" in line]
     assert any("map_elites" in line for line in turns) and any("cato" in line for line in turns)
     assert json.loads(place.culmen("replay", "a", "--json")[0])["matches"]
+
+
+def test_what_agents_of_an_arm_spend_is_said_not_to_be_counted(place: Place) -> None:
+    arms = ("--strategy", "portfolio", "--set", f"arms=best_of_n, cato(agent=cmd: true, agents=2{''.join(OWN)})")
+    told = place.culmen("run", "evaluator.py", *arms, "--budget", "evaluations=12", "--run-dir", "a")
+    assert "what the agents spend is not counted" in "".join(told)
+    alone = place.culmen(
+        "run", "evaluator.py", "--strategy", "best_of_n", "--budget", "evaluations=12", "--run-dir", "b"
+    )
+    assert "not counted" not in "".join(alone)
 
 
 def climber(body: dict[str, Any]) -> str:

@@ -11,6 +11,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Item = TypeVar("Item", bound=np.generic)
+SMALLEST = 1e-280
+"""Spread or variance up to which scores count as equal: the inverse of a part is a number."""
 
 
 def with_room(array: NDArray[Item], place: int) -> NDArray[Item]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Floats, share_below, sum_by_row
+from culmen.evidence.pedigree.arrays import SMALLEST, Floats, share_below, sum_by_row
 from culmen.evidence.pedigree.observations import Sample
 from culmen.evidence.pedigree.parameters import Parameters, scatter_within, tree_posterior
 from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
@@ -21,7 +21,6 @@ PRIOR = 2.0  # pseudo-steps of the first guess of t²
 KNOWN = 10.0  # pseudo-steps, and repeats, of an earlier run's law
 LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from t²
 DOUBT = 12.0  # largest weight, in repeats, of the noise estimate from all observations
-SMALLEST = 1e-280  # variance of scores; its inverse still is a number
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the steps' variance
 FAMILY = 3  # candidates without parents from which they have an origin in common
 EQUAL = 1e-6  # share of the largest step up to which a child counts as equal to its parent

@@ -125,11 +125,15 @@ def _search_command(now: RunStatus, run: Digest) -> str:
 
 
 def _task_word(task: Task) -> str:
-    """The argument of `culmen run` for a task: its folder, or an evaluator that stands alone."""
+    """The argument of `culmen run` for a task: its folder, or an evaluator that stands alone.
+
+    Outside the working folder its name alone: a report may be passed on.
+    """
     if not task.root:
         return task.name
     whole = Path(task.root, "task.toml").is_file() or not task.evaluator.path
-    return short_path(task.root if whole else task.evaluator.path)
+    path = short_path(task.root if whole else task.evaluator.path)
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _budget_text(budget: Budget) -> str:
