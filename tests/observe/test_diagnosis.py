@@ -142,7 +142,7 @@ def test_a_final_value_below_the_searchs_is_told_with_the_noise(tmp_path: Path):
     told = [found[topic] for topic in ("fallen", "within_noise") if topic in found]
     assert told and all("noise" in finding.what for finding in told)
     assert summarize_run(run).cause.startswith("noise hides any gain: one evaluation deviates by 0.")
-    assert "no budget of this size tells such a gain" in summarize_run(run).next
+    assert "no budget of this size can prove such a gain" in summarize_run(run).next
 
 
 def test_bounds_that_make_failures_costly_are_named_where_they_hide_a_gain(tmp_path: Path):

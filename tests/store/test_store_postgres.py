@@ -302,6 +302,15 @@ def test_copies_go_there_and_back_and_are_the_same(store, database, tmp_path, mo
             transfer.copy_run(journal.run_dir, taken)
 
 
+def test_partial_indexes_have_their_conditions_here_too(store, tmp_path):
+    journal = new_run(tmp_path)
+    with postgres.catalogue_session(read_pointer(journal.run_dir)) as connection:
+        schema = f"culmen_run_{postgres.number_of(connection, read_pointer(journal.run_dir))}"
+        asked = text("SELECT indexname FROM pg_indexes WHERE schemaname = :schema AND indexdef LIKE '% WHERE %'")
+        found = set(connection.execute(asked, {"schema": schema}).scalars())
+    assert found == {"event_topic", "event_other", "tally_judged"}
+
+
 def test_the_hash_of_a_table_tells_a_changed_row(store, tmp_path, postgres_server):
     journal = new_run(tmp_path)
     fill(journal, 0, 3)

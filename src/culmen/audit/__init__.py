@@ -6,7 +6,25 @@ The attacks are small programs in `attacks/`, each with a title, its demonstrati
 of success. They only ever touch a copy of the task's folder made for the audit. See docs/audit.md.
 """
 
-from culmen.audit.attack import AuditReport
-from culmen.audit.battery import audit
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from culmen.audit.attack import AuditReport
+    from culmen.audit.battery import audit
 
 __all__ = ["AuditReport", "audit"]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: every command imports this package to find its extension.
+    if name == "audit":
+        from culmen.audit.battery import audit
+
+        return audit
+    if name == "AuditReport":
+        from culmen.audit.attack import AuditReport
+
+        return AuditReport
+    raise AttributeError(f"module 'culmen.audit' has no attribute '{name}'")

@@ -75,6 +75,10 @@ _DURABLE = (
 )
 _readers: dict[str, Engine] = {}
 
+for _index in (index for table in run_metadata.tables.values() for index in table.indexes):
+    # The schema states conditions of partial indexes for SQLite alone: see store/schema.py.
+    _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
+
 
 def _make_database_engine(address: Address, **settings: Any) -> Engine:
     url = make_url(address.secret_url)

@@ -797,10 +797,7 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
         return None
     gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
-    what = (
-        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its "
-        f"margin, ± {margin}"
-    )
+    what = f"the gain of {gain} is within the noise, whose margin is ± {margin}"
     leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
@@ -812,7 +809,7 @@ def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
         )
         return Finding("within_noise", what, do, case.check_command, share, leads=leads)
     if best.score_difference(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
-        do = "no budget of this size tells such a gain: less noise or more cases would"
+        do = "reduce the noise or add cases: no budget of this size can prove such a gain"
         return Finding("within_noise", what, do, case.check_command, share, leads=leads)
     need = math.ceil(
         budget * max(1.0, ratio**2 - 1)

@@ -66,17 +66,17 @@ event = Table(
     Column("result", LargeBinary),
     Column("data", LargeBinary),  # raw bytes of vectors
 )
-_rare = text("topic IS NOT NULL")
+# Partial indexes: `sqlite_where` alone, since `postgresql_where` would import PostgreSQL's dialect
+# whenever a run is read. `culmen.cluster.postgres` gives PostgreSQL the same conditions.
 Index(
     "event_topic",
     event.c.kind,
     event.c.topic,
     event.c.seq,
-    sqlite_where=_rare,
-    postgresql_where=_rare,
+    sqlite_where=text("topic IS NOT NULL"),
 )
 others = text("shape <> 'observation'")  # the condition that makes a query use the index
-Index("event_other", event.c.shape, event.c.seq, sqlite_where=others, postgresql_where=others)
+Index("event_other", event.c.shape, event.c.seq, sqlite_where=others)
 
 blob = Table(
     "blob",
@@ -165,7 +165,7 @@ tally = Table(
 judged = text(
     "(asked > 0 OR barred > 0 OR grave IS NOT NULL)"
 )  # the condition that makes a query use the index
-Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)
+Index("tally_judged", tally.c.candidate, sqlite_where=judged)
 Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
 spend = Table(
