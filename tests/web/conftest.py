@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 
 from culmen.strategies.catalog import strategy_paths
+from culmen.web.report import installed_browser
 from culmen.web.server import Dashboard, bind_port, serve_dashboard
 from tests.web import worlds
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGES = (
     "overview",
     "candidates",
@@ -79,9 +78,9 @@ def runs(site: Site) -> Path:
 def chromium() -> Iterator[Any]:
     """The browser, started once."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = installed_browser()
     if path is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
+        pytest.skip("there is no Chromium: apt-get install chromium-headless-shell, or chromium")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

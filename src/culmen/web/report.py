@@ -172,6 +172,7 @@ def _module_name(path: Path, folder: Path) -> str:
 # window.
 
 BROWSERS = (
+    "chromium-headless-shell",  # starts and draws in about half the time
     "chromium",
     "chromium-browser",
     "google-chrome",
