@@ -11,7 +11,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import CustomRequest, EvaluateRequest, ProposeRequest, WriteRequest
 from culmen.core.usage import Budget
-from culmen.engine.search import ALIKE
+from culmen.engine.trial import ALIKE
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, task

@@ -19,7 +19,7 @@ import culmen
 from culmen.cli.pages import by_role
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import CONVERSATION
-from culmen.engine.driver import replay_journal
+from culmen.engine.replay import replay_journal
 from culmen.llm.call import Tokens
 from culmen.llm.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild_search

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import culmen
-from culmen.engine.driver import replay_journal
+from culmen.engine.replay import replay_journal
 from culmen.llm.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
 from culmen.llm.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild_search

@@ -52,6 +52,7 @@ class Ledger:
         self._reserve = final_evaluations
         self._limits = tuple(name for name in _LIMITS if getattr(budget, name) is not None)
         self.dearest = NOTHING  # highest cost of one evaluation so far, if evaluators ask models
+        self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         self._share = _MONEY if budget.final is None else budget.final
 
     def set_reserve(self, evaluations: int) -> None:
@@ -69,6 +70,10 @@ class Ledger:
             input_tokens=max(old.input_tokens, int(cost.at_most("tokens"))),
             dollars=max(old.dollars, cost.at_most("dollars")),
         )
+
+    def learn_reply_size(self, role: str, tokens: float) -> None:
+        """Take the mean number of tokens of a request's replies; the longest by role is kept."""
+        self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
     def open_reserve(self) -> None:
         """Release the reserve of the final choice, and the reservations of abandoned effects.

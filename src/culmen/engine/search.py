@@ -6,9 +6,8 @@ simulations differ only in their driver: see `driver.py` and `testing/virtual.py
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from culmen.core.admissions import ADMISSION
 from culmen.core.brief import BANK_EMPTY, Brief, HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
     WAIT,
     CustomRequest,
@@ -24,7 +23,6 @@ from culmen.core.event import (
     Entry,
     EvaluateRequest,
     ProposeRequest,
-    ReplyLimit,
     Request,
     Result,
     WriteRequest,
@@ -41,7 +39,8 @@ from culmen.core.ports import (
 )
 from culmen.core.result import RunResult
 from culmen.core.task import Task
-from culmen.core.usage import Budget, Usage, total_usage
+from culmen.core.usage import Budget, Usage
+from culmen.engine.admission import Admission
 from culmen.engine.checkpoint import LaneGate, SaveState, SearchState
 from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
@@ -60,6 +59,7 @@ from culmen.engine.ledger import (
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Past
+from culmen.engine.trial import Trial
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 
 if TYPE_CHECKING:
@@ -80,14 +80,11 @@ _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end 
 # proposals in a row that brought nothing to evaluate: only money would end the run
 _FUTILE_PROPOSALS = 60
 _FUTILE_WRITES = 1000  # the same for prose
-# Replies to requests that the budget does not hold otherwise: their tokens as a multiple of the
-# longest so far, at least, and those tried while there was none.
-_REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 
 _STORED = (
     *("evidence", "ledger", "turns", "issued", "outbox", "_inquiry", "_past", "_goal", "_trial"),
-    *("_gate", "_abandoned", "_empty_roles", "_noise", "_longest_replies", "_notes"),
+    *("_gate", "_abandoned", "_empty_roles", "_noise", "_notes"),
     *("_free_effects", "_proposals", "_writes", "_confessed"),
 )
 """Members of a search that a checkpoint stores; the others are empty then, or follow from these."""
@@ -142,20 +139,16 @@ class Search:
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
+        self.admission = Admission(self.ledger, estimate)
         self._futures: dict[int, Future[Any]] = {}
         self.observations = observations or MemoryStore()
         self._memo = Memo(task, self.observations, self._futures)
-        self._waiting: dict[int, Effect] = {}
-        self._fresh: list[int] = []  # of these, the keys not yet tried for admission
-        self._refused: set[Usage] = set()  # estimates of the others
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
-        self._closing = ""
         self._empty_roles: set[str] = set()  # whose banks have no program left
         self._noise: tuple[bool, bool] | None = (
             None  # exact, flaky: the basis of the present reserve
         )
-        self._longest_replies: dict[str, float] = {}  # tokens, by role
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
@@ -238,6 +231,7 @@ class Search:
         for name in _STORED:
             setattr(self, name, saved.search[name])
         self.reservations = Reservations(self.ledger)
+        self.admission = Admission(self.ledger, self._estimate)
         self._memo.restore_keys(saved.remembered)
         self.lab.restore_members(saved.lab, saved.strategy)
 
@@ -279,8 +273,7 @@ class Search:
             )
         effect = Effect(self.issued, request_mark(request, brief), request)
         future = self._futures[effect.key] = Future()
-        self._waiting[effect.key] = effect
-        self._fresh.append(effect.key)
+        self.admission.add(effect)
         self._memo.record_request(effect)
         self._trial.count_request(request)
         return future
@@ -309,53 +302,7 @@ class Search:
                 self._confessed = self._halts
 
     def _budget_without_room(self, need: Usage | Request) -> str:
-        """Name of the budget without room for this besides the waiting effects, "" if it fits.
-
-        A request to a model fits if a shorter one does.
-        """
-        waiting = total_usage(
-            self._estimated_cost(effect.request) for effect in self._waiting.values()
-        )
-        if isinstance(need, Usage):
-            return self.ledger.refusing_budget(waiting + need)
-        name = self.ledger.refusing_budget(waiting + self._estimated_cost(need))
-        shorter = self.shorter_requests(need) if name else ()
-        costs = (waiting + self._estimated_cost(request) for request in shorter)
-        return name if all(self.ledger.refusing_budget(cost) for cost in costs) else ""
-
-    def shorter_requests(self, request: Request) -> Iterator[Request]:
-        """A request to a model with fewer and shorter replies, ever cheaper.
-
-        Replies are limited to what the role's longest one so far suggests.
-        """
-        if not isinstance(request, ProposeRequest | WriteRequest):
-            return
-        is_brief = isinstance(request, ProposeRequest)
-        longest = self._longest_replies.get(request.brief.role if is_brief else request.role)
-        sizes = _FIRST_REPLIES
-        if longest is not None:
-            sizes = (max(_SHORTEST_REPLY, math.ceil(_REPLY_ROOM * longest)),)
-        cost, samples = self._estimated_cost(request), request.brief.k if is_brief else 1
-        for tokens in sizes:
-            for share in (samples >> step for step in range(samples.bit_length())):
-                limit = ReplyLimit(share, tokens)
-                shorter = msgspec.structs.replace(request, limit=limit)
-                if (less := self._estimated_cost(shorter)) != cost:
-                    cost = less
-                    yield shorter
-
-    def _estimated_cost(self, request: Request) -> Usage:
-        """The estimate by which an effect is admitted.
-
-        An evaluation that asks models counts at the highest cost so far.
-        """
-        estimate = self._estimate(request)
-        dearest = self.ledger.dearest
-        return (
-            estimate + dearest
-            if dearest is not NOTHING and isinstance(request, EvaluateRequest)
-            else estimate
-        )
+        return self.admission.budget_without_room(need)
 
     def _deliver_input(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
@@ -379,9 +326,9 @@ class Search:
             raise _journal_mismatch(entry, effect)
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
-        self._learn_reply_size(effect.request, usage)
+        self.admission.learn_reply_size(effect.request, usage)
         self._count_futile(effect.request, usage)
-        self._closing = self._closing or _result_refused_budget(entry.result)
+        self.admission.closing = self.admission.closing or _result_refused_budget(entry.result)
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
@@ -408,18 +355,6 @@ class Search:
             self._end_phase("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
-
-    def _learn_reply_size(self, request: Request, usage: Usage) -> None:
-        """Note the tokens of a role's replies."""
-        if usage.calls and usage.output_tokens:
-            if isinstance(request, ProposeRequest):
-                role = request.brief.role
-            elif isinstance(request, WriteRequest):
-                role = request.role
-            else:
-                return
-            mean = usage.output_tokens / usage.calls
-            self._longest_replies[role] = max(mean, self._longest_replies.get(role, 0.0))
 
     def _keep_reserve(self) -> None:
         """Adapt the reserve of the final choice to the estimated noise."""
@@ -500,9 +435,9 @@ class Search:
         self._drop_effect(gate.timer)
         others = self._loop.tasks - gate.lanes.keys() - {self._root}
         shared = gate.shared_state()
-        at_rest = not (under_way or self._waiting or self._closing or others) and shared is not None
+        busy = under_way or self.admission.waiting or self.admission.closing or others
         lanes = gate.open_gate(self.ledger.elapsed)
-        if at_rest and self.save is not None:
+        if not busy and shared is not None and self.save is not None:
             self.save(self._state_at_rest(shared))
         for lane in [lane for lane in self._loop.tasks if lane in lanes]:
             lanes[lane].resolve(None)
@@ -518,8 +453,7 @@ class Search:
         if self.in_flight.pop(key, None) is not None:
             self._abandoned.add(key)
             self.ledger.settle(key, NOTHING)
-        if self._waiting.pop(key, None) is not None:
-            self._fresh = [each for each in self._fresh if each != key]
+        self.admission.drop(key)
         self._futures.pop(key, None)
 
     def _try_initial_program(self) -> bool:
@@ -531,54 +465,19 @@ class Search:
             self.lab.request_evaluation(look.candidate, look.case)
         return look is not None
 
-    def _admit_effects(self) -> bool:
-        """Admit effects as far as the budget has room, in the order of issue.
-
-        Effects of equal cost are refused together.
-        """
-        if self._closing:
-            return False
-        ledger, fresh = self.ledger, self._fresh
-        still = all(
-            ledger.refusing_budget(cost) and not ledger.exhausted_budget(cost)
-            for cost in self._refused
-        )
-        keys, refused = (fresh, self._refused) if still else (list(self._waiting), set[Usage]())
-        self._fresh, self._refused, admitted = [], refused, False
-        for key in keys:
-            effect = self._waiting[key]
-            if self._trial.holds_back(effect.request) or self._comes_too_late(effect.request):
-                self._fresh.append(key)
-                continue
-            effect, estimate = self._shortened_effect(effect)
-            if ledger.refusing_budget(estimate):
-                self._closing = ledger.exhausted_budget(estimate)
-                if self._closing:  # start nothing whose result could no longer be evaluated
-                    return admitted
-                refused.add(estimate)
-                continue
-            del self._waiting[key]
-            ledger.reserve(key, estimate)
-            self.in_flight[key] = effect
+    def _admit_effects(self) -> None:
+        """Admit effects as far as the budget has room."""
+        for effect in self.admission.admit(self._is_held_back):
+            self.in_flight[effect.key] = effect
             self._admitted.append(effect)
-            admitted = True
-        return admitted
 
-    def _comes_too_late(self, request: Request) -> bool:
-        """True for requests that would find a bank empty again."""
+    def _is_held_back(self, request: Request) -> bool:
+        """True for requests that wait for the trial, and those that find a bank empty again."""
+        if self._trial.holds_back(request):
+            return True
         if not isinstance(request, ProposeRequest) or request.brief.hypothesis:
             return False
         return request.brief.role in self._empty_roles
-
-    def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
-        """The effect and its estimate; with a shorter request if the budget never holds it."""
-        estimate = self._estimated_cost(effect.request)
-        if self.ledger.exhausted_budget(estimate):
-            for request in self.shorter_requests(effect.request):
-                cost = self._estimated_cost(request)
-                if not self.ledger.exhausted_budget(cost):
-                    return msgspec.structs.replace(effect, request=request), cost
-        return effect, estimate
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
@@ -590,9 +489,10 @@ class Search:
             self._end_phase("nothing_new")
         elif self._root.done and not self._is_busy:
             self._end_phase(str(self._root.result() or "strategy_done"))
-        elif self._waiting and not self._is_busy:
-            self._end_phase(self._closing or (BANK_EMPTY if self._empty_roles else "budget"))
-        elif not self._waiting and not self.in_flight:
+        elif self.admission.waiting and not self._is_busy:
+            without_room = BANK_EMPTY if self._empty_roles else "budget"
+            self._end_phase(self.admission.closing or without_room)
+        elif not self.admission.waiting and not self.in_flight:
             self._end_phase("strategy_waits_for_nothing")
         else:
             return False
@@ -612,11 +512,9 @@ class Search:
     def _end_phase(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
-        self._closing, self._free_effects, self._proposals, self._writes = "", 0, 0, 0
+        self._free_effects = self._proposals = self._writes = 0
         self.in_flight.clear()
-        self._waiting.clear()
-        self._fresh.clear()
-        self._refused.clear()
+        self.admission.clear()
         self._admitted.clear()
         self._futures.clear()
         self._gate.clear()
@@ -664,91 +562,3 @@ def _journal_mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
         ),
         fix="culmen fork RUN  (a new run that reuses every finished result by content)",
     )
-
-
-# The trial: until an initial program has scored, no model and no agent starts, so no money is spent
-# in vain.
-#
-# The strategy's own first evaluations serve if it makes any; if it would ask a model first,
-# the engine asks for the evaluation of an initial program itself. If all of them fail, the search
-# ends. A task without an initial program cannot be tried so: its search ends if its first
-# evaluations all fail alike.
-
-# failed evaluations, at least, before initial programs are given up; fewer if all would be the
-# same
-LOOKS = 3
-# evaluations that fail alike, from the first one on, of a task without an initial program
-ALIKE = 10
-# reasons of a search's end; `observe.summary` has the sentences
-INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"
-
-
-class TrialLook(NamedTuple):
-    """An evaluation that the engine asks for itself."""
-
-    candidate: Candidate
-    case: Case | None
-
-
-class Trial:
-    """Counts evaluations until the first score.
-
-    `passed`: nothing is held back any more; `fault`: the reason to end.
-    """
-
-    def __init__(self, task: Task, wanted: bool = True) -> None:
-        self._initial = {candidate.id: candidate for candidate in task.initial_candidates()}
-        self._cases = task.split("train") or (None,)
-        self._looks = min(LOOKS, len(self._cases)) if task.deterministic else LOOKS
-        self._left = dict(self._initial)  # not evaluated yet
-        self._failed = self._under_way = 0
-        self._kinds: list[str] = []
-        self.passed, self.fault = not wanted, ""
-
-    def holds_back(self, request: Request) -> bool:
-        """True if a request must wait until an initial program has scored.
-
-        Requests to models and agents, and all custom effects except timers, wait.
-        """
-        if self.passed or not self._initial:
-            return False
-        if isinstance(request, CustomRequest):
-            return request.kind != WAIT
-        return isinstance(request, ProposeRequest | WriteRequest)
-
-    def count_request(self, request: Request) -> None:
-        """Count a request for an effect."""
-        if (
-            not self.passed
-            and isinstance(request, EvaluateRequest)
-            and request.candidate.id in self._initial
-        ):
-            self._left.pop(request.candidate.id, None)
-            self._under_way += 1
-
-    def count_evaluation(self, candidate: Candidate, observation: Observation) -> None:
-        """Count a finished evaluation."""
-        if self.passed:
-            return
-        if observation.ok:
-            self.passed = True
-        elif candidate.id in self._initial:
-            self._failed, self._under_way = self._failed + 1, self._under_way - 1
-        elif not self._initial:
-            self._kinds.append(observation.failure_kind)
-            if len(self._kinds) >= ALIKE:
-                self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
-
-    def next_trial_look(self, idle: bool) -> TrialLook | None:
-        """The next evaluation to ask for.
-
-        None while the strategy's own are under way, or if there is none (see `fault`). `idle`: the
-        strategy waits for nothing else.
-        """
-        if self.passed or self._under_way or not self._initial or not (idle or self._failed):
-            return None
-        if not self._left and self._failed >= self._looks:
-            self.passed, self.fault = True, INITIAL_FAILS
-            return None
-        candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
-        return TrialLook(candidate, self._cases[self._failed % len(self._cases)])

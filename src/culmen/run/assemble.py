@@ -38,7 +38,8 @@ from culmen.core.ports import (
     with_protocol_defaults,
 )
 from culmen.engine.checkpoint import LaneGate, unpack_state
-from culmen.engine.driver import Driver, graft_results
+from culmen.engine.driver import Driver
+from culmen.engine.replay import graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects

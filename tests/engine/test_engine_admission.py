@@ -1,0 +1,110 @@
+"""Admission: requests start in their order, as far as the budget has room."""
+
+from __future__ import annotations
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Request, WriteRequest, at_least
+from culmen.core.usage import Budget, Usage
+from culmen.engine.admission import Admission
+from culmen.engine.ledger import Ledger
+
+ONE = Candidate.of({"program": "one"})
+
+
+def priced(request: Request) -> Usage:
+    """A dollar a thousand tokens: of 8,000 a reply without a limit."""
+    if isinstance(request, ProposeRequest | WriteRequest):
+        samples = request.brief.k if isinstance(request, ProposeRequest) else 1
+        limit = request.limit
+        tokens = samples * 8000 if limit is None else limit.samples * limit.tokens
+        return Usage(calls=1, output_tokens=tokens, dollars=tokens / 1000)
+    return at_least(request)
+
+
+def gate(budget: Budget) -> tuple[Ledger, Admission]:
+    ledger = Ledger(budget, 0)
+    return ledger, Admission(ledger, priced)
+
+
+def wanting(admission: Admission, *requests: Request) -> None:
+    for key, request in enumerate(requests, len(admission.waiting) + 1):
+        admission.add(Effect(key, f"mark {key}", request))
+
+
+def keys(admission: Admission) -> list[int]:
+    return [effect.key for effect in admission.admit(lambda request: False)]
+
+
+def test_what_does_not_fit_waits_until_there_is_room() -> None:
+    ledger, admission = gate(Budget(evaluations=3))
+    wanting(admission, *(EvaluateRequest(ONE, None, seed) for seed in range(4)))
+    assert keys(admission) == [1, 2, 3] and list(admission.waiting) == [4]
+    assert keys(admission) == [] and not admission.closing
+    ledger.settle(2, Usage())  # it cost nothing in the end
+    assert keys(admission) == [4] and not admission.waiting
+
+
+def test_admission_ends_once_no_effect_in_flight_could_make_room() -> None:
+    ledger, admission = gate(Budget(evaluations=1))
+    wanting(admission, EvaluateRequest(ONE, None, 1), EvaluateRequest(ONE, None, 2))
+    assert keys(admission) == [1] and not admission.closing
+    ledger.settle(1, Usage(evaluations=1))
+    assert keys(admission) == [] and admission.closing == "evaluations"
+    wanting(admission, WriteRequest("critic", {}, 3))
+    assert keys(admission) == [], "nothing starts whose result could not be evaluated"
+    admission.clear()
+    assert not admission.waiting and not admission.closing
+
+
+def test_what_is_held_back_keeps_its_place() -> None:
+    _, admission = gate(Budget(evaluations=9, calls=9, dollars=99))
+    wanting(admission, ProposeRequest(Brief(), 1), EvaluateRequest(ONE, None, 2), ProposeRequest(Brief(), 3))
+    held = admission.admit(lambda request: isinstance(request, ProposeRequest))
+    assert [effect.key for effect in held] == [2] and list(admission.waiting) == [1, 3]
+    admission.drop(1)
+    admission.drop(7)  # there is none
+    assert keys(admission) == [3]
+
+
+def test_an_effect_that_was_refused_before_can_be_dropped() -> None:
+    _, admission = gate(Budget(evaluations=1))
+    wanting(admission, EvaluateRequest(ONE, None, 1), EvaluateRequest(ONE, None, 2))
+    assert keys(admission) == [1]
+    admission.drop(2)
+    assert not admission.waiting and keys(admission) == []
+
+
+def test_a_request_beyond_the_whole_budget_is_made_shorter() -> None:
+    ledger, admission = gate(Budget(dollars=5))
+    wanting(admission, ProposeRequest(Brief(k=4), 1))
+    (effect,) = admission.admit(lambda request: False)
+    assert isinstance(effect.request, ProposeRequest) and effect.request.limit is not None
+    assert (effect.request.limit.samples, effect.request.limit.tokens) == (1, 4096)
+    assert ledger.budget_left("dollars") == 5 - 4.096
+
+
+def test_later_replies_are_limited_to_what_the_roles_longest_suggest() -> None:
+    ledger, admission = gate(Budget(dollars=5))
+    brief = ProposeRequest(Brief(k=2), 1)
+    admission.learn_reply_size(brief, Usage(calls=1, output_tokens=400))
+    admission.learn_reply_size(brief, Usage(calls=2, output_tokens=400))  # shorter ones
+    admission.learn_reply_size(EvaluateRequest(ONE, None, 1), Usage(calls=1, output_tokens=9999))
+    assert ledger.longest_replies == {"proposer": 400}
+    limits = [request.limit for request in admission.shorter_requests(brief)]
+    assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(2, 600), (1, 600)]
+
+
+def test_room_is_counted_behind_what_waits() -> None:
+    _, admission = gate(Budget(evaluations=2))
+    assert admission.budget_without_room(EvaluateRequest(ONE, None, 1)) == ""
+    wanting(admission, EvaluateRequest(ONE, None, 1), EvaluateRequest(ONE, None, 2))
+    assert admission.budget_without_room(EvaluateRequest(ONE, None, 3)) == "evaluations"
+    assert admission.budget_without_room(Usage()) == "", "what costs nothing always fits"
+
+
+def test_evaluations_that_ask_models_count_at_the_highest_cost_so_far() -> None:
+    ledger, admission = gate(Budget(evaluations=9, calls=5, dollars=9))
+    ledger.learn_cost(Usage(calls=2, dollars=1))
+    wanting(admission, *(EvaluateRequest(ONE, None, seed) for seed in range(3)))
+    assert keys(admission) == [1, 2] and list(admission.waiting) == [3]
