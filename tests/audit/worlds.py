@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from culmen.audit import AuditReport, audit
+from culmen.audit.attack import AuditReport
+from culmen.audit.battery import audit
 from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend

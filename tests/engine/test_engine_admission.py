@@ -6,7 +6,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Request, WriteRequest, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.admission import Admission
+from culmen.engine.admission import AdmissionQueue
 from culmen.engine.ledger import Ledger
 
 ONE = Candidate.of({"program": "one"})
@@ -22,17 +22,17 @@ def priced(request: Request) -> Usage:
     return at_least(request)
 
 
-def gate(budget: Budget) -> tuple[Ledger, Admission]:
+def gate(budget: Budget) -> tuple[Ledger, AdmissionQueue]:
     ledger = Ledger(budget, 0)
-    return ledger, Admission(ledger, priced)
+    return ledger, AdmissionQueue(ledger, priced)
 
 
-def wanting(admission: Admission, *requests: Request) -> None:
+def wanting(admission: AdmissionQueue, *requests: Request) -> None:
     for key, request in enumerate(requests, len(admission.waiting) + 1):
         admission.add(Effect(key, f"mark {key}", request))
 
 
-def keys(admission: Admission) -> list[int]:
+def keys(admission: AdmissionQueue) -> list[int]:
     return [effect.key for effect in admission.admit(lambda request: False)]
 
 

@@ -8,7 +8,7 @@ of success. They only ever touch a copy of the task's folder made for the audit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from culmen.audit.attack import AuditReport
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["AuditReport", "audit"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Late: every command imports this package to find its extension.
     if name == "audit":
         from culmen.audit.battery import audit

@@ -23,7 +23,7 @@ from culmen.engine.ledger import NOTHING, Estimate, Ledger
 _REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 
-class Admission:
+class AdmissionQueue:
     """Effects that wait for room in the budget, and their way into the ledger.
 
     `waiting`: effects by key, in the order of issue. `closing`: name of the budget that ended

@@ -40,7 +40,7 @@ from culmen.core.ports import (
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.admission import Admission
+from culmen.engine.admission import AdmissionQueue
 from culmen.engine.checkpoint import LaneGate, SaveState, SearchState
 from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
@@ -139,7 +139,7 @@ class Search:
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
-        self.admission = Admission(self.ledger, estimate)
+        self.admission = AdmissionQueue(self.ledger, estimate)
         self._futures: dict[int, Future[Any]] = {}
         self.observations = observations or MemoryStore()
         self._memo = Memo(task, self.observations, self._futures)
@@ -231,7 +231,7 @@ class Search:
         for name in _STORED:
             setattr(self, name, saved.search[name])
         self.reservations = Reservations(self.ledger)
-        self.admission = Admission(self.ledger, self._estimate)
+        self.admission = AdmissionQueue(self.ledger, self._estimate)
         self._memo.restore_keys(saved.remembered)
         self.lab.restore_members(saved.lab, saved.strategy)
 
