@@ -53,7 +53,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests more time: only what hangs is to fail by it, also on a busy machine."""
+    """Give slow tests more time: only what hangs is to fail by it, also on a busy machine.
+
+    Tests with a browser come last: Playwright's event loop runs in this thread as long as the browser does, and
+    `asyncio.run` refuses to start another one.
+    """
+    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(400))

@@ -54,7 +54,7 @@ def test_admission_ends_once_no_effect_in_flight_could_make_room() -> None:
     wanting(admission, WriteRequest("critic", {}, 3))
     assert keys(admission) == [], "nothing starts whose result could not be evaluated"
     admission.clear()
-    assert not admission.waiting and not admission.closing
+    assert not admission.waiting and not admission.closing and keys(admission) == []
 
 
 def test_what_is_held_back_keeps_its_place() -> None:
@@ -84,6 +84,21 @@ def test_a_request_beyond_the_whole_budget_is_made_shorter() -> None:
     assert ledger.budget_left("dollars") == 5 - 4.096
 
 
+def test_before_a_first_reply_two_sizes_are_tried() -> None:
+    ledger, admission = gate(Budget(dollars=2))
+    limits = [request.limit for request in admission.shorter_requests(WriteRequest("critic", {}, 1))]
+    assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(1, 4096), (1, 1024)]
+    wanting(admission, WriteRequest("critic", {}, 1))
+    assert keys(admission) == [1] and ledger.budget_left("dollars") == 2 - 1.024
+
+
+def test_replies_are_never_limited_to_next_to_nothing() -> None:
+    _, admission = gate(Budget(dollars=1))
+    admission.learn_reply_size(WriteRequest("critic", {}, 1), Usage(calls=1, output_tokens=2))
+    limits = [request.limit for request in admission.shorter_requests(WriteRequest("critic", {}, 1))]
+    assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(1, 256)]
+
+
 def test_later_replies_are_limited_to_what_the_roles_longest_suggest() -> None:
     ledger, admission = gate(Budget(dollars=5))
     brief = ProposeRequest(Brief(k=2), 1)
@@ -100,7 +115,17 @@ def test_room_is_counted_behind_what_waits() -> None:
     assert admission.budget_without_room(EvaluateRequest(ONE, None, 1)) == ""
     wanting(admission, EvaluateRequest(ONE, None, 1), EvaluateRequest(ONE, None, 2))
     assert admission.budget_without_room(EvaluateRequest(ONE, None, 3)) == "evaluations"
-    assert admission.budget_without_room(Usage()) == "", "what costs nothing always fits"
+    assert admission.budget_without_room(Usage(evaluations=1)) == "evaluations"
+    admission.drop(2)
+    assert admission.budget_without_room(Usage(evaluations=1)) == ""
+
+
+def test_a_request_to_a_model_has_room_if_a_shorter_one_has() -> None:
+    _, admission = gate(Budget(dollars=9))
+    assert admission.budget_without_room(ProposeRequest(Brief(k=4), 1)) == ""  # of 32 dollars, and 16, 8, 4
+    wanting(admission, ProposeRequest(Brief(), 1))  # 8 dollars
+    assert admission.budget_without_room(ProposeRequest(Brief(k=4), 2)) == "dollars", "1,024 tokens are 1.024"
+    assert admission.budget_without_room(EvaluateRequest(ONE, None, 3)) == ""
 
 
 def test_evaluations_that_ask_models_count_at_the_highest_cost_so_far() -> None:
@@ -108,3 +133,10 @@ def test_evaluations_that_ask_models_count_at_the_highest_cost_so_far() -> None:
     ledger.learn_cost(Usage(calls=2, dollars=1))
     wanting(admission, *(EvaluateRequest(ONE, None, seed) for seed in range(3)))
     assert keys(admission) == [1, 2] and list(admission.waiting) == [3]
+
+
+def test_requests_to_models_do_not_count_what_evaluations_cost() -> None:
+    ledger, admission = gate(Budget(calls=10))
+    ledger.learn_cost(Usage(calls=2))
+    wanting(admission, WriteRequest("critic", {}, 1))
+    assert keys(admission) == [1] and ledger.budget_left("calls") == 9 - 1, "a tenth is kept for the final choice"

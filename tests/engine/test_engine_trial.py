@@ -11,7 +11,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import CustomRequest, EvaluateRequest, ProposeRequest, WriteRequest
 from culmen.core.usage import Budget
-from culmen.engine.trial import ALIKE
+from culmen.engine.trial import ALIKE, LOOKS
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, task
@@ -88,6 +88,11 @@ def test_the_engine_asks_where_the_strategy_does_not(workers):
         simulate(Proposing(), task(), Failing(lambda *_: False), BUDGET, seed=1, workers=workers, order="request",
                  journal=journal, kill_after=kill)  # fmt: skip
     assert outcome(journal) == outcome(run.journal)
+
+
+def test_an_initial_program_is_given_up_after_three_failures():
+    run = simulate(Proposing(), task(), Failing(lambda *_: True), BUDGET, seed=1)
+    assert run.search.reason == "initial_fails" and run.search.ledger.spent.evaluations == LOOKS == 3
 
 
 def test_one_failure_of_a_flaky_evaluator_ends_nothing():

@@ -109,6 +109,7 @@ class Trials:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        gc.unfreeze()  # what tests/conftest.py froze is not among the objects in which functions are looked for
         items = {item.nodeid: item for item in session.items}
         self._learn(items, traced=True)
         self._learn({test: items[test] for test in sorted(self.plan.seconds, key=self.plan.seconds.__getitem__)}, False)
