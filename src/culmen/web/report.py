@@ -172,7 +172,7 @@ def _module_name(path: Path, folder: Path) -> str:
 # window.
 
 BROWSERS = (
-    "chromium-headless-shell",  # starts and draws in about half the time
+    "chromium-headless-shell",  # starts faster: it makes no window
     "chromium",
     "chromium-browser",
     "google-chrome",
