@@ -39,8 +39,8 @@ JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
 _LEAST_WATCH_SECONDS = 0.004
 # Longest rest after a look. Otherwise the rest is as long as the look was, so that watching takes
-# half of the time; but a long count of stopped processes takes a tenth of a second, and in a rest of
-# that length two threads take 400 MB.
+# half of the time; but a long count of stopped processes takes a tenth of a second, and in a rest
+# of that length two threads take 400 MB.
 _LONGEST_REST_SECONDS = 0.01
 _CORES = os.cpu_count() or 1
 _KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
