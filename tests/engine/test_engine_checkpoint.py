@@ -80,10 +80,10 @@ def test_every_member_is_stored_or_follows_from_the_settings() -> None:
     """Whoever adds a member to a search or its lab decides here if a checkpoint stores it."""
     search = Search(catalog.make_strategy("pedigree"), task(), RUN, 1, gate=LaneGate(10))
     settings = {"task", "budget", "observations", "watch", "save", "lab", "reservations", "reason"}
-    follows = {"_strategy", "_halts", "_guards", "_bars", "_cases", "_estimate", "_memo", "_root", "admission"}
+    follows = {"_strategy", "_halts", "_guards", "_bars", "_cases", "_estimate", "_memo", "_root", "budget_queue"}
     empty = {"phase", "in_flight", "_futures", "_admitted", "_finale", "_loop"}
     assert set(vars(search)) == set(_STORED) | settings | follows | empty
-    assert set(vars(search.admission)) == {"_ledger", "_estimate"} | {"waiting", "closing", "_fresh", "_refused"}
+    assert set(vars(search.budget_queue)) == {"_ledger", "_estimate"} | {"waiting", "closing", "_fresh", "_refused"}
     ports = {"_issue", "_remembered", "_find", "_remark", "_short", "_informed", "_hold_lane"}
     given = {"task", "workers", "seeds", "restored", "_loop", "_seed", "_train"}
     assert set(vars(search.lab)) == set(LAB_STORED) | ports | given

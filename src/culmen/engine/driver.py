@@ -252,7 +252,7 @@ class Driver:
         Otherwise the name of the budget that never will.
         """
         reservations, refused = self.search.reservations, ""
-        for request in (effect.request, *self.search.admission.shorter_requests(effect.request)):
+        for request in (effect.request, *self.search.budget_queue.shorter_requests(effect.request)):
             name = await reservations.open_reservation(effect.key, self._most(request))
             if not name:
                 return msgspec.structs.replace(effect, request=request), ""

@@ -40,7 +40,7 @@ from culmen.core.ports import (
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.admission import AdmissionQueue
+from culmen.engine.budget_queue import BudgetQueue
 from culmen.engine.checkpoint import LaneGate, SaveState, SearchState
 from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
@@ -139,7 +139,7 @@ class Search:
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
-        self.admission = AdmissionQueue(self.ledger, estimate)
+        self.budget_queue = BudgetQueue(self.ledger, estimate)
         self._futures: dict[int, Future[Any]] = {}
         self.observations = observations or MemoryStore()
         self._memo = Memo(task, self.observations, self._futures)
@@ -231,7 +231,7 @@ class Search:
         for name in _STORED:
             setattr(self, name, saved.search[name])
         self.reservations = Reservations(self.ledger)
-        self.admission = AdmissionQueue(self.ledger, self._estimate)
+        self.budget_queue = BudgetQueue(self.ledger, self._estimate)
         self._memo.restore_keys(saved.remembered)
         self.lab.restore_members(saved.lab, saved.strategy)
 
@@ -273,7 +273,7 @@ class Search:
             )
         effect = Effect(self.issued, request_mark(request, brief), request)
         future = self._futures[effect.key] = Future()
-        self.admission.add(effect)
+        self.budget_queue.add(effect)
         self._memo.record_request(effect)
         self._trial.count_request(request)
         return future
@@ -302,7 +302,7 @@ class Search:
                 self._confessed = self._halts
 
     def _budget_without_room(self, need: Usage | Request) -> str:
-        return self.admission.budget_without_room(need)
+        return self.budget_queue.budget_without_room(need)
 
     def _deliver_input(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
@@ -326,9 +326,11 @@ class Search:
             raise _journal_mismatch(entry, effect)
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
-        self.admission.learn_reply_size(effect.request, usage)
+        self.budget_queue.learn_reply_size(effect.request, usage)
         self._count_futile(effect.request, usage)
-        self.admission.closing = self.admission.closing or _result_refused_budget(entry.result)
+        self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(
+            entry.result
+        )
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
@@ -435,7 +437,7 @@ class Search:
         self._drop_effect(gate.timer)
         others = self._loop.tasks - gate.lanes.keys() - {self._root}
         shared = gate.shared_state()
-        busy = under_way or self.admission.waiting or self.admission.closing or others
+        busy = under_way or self.budget_queue.waiting or self.budget_queue.closing or others
         lanes = gate.open_gate(self.ledger.elapsed)
         if not busy and shared is not None and self.save is not None:
             self.save(self._state_at_rest(shared))
@@ -453,7 +455,7 @@ class Search:
         if self.in_flight.pop(key, None) is not None:
             self._abandoned.add(key)
             self.ledger.settle(key, NOTHING)
-        self.admission.drop(key)
+        self.budget_queue.drop(key)
         self._futures.pop(key, None)
 
     def _try_initial_program(self) -> bool:
@@ -467,7 +469,7 @@ class Search:
 
     def _admit_effects(self) -> None:
         """Admit effects as far as the budget has room."""
-        for effect in self.admission.admit(self._is_held_back):
+        for effect in self.budget_queue.admit(self._is_held_back):
             self.in_flight[effect.key] = effect
             self._admitted.append(effect)
 
@@ -489,10 +491,10 @@ class Search:
             self._end_phase("nothing_new")
         elif self._root.done and not self._is_busy:
             self._end_phase(str(self._root.result() or "strategy_done"))
-        elif self.admission.waiting and not self._is_busy:
+        elif self.budget_queue.waiting and not self._is_busy:
             without_room = BANK_EMPTY if self._empty_roles else "budget"
-            self._end_phase(self.admission.closing or without_room)
-        elif not self.admission.waiting and not self.in_flight:
+            self._end_phase(self.budget_queue.closing or without_room)
+        elif not self.budget_queue.waiting and not self.in_flight:
             self._end_phase("strategy_waits_for_nothing")
         else:
             return False
@@ -514,7 +516,7 @@ class Search:
         self._abandoned.update(self.in_flight)
         self._free_effects = self._proposals = self._writes = 0
         self.in_flight.clear()
-        self.admission.clear()
+        self.budget_queue.clear()
         self._admitted.clear()
         self._futures.clear()
         self._gate.clear()

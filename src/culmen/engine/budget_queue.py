@@ -1,4 +1,4 @@
-"""Admission of a search's requests, in the order of issue, while the budget has room."""
+"""The queue of a search's effects that wait for room in the budget."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from culmen.engine.ledger import NOTHING, Estimate, Ledger
 _REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 
-class AdmissionQueue:
-    """Effects that wait for room in the budget, and their way into the ledger.
+class BudgetQueue:
+    """Effects in the order of issue, until the ledger has room for them.
 
     `waiting`: effects by key, in the order of issue. `closing`: name of the budget that ended
     admission, "" while it goes on.
