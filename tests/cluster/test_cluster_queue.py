@@ -19,7 +19,7 @@ import pytest
 
 import culmen
 from culmen.cli.main import main
-from culmen.cluster.queue_link import connection_text, new_token, prepare_queue, read_queue
+from culmen.cluster.queue_link import ask_queue, connection_text, new_token, prepare_queue, read_queue
 from culmen.core.candidate import Candidate
 from culmen.core.options import BackendChoice
 from culmen.core.task import Task
@@ -56,6 +56,12 @@ class Workers:
         program = Path(__file__).with_name("queue_liar.py")
         words = [sys.executable, str(program), connection_text(self.address), token, str(shift)]
         self.named[name] = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+
+    async def wait_for_liar(self, name: str) -> None:
+        def greets() -> bool:
+            return any(each["name"] == name and each["processes"] for each in read_queue(self.address)["workers"])
+
+        await wait_for_condition(greets, "the liar takes part")
 
     def end(self) -> None:
         for process in self.named.values():
@@ -135,17 +141,23 @@ def test_workers_that_die_a_database_that_restarts_and_one_that_lies(workers: Wo
         backend = workers.backend(task, 16, "chaos", share=1, lease=2)
         await backend.start()
         workers.start_liar("mallory", shift=1000.0)
+        await workers.wait_for_liar("mallory")
         disturbing = asyncio.create_task(disturb(backend))
         try:
             found = await scores(backend, task, programs(count))
             await disturbing
+            await wait_for_condition(lambda: any(named in text for text in texts()), "the liar is named")
             return found
         finally:
             await backend.close()
 
+    named = "worker mallory gets nothing more of this run"
+
+    def texts() -> list[str]:
+        return [each["text"] for each in read_queue(workers.address)["findings"]]
+
     assert asyncio.run(work()) == [-float(n) for n in range(count)]
-    found = [each["text"] for each in read_queue(workers.address)["findings"]]
-    assert any("worker mallory gets nothing more of this run" in text for text in found), found
+    found = texts()
     assert not any("worker one" in text or "worker two" in text or "worker three" in text for text in found), found
 
 
@@ -159,6 +171,7 @@ def test_results_of_a_liar_that_the_search_has_used_are_made_again(workers: Work
         backend = workers.backend(task, 8, "few", share=0.4, lease=2)
         await backend.start()
         workers.start_liar("mallory", shift=1000.0)
+        await workers.wait_for_liar("mallory")
         try:
             found = await scores(backend, task, programs(60))
             await wait_for_condition(lambda: any("differ, of" in each for each in texts()), "they were made again")
@@ -172,6 +185,40 @@ def test_results_of_a_liar_that_the_search_has_used_are_made_again(workers: Work
     wrong = sum(score != -n for n, score in enumerate(asyncio.run(work())))
     report = next(text for text in texts() if "differ, of" in text)
     assert wrong and f"{wrong} results of worker mallory" in report and f"{wrong} differ" in report, report
+
+
+def test_what_a_crash_lost_is_written_again(workers: Workers, tmp_path: Path):
+    """The last commits of a server that crashes are gone: here a mark and its finding, with the connections."""
+    task = msgspec.structs.replace(kit_task(folder(tmp_path)), deterministic=True)
+    for name in ("one", "two"):
+        workers.start(name)
+
+    def written() -> tuple[int, int]:
+        rows = ask_queue(
+            workers.address,
+            "SELECT (SELECT count(*) FROM culmen_queue.mark), (SELECT count(*) FROM culmen_queue.finding)",
+        )
+        return rows[0]
+
+    async def work() -> None:
+        backend = workers.backend(task, 8, "lossy", share=1, lease=2)
+        await backend.start()
+        workers.start_liar("mallory", shift=1000.0)
+        await workers.wait_for_liar("mallory")
+        try:
+            await scores(backend, task, programs(40))
+            await wait_for_condition(lambda: written() == (1, 1), "the liar is named")
+            ask_queue(
+                workers.address,
+                "WITH marks AS (DELETE FROM culmen_queue.mark), findings AS (DELETE FROM culmen_queue.finding) "
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            await wait_for_condition(lambda: written() == (1, 1), "it is named again, once")
+        finally:
+            await backend.close()
+
+    asyncio.run(work())
 
 
 DRIVER = """

@@ -100,7 +100,10 @@ freed AS (SELECT culmen_queue.give_back(array_agg(item.id)) FROM culmen_queue.it
 SELECT pg_notify('culmen_queue_ended', ''), (SELECT count(*) FROM freed)"""
 _FIND: LiteralString = """
 INSERT INTO culmen_queue.finding (run, worker, text)
-SELECT %s, id, %s FROM culmen_queue.worker WHERE name = %s"""
+SELECT asked.* FROM (SELECT %s::integer AS run, id, %s AS text FROM culmen_queue.worker
+    WHERE name = %s) asked
+WHERE NOT EXISTS (SELECT FROM culmen_queue.finding known
+    WHERE known.run = asked.run AND known.worker = asked.id AND known.text = asked.text)"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
@@ -175,6 +178,7 @@ class QueueCarrier:
         self._strays: list[int] = []
         self._old: list[int] = []
         self._marked: set[str] = set()
+        self._findings: list[tuple[str, str]] = []
         self._greeting: asyncio.Future[bytes] | None = None
         self._serving: asyncio.Task[None] | None = None
         self._trouble: UserError | None = None
@@ -291,6 +295,8 @@ class QueueCarrier:
         ] + [(item, _RECHECK) for item in self._rechecks.waiting()]
         for worker in self._marked:
             await self._link.call(_MARK, (worker, self._run, self._run))
+        for worker, text in self._findings:
+            await self._link.call(_FIND, (self._run, text, worker))
         if self._greeting is not None and not self._greeting.done():
             await self._put_hello([], [])
 
@@ -392,15 +398,18 @@ class QueueCarrier:
             return
         self._marked.add(worker)
         await self._link.call(_MARK, (worker, self._run, self._run))
-        text = f"worker {worker} gets nothing more of this run: {why}"
-        await self._link.call(_FIND, (self._run, text, worker))
+        await self._add_finding(worker, f"worker {worker} gets nothing more of this run: {why}")
         self._new += [(item, _RECHECK) for item in self._rechecks.begin(worker)]
 
     async def _take_recheck(self, item: _Item, vote: Vote | None) -> None:
         again = None if vote is None else vote.observation
         worker, text = self._rechecks.compare(item.key, again, self._auditor)
         if text:
-            await self._link.call(_FIND, (self._run, text, worker))
+            await self._add_finding(worker, text)
+
+    async def _add_finding(self, worker: str, text: str) -> None:
+        self._findings.append((worker, text))
+        await self._link.call(_FIND, (self._run, text, worker))
 
     async def _delete_old(self, taken: list[int]) -> None:
         """Delete answers that were taken long ago: they are in the journal."""
