@@ -84,9 +84,10 @@ def optimize(
     `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of
     either; or None to let the model write the first. `evaluator` is a Python function (see
     `culmen.evaluate.function`), a task folder or an evaluator file. `cases` are `Case`s or plain
-    inputs. `strategy` is an object or a name; None is `culmen.run.plan.usual_strategy`. `progress`
-    shows the progress and the run's folder. The other keywords are those of `Study.create`. Raises
-    `UserError` for mistakes that you can fix.
+    inputs. `strategy` is an object or a name; None is the usual one
+    (`culmen.run.strategy_choice.usual_strategy`). `progress` shows the progress and the run's
+    folder. The other keywords are those of `Study.create`. Raises `UserError` for mistakes that you
+    can fix.
     """
     options.read_keywords(
         keywords, RunOptions(), RunKeywords

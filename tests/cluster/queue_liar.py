@@ -2,7 +2,8 @@
 
     python queue_liar.py CONNINFO TOKEN SHIFT
 
-Its scores are by SHIFT better than those of a candidate `2 * x + N`, which it reads off the program. It greets as a worker with the strongest isolation.
+Its scores are by SHIFT better than those of a candidate `2 * x + N`, which it reads off the program. It greets as a
+worker with the strongest isolation.
 """
 
 from __future__ import annotations

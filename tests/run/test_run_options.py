@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 import culmen
+from culmen.cli.search import limits_data
 from culmen.core.options import BackendChoice, Needs, RunOptions, TaskDefaults
 from culmen.run import options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords
 from culmen.store import views
-from culmen.store.database import pack_meta, unpack_meta
+from culmen.store.database import RunMeta, pack_meta, unpack_meta
 from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat
 
@@ -122,3 +123,30 @@ def test_a_fork_has_its_parents_options_but_for_those_given(tmp_path: Path):
 def test_an_object_that_cannot_do_its_part_is_refused_at_once(tmp_path: Path, keyword: str, thing: object):
     with pytest.raises(culmen.UserError, match="is not a valid "):
         made(tmp_path / "run", **{keyword: thing})
+
+
+@pytest.mark.parametrize(
+    ("model", "own", "person"),
+    [
+        ("offline", False, False),
+        ("gpt-5-mini", False, False),
+        ("ft:gpt-4o-mini:acme::x1", False, False),
+        ("ollama/llama3:8b", False, False),
+        ("bank:/banks/one", False, False),
+        ("mymodels.echo:Echo", True, False),
+        ("tests.run:test_it.<locals>.reply", True, False),
+        ({"default": "gpt-5", "judge": "mymodels:judge"}, True, False),
+        ({"default": "gpt-5", "summarizer": "gpt-5-mini"}, False, False),
+        ("proposer=gpt-5|ask", False, True),
+        ("openai/ask", False, False),
+    ],
+)
+def test_a_models_text_tells_objects_of_ones_own_and_a_person(model, own: bool, person: bool):
+    chosen = RunOptions(model=model)
+    assert (chosen.has_own_model, chosen.asks_person) == (own, person)
+
+
+def test_models_given_by_role_have_prices_of_their_own():
+    models: dict[str, str] = {"default": "openai/gpt-5", "summarizer": "openai/gpt-5-mini"}
+    limits = limits_data(RunMeta("run", TASK, model=models, budget=culmen.Budget(calls=3)))
+    assert limits["price_unknown"] == [] and limits["calls"] == 3

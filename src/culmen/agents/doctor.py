@@ -83,7 +83,7 @@ def try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answe
 
     from culmen.agents.adapters import catalog
     from culmen.agents.sandbox.smoke import run_smoke_test
-    from culmen.run.request import BUILTIN, OFFLINE
+    from culmen.run.strategy_choice import BUILTIN, OFFLINE
 
     if agent not in (OFFLINE, BUILTIN):
         catalog.adapter_by_name(agent)  # raises for an unknown agent

@@ -260,7 +260,7 @@ def _wanted(
     request: ScoreRequest,
     is_run: bool,
 ) -> Wanted:
-    from culmen.run.plan import check_models
+    from culmen.run.plan import check_models, read_roles
 
     task, limits = meta.task, request.budget
     names: dict[str, str] = {}
@@ -271,9 +271,7 @@ def _wanted(
             fix = "limit evaluations, dollars or seconds"
             raise UserError(f"a measurement has no limit of {name}", where="--budget", fix=fix)
     if task.evaluator.options.get("roles"):
-        check_models(
-            meta.task, msgspec.structs.replace(meta.options, budget=limits), request.objects
-        )
+        check_models(read_roles(meta.options, request.objects), limits)
     times = request.repeats or (1 if task.deterministic else REPEATS)
     whole = score_plan(task, found.values(), (), request.split, times, limits.evaluations)
     plan = score_plan(task, found.values(), fresh_scores(folder), whole.split, whole.repeats)

@@ -187,7 +187,7 @@ class Contender(NamedTuple):
         `agent` is for strategies that have one; without it `model` decides.
         """
         from culmen.run import pools
-        from culmen.run.request import with_agent
+        from culmen.run.strategy_choice import with_agent
         from culmen.strategies import catalog
 
         name, settings = catalog.parse_strategy(text)
@@ -195,7 +195,8 @@ class Contender(NamedTuple):
         if pool and Path(pool).expanduser().is_dir():
             pool = str(Path(pool) / f"{task.name}.json")
         if getattr(catalog.strategy_class(name), "agent_setting", ""):
-            settings = with_agent(name, agent, settings, model)
+            offline = RunOptions(model=model).searches_offline
+            settings = with_agent(name, agent, settings, offline)
         try:
             return cls(
                 catalog.make_strategy(name, _with_preset(name, settings, task)), pool, float(share)

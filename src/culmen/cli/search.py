@@ -155,7 +155,8 @@ def resume(
     path, tracks = find_run_to_write(run), _named_trackers(progress.track)
     if budget is not None:
         raise _budget_error(path, budget)
-    given = session_keywords(views.run_meta(path), request_from_flags(place))
+    meta = views.run_meta(path)
+    given = session_keywords(meta, request_from_flags(place))
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **given)
@@ -165,7 +166,7 @@ def resume(
         create,
         progress.quiet,
         tracks=tracks,
-        asks=_asks_person(given.get("model") or views.run_meta(path).model),
+        asks=meta.asks_person,
     )
 
 
@@ -207,7 +208,7 @@ def run_plan(
         watched = replace(plan.objects, observers=(watch, *tracks))
         return Study.from_plan(replace(plan, objects=watched), folder, flags.db)
 
-    asks = _asks_person(plan.options.model)
+    asks = plan.options.asks_person
     return run_study(screen, create, progress.quiet, notes, tracks, asks)
 
 
@@ -316,11 +317,6 @@ def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
     return TerminalDisplay(screen.err) if alone else PlainDisplay()
 
 
-def _asks_person(model: object) -> bool:
-    """True if a person is among the models."""
-    return "ask" in re.findall(r"[\w./-]+", str(model))
-
-
 MILLION = 1_000_000
 
 
@@ -354,17 +350,16 @@ class ModelPrices(msgspec.Struct, frozen=True):
 
 def _model_prices(meta: RunMeta) -> ModelPrices:
     """The models that a run may ask, with prices; UserError for models that cannot be read."""
-    model = meta.model
-    if model in (None, "offline"):
+    if meta.asks_no_model:
         return ModelPrices()
-    if not isinstance(model, str | dict) or _is_object(model):
-        return ModelPrices((str(model),))
+    if meta.has_own_model:
+        return ModelPrices((str(meta.model),))
     from culmen.llm.call import Tokens
     from culmen.llm.roles import ModelBook
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}
-    for entry in ModelBook(meta.models_file).parse_roles(model).without_banks().all_models():
+    for entry in ModelBook(meta.models_file).parse_roles(meta.model).without_banks().all_models():
         names.append(entry.name)
         ask, reply = (
             entry.price_list.dollars_for(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
@@ -374,11 +369,6 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
     prices = [program.price for program in meta.bank]
     total = None if None in prices else sum(price or 0.0 for price in prices)
     return ModelPrices(tuple(dict.fromkeys(names)), known, total, len(prices))
-
-
-def _is_object(model: str | dict[str, str] | None) -> bool:
-    """True for the class of a model object of the caller's own: `module:Class`."""
-    return ":" in str(model).partition("/")[0] and "bank:" not in str(model)
 
 
 def _bank_text(meta: RunMeta) -> str:
@@ -525,7 +515,7 @@ def _strategy_text(meta: RunMeta) -> str:
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))
-    name = catalog.names_by_path().get(path, path.rpartition(":")[2])
+    name = catalog.strategy_name(path)
     config = meta.strategy.get("config")
     if config is None:
         return name

@@ -138,6 +138,9 @@ class BankProgram(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.path} ({self.digest[:12]})"
 
 
+_PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.<>]*")  # `module:Class` of a model object
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All options of a run that a person can choose, except its task and its strategy.
 
@@ -188,6 +191,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.model, dict):
             return self.model.get("default") == "offline"
         return self.model is None or "offline" in [piece.strip() for piece in self.model.split(",")]
+
+    @property
+    def asks_no_model(self) -> bool:
+        """True if neither the search nor its evaluator asks a model."""
+        return self.model in (None, "offline")
+
+    @property
+    def asks_person(self) -> bool:
+        """True if a person answers the requests of a role (`--model ask`)."""
+        return any("ask" in re.findall(r"[\w./-]+", str(name)) for name in self._model_texts())
+
+    @property
+    def has_own_model(self) -> bool:
+        """True if a model was an object of the caller's own, which no text can make again."""
+        return any(_PLACE.fullmatch(str(name)) for name in self._model_texts())
+
+    def _model_texts(self) -> Iterable[str | None]:
+        return self.model.values() if isinstance(self.model, dict) else (self.model,)
 
 
 class TaskDefaults(

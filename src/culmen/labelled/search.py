@@ -170,7 +170,7 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
     """
     from culmen.run.assemble import evaluator_answerer, run_blocking
 
-    model = run.options.model if run.objects.model is None else run.objects.model
+    model = run.objects.model_of(run.options)
     answerer = None
     if plan.metric.metric.name == "judge":
         answerer = evaluator_answerer(run.task, model, run.options.models_file)

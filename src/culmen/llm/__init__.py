@@ -40,11 +40,9 @@ def make_gateway(
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook
     from culmen.llm.sampler import ReplyCache
-    from culmen.llm.spec import OTHERS
     from culmen.prompts.template import Templates
 
-    named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    roles = ModelBook(models_file, asked).parse_roles(named)
+    roles = ModelBook(models_file, asked).parse_roles(model)
     cache = ReplyCache(cache_dir) if cache_dir else None
     providers = Providers(tell=tell) if tell else Providers()
     models = ModelGateway(

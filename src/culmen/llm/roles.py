@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -79,13 +79,14 @@ class ModelBook:
         }
         self._models, self._roles = content.models, content.roles
 
-    def parse_roles(self, text: str | Mapping[str, object] | None = None) -> Roles:
-        """Roles of a `--model` text (or mapping role -> name or backend) over the models file's.
+    def parse_roles(self, model: object = None) -> Roles:
+        """Roles of a run's model over those of the models file.
 
-        `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
-        Raises `UserError`.
+        `model` is a `--model` text (`gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`,
+        ensembles as `3*gpt-5-mini|1*gpt-5`), a mapping from roles to names or backends, or a
+        backend for all roles. Raises `UserError`.
         """
-        named = _split_roles(text) if isinstance(text, str) else dict(text or {})
+        named = _split_models(model)
         if named.get(OTHERS) == "offline":  # only roles of the evaluator may have models then
             named[OTHERS] = NONE
         table = {
@@ -287,6 +288,14 @@ def of_backend(backend: object) -> ModelSpec:
         )
     name = with_protocol_defaults(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
+
+
+def _split_models(model: object) -> dict[str, object]:
+    if isinstance(model, str):
+        return {**_split_roles(model)}
+    if isinstance(model, Mapping):
+        return dict(cast("Mapping[str, object]", model))
+    return {} if model is None else {OTHERS: model}
 
 
 def _split_roles(text: str) -> dict[str, str]:

@@ -440,7 +440,7 @@ def _build_model_parts(
     from culmen.prompts.writer import FallbackProposer
 
     tell = partial(_send_message, objects) if objects.observers else None
-    model = meta.model if objects.model is None else objects.model
+    model = objects.model_of(meta)
     gateway = make_gateway(
         *(meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates),
         *(tell, asked, meta.bank),
@@ -464,7 +464,7 @@ def _question_answerer(
     """
     if gateway is not None:
         return getattr(gateway, "answerer", None)
-    model = meta.model if objects.model is None else objects.model
+    model = objects.model_of(meta)
     if model in (None, "offline"):
         return None
     from culmen.llm import make_gateway
@@ -494,9 +494,7 @@ def backend_outside_run(meta: RunMeta, objects: RunObjects) -> Backend:
     backend = IntegrityBackend(inner, meta.task, meta.integrity)
     if not meta.task.evaluator.options.get("roles"):
         return backend
-    return with_evaluator_models(
-        meta.task, backend, meta.model if objects.model is None else objects.model, meta.models_file
-    )
+    return with_evaluator_models(meta.task, backend, objects.model_of(meta), meta.models_file)
 
 
 def with_evaluator_models(
@@ -593,7 +591,7 @@ def _craft_makers(
         search = searching()
         past = search.watch
         assert isinstance(past, _PastPayloads)
-        model = meta.model if objects.model is None else objects.model
+        model = objects.model_of(meta)
         context = CraftContext(
             run=path,
             task=meta.task,

@@ -81,16 +81,12 @@ def forecast_run(meta: RunMeta, objects: RunObjects | None = None) -> RunForecas
     `objects` are those of the run; only its models are used.
     """
     from culmen.llm.roles import ModelBook
-    from culmen.llm.spec import OTHERS
 
     given = None if objects is None else objects.model
-    model = meta.model if given is None else given
-    if model in (None, "offline") or meta.bank or _asks_person(model):
+    unknown_model = meta.asks_no_model or meta.asks_person or meta.has_own_model
+    if meta.bank or (given is None and unknown_model):
         return None
-    if given is None and _is_object(model):
-        return None
-    named = model if isinstance(model, str | dict) else {OTHERS: model}
-    roles = ModelBook(meta.models_file).parse_roles(named)
+    roles = ModelBook(meta.models_file).parse_roles(meta.model if given is None else given)
     proposals, lacks = _likely_proposals(meta, objects, roles)
     answers, unknown = likely_answers(meta.task, roles)
     if proposals is None:
@@ -109,17 +105,6 @@ def forecast_run(meta: RunMeta, objects: RunObjects | None = None) -> RunForecas
 def forecast_plan(plan: RunPlan) -> RunForecast | None:
     """The likely cost of a planned run."""
     return forecast_run(run_meta(Path(plan.task.name), plan), plan.objects)
-
-
-def _asks_person(model: object) -> bool:
-    values = model.values() if isinstance(model, dict) else (model,)
-    return any(str(each).strip() == "ask" for each in values)
-
-
-def _is_object(model: object) -> bool:
-    """True for the class of a model object of the caller's own: `module:Class`."""
-    values = model.values() if isinstance(model, dict) else (model,)
-    return any(":" in str(each).partition("/")[0] for each in values)
 
 
 # Proposals: the rehearsal.

@@ -73,6 +73,10 @@ class RunObjects(msgspec.Struct, frozen=True):
     crafts: Mapping[str, Callable[[], Craft]] = {}
     observers: tuple[Observer, ...] = ()
 
+    def model_of(self, options: RunOptions) -> object:
+        """The model of a run: the caller's own, else the one that the options name."""
+        return options.model if self.model is None else self.model
+
 
 class _SessionKeywords(TypedDict, total=False):
     """Keywords of one session of a run, also a resumed one."""

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,27 +26,28 @@ from culmen.core import VERSION
 from culmen.core.brief import Proposal
 from culmen.core.errors import UserError
 from culmen.core.event import Entry
-from culmen.core.options import (
-    DEFAULT_STRATEGY,
-    STRATEGY_FOR_BANKS,
-    BankProgram,
-    RunOptions,
-)
+from culmen.core.options import BankProgram, RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
+from culmen.core.usage import Budget
 from culmen.engine.checkpoint import EVERY
 from culmen.evaluate import backends as cluster
 from culmen.run.options import RunObjects, replace_options
+from culmen.run.strategy_choice import (
+    StrategyChoice,
+    check_agents_of_arms,
+    choose_strategy,
+    usual_strategy,
+)
 from culmen.run.versions import deciders_of, proposer_of
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
-    from culmen.llm.spec import ModelSpec
+    from culmen.llm.spec import ModelSpec, Roles
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 _STEM = 28
-OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 _BANK_FOLDER = re.compile(r"(?<=bank:)[^#|,]+")  # in a `--model` text
 
 
@@ -55,6 +56,7 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     strategy  an object; in `options` its stop score is resolved: a number, or None if the strategy
               itself ends there
+    programs  those of recorded models that the run may ask
     carried   candidates of another run among the initial programs
     """
 
@@ -62,47 +64,36 @@ class RunPlan(msgspec.Struct, frozen=True):
     strategy: MinimalStrategy
     options: RunOptions
     objects: RunObjects
+    programs: tuple[BankProgram, ...] = ()
     carried: int = 0
 
 
 def plan_run(
     task: Task,
-    strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
+    strategy: StrategyChoice | MinimalStrategy | type[MinimalStrategy] | str | None,
     options: RunOptions,
     objects: RunObjects | None = None,
 ) -> RunPlan:
     """The plan of a new run; `strategy` is an object, a class without arguments, or a name.
 
-    None is the usual one (`usual_strategy`).
+    None is the usual one (`culmen.run.strategy_choice.usual_strategy`).
 
     Raises `UserError` for a run that could never start or never end.
     """
     objects = objects or RunObjects()
-    stop_at = parse_stop_score(task, options.stop_at)
-    strategy = strategy or usual_strategy(options)
+    options = msgspec.structs.replace(options, model=_with_absolute_banks(options.model))
+    roles = read_roles(options, objects)
+    if isinstance(strategy, StrategyChoice):
+        strategy = choose_strategy(strategy, task, options, roles)
+    strategy = strategy or usual_strategy(roles)
     named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
-    made = catalog.strategy_object(named)
-    made, stop_at = catalog.ending_at(made, stop_at)
-    settled = msgspec.structs.replace(
-        options, stop_at=stop_at, model=_with_absolute_banks(options.model)
+    made, stop_at = catalog.ending_at(
+        catalog.strategy_object(named), parse_stop_score(task, options.stop_at)
     )
-    plan = RunPlan(task, made, settled, objects)
-    check_runnable(plan)
+    options = msgspec.structs.replace(options, stop_at=stop_at)
+    plan = RunPlan(task, made, options, objects, _listed_programs(task, roles))
+    check_runnable(plan, roles)
     return plan
-
-
-def usual_strategy(options: RunOptions) -> str:
-    """The name of the strategy of a run that names none.
-
-    Programs from a bank alone are independent drafts, which nothing improves.
-    """
-    if "bank:" in str(options.model):
-        from culmen.llm.roles import ModelBook
-
-        members = ModelBook(options.models_file).parse_roles(options.model).members("proposer")
-        if all(member.model.bank is not None for member in members):
-            return STRATEGY_FOR_BANKS
-    return DEFAULT_STRATEGY
 
 
 def plan_fork(
@@ -196,7 +187,7 @@ def run_meta(path: Path, plan: RunPlan) -> RunMeta:
         python=platform.python_version(),
         platform=sys.platform,
         trial=not options.allow_failing,
-        bank=_listed_programs(plan.task, options),
+        bank=plan.programs,
         versions=_versions(plan),
         checkpoints=EVERY,
         **{
@@ -219,15 +210,26 @@ def _absolute_banks_text(text: str) -> str:
     return _BANK_FOLDER.sub(lambda found: str(Path(found[0]).expanduser().resolve()), text)
 
 
-def _listed_programs(task: Task, options: RunOptions) -> tuple[BankProgram, ...]:
-    """The programs of the recorded models that the run may ask."""
-    if not _BANK_FOLDER.search(str(options.model)):
-        return ()
-    from culmen.llm.bank import list_banks
+def read_roles(options: RunOptions, objects: RunObjects) -> Roles | None:
+    """The models of a run by role; None without one, and for a gateway of the caller's own."""
+    from culmen.core.ports import MinimalGateway
+
+    model = objects.model_of(options)
+    if model in (None, "offline") or isinstance(model, MinimalGateway):
+        return None
     from culmen.llm.roles import ModelBook
 
-    roles = ModelBook(options.models_file).parse_roles(options.model)
-    return list_banks(roles.banks(), task)
+    return ModelBook(options.models_file).parse_roles(model)
+
+
+def _listed_programs(task: Task, roles: Roles | None) -> tuple[BankProgram, ...]:
+    """The programs of the recorded models that the run may ask."""
+    banks = roles.banks() if roles else ()
+    if not banks:
+        return ()
+    from culmen.llm.bank import list_banks
+
+    return list_banks(banks, task)
 
 
 def _versions(plan: RunPlan) -> dict[str, int]:
@@ -239,17 +241,17 @@ def _versions(plan: RunPlan) -> dict[str, int]:
 # Checks of a plan. None writes or starts anything.
 
 
-def check_runnable(plan: RunPlan) -> None:
-    """Refuse a run that could never start or never end."""
+def check_runnable(plan: RunPlan, roles: Roles | None) -> None:
+    """Refuse a run that could never start or never end; `roles` are its models."""
     task, options, objects = plan.task, plan.options, plan.objects
     check_ends(plan.strategy, options, objects)
     if options.backend is not None:
         cluster.require_backend_extra(options.backend)
-    check_models(task, options, objects)
     if objects.world is None:
-        model = options.model if objects.model is None else objects.model
-        check_roles(task, model, options.models_file)
-    check_agents_of_arms(plan)
+        check_models(roles, options.budget, plan.programs)
+        check_roles(task, objects.model_of(options), options.models_file)
+    own_model = objects.model is not None or objects.world is not None
+    check_agents_of_arms(plan.strategy, options.searches_offline and not own_model)
     writes = with_protocol_defaults(Strategy, plan.strategy).writes
     if not task.seeds and options.searches_offline and objects.proposer is None and not writes:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -262,42 +264,12 @@ def check_runnable(plan: RunPlan) -> None:
         )
 
 
-def check_agents_of_arms(plan: RunPlan) -> None:
-    """Refuse an arm whose agent is not installed, or has no model and needs one."""
-    for part in with_protocol_defaults(Strategy, plan.strategy).parts:
-        whole = with_protocol_defaults(Strategy, part)
-        kind = getattr(part, whole.agent_setting) if whole.agent_setting else OFFLINE
-        if kind not in (OFFLINE, BUILTIN):
-            whole.require_agent(kind)
-        own_model = plan.objects.model is not None or plan.objects.world is not None
-        if kind == BUILTIN and plan.options.searches_offline and not own_model:
-            name = catalog.names_by_path().get(catalog.path_of(type(part)), type(part).__name__)
-            raise UserError(
-                "the built-in agent needs a model",
-                where=f"arm {name}",
-                fix=f"choose one with --model NAME, or write {name}(agent=offline) or the name of "
-                "an agent's program",
-            )
-
-
-def check_models(task: Task, options: RunOptions, objects: RunObjects) -> None:
-    """Refuse unknown models, invalid objects, missing keys and prices, before a run."""
-    from culmen.core.ports import MinimalGateway
-    from culmen.llm.roles import ModelBook
-    from culmen.llm.spec import OTHERS
-
-    model = options.model if objects.model is None else objects.model
-    unasked = objects.model is None and options.model in (None, "offline")
-    if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
-        return
-    named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    roles = ModelBook(options.models_file).parse_roles(named)
-    models = roles.without_banks().all_models()
+def check_models(roles: Roles | None, budget: Budget, programs: Iterable[BankProgram] = ()) -> None:
+    """Refuse models without a key, and without a price if dollars alone are limited."""
+    models = roles.without_banks().all_models() if roles else ()
     for entry in models:
         if entry.backend is None and not entry.provider.key.is_available():
             entry.provider.key.reveal()
-    budget = options.budget
-    programs = _listed_programs(task, options)
     if budget.dollars is not None and budget.calls is None and budget.tokens is None:
         _check_prices(models)
         _check_bank_prices(programs)
@@ -332,13 +304,11 @@ def check_roles(task: Task, model: object, models_file: str | None = None) -> No
     """Refuse a task whose evaluator asks models in roles without a model."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
-    from culmen.llm.spec import OTHERS
 
     wanted = task.evaluator.options.get("roles", ())
     if not wanted or isinstance(model, MinimalGateway):
         return
-    named = {OTHERS: model or "offline"} if not isinstance(model, str | Mapping) else model
-    roles = ModelBook(models_file).parse_roles(named).without_banks()
+    roles = ModelBook(models_file).parse_roles(model or "offline").without_banks()
     missing = [role for role in wanted if roles.pick_model(role, 0) is None]
     if missing:
         raise UserError(
@@ -409,7 +379,7 @@ def _is_free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects
     The offline proposer, no agents, embedders in this process.
     """
     if (
-        options.model not in (None, "offline")
+        not options.asks_no_model
         or with_protocol_defaults(Strategy, strategy).writes
         or objects.crafts
         or objects.world

@@ -5,10 +5,9 @@ The request takes precedence over the task's own defaults, and these over culmen
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,25 +15,24 @@ from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.options import (
     DEFAULT_BUDGET,
-    DEFAULT_STRATEGY,
     BackendChoice,
     RunOptions,
     TaskDefaults,
     parse_amount,
 )
-from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
+from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate import backends as cluster
 from culmen.evaluate.forms import find_form, require_form
 from culmen.run import pools
 from culmen.run.options import folder_task, replace_options
-from culmen.run.plan import BUILTIN, OFFLINE, RunPlan, plan_fork, plan_run, usual_strategy
+from culmen.run.plan import RunPlan, plan_fork, plan_run
+from culmen.run.strategy_choice import OFFLINE, StrategyChoice, altered_strategy
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
     from culmen.store.database import RunMeta
-    from culmen.strategies.pedigree import Prior
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,11 +92,18 @@ def requested_plan(task: Task, request: RunRequest) -> RunPlan:
     _check_names(request, request.models and str(request.models))
     defaults = _chosen_defaults(task.defaults, request.preset)
     options = _run_options(defaults, request)
-    strategy = _chosen_strategy(task, defaults, options, request)
     if request.pool is not None:
         most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
         task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
-    return plan_run(task, strategy, options)
+    choice = StrategyChoice(
+        name=request.strategy or "",
+        settings=_parse_settings(request.settings),
+        agent=request.agent,
+        prior=request.prior,
+        usual=defaults.strategy,
+        usual_settings=defaults.settings,
+    )
+    return plan_run(task, choice, options)
 
 
 def _requested_task(path: Path | None, request: RunRequest) -> tuple[Task, RunRequest]:
@@ -200,30 +205,13 @@ def _joined_models(given: Sequence[str]) -> str:
     return join_model_texts(given)
 
 
-def _chosen_strategy(
-    task: Task, defaults: TaskDefaults, options: RunOptions, request: RunRequest
-) -> MinimalStrategy:
-    """The strategy of a new run with its settings, agent and prior."""
-    usual, model = defaults.strategy, str(options.model)
-    if not usual:  # what an earlier run learnt is of use to the default alone
-        usual = usual_strategy(options) if request.prior is None else DEFAULT_STRATEGY
-    name = request.strategy or (catalog.WITH_AGENTS if request.agent else usual)
-    settings = _parse_settings(request.settings)
-    if name == usual:
-        settings = defaults.settings | settings
-    settings = with_agent(name, request.agent, settings, model)
-    prior = None if request.prior is None else _learnt_prior(name, request.prior, task, model)
-    strategy: Any = catalog.make_strategy(name, settings)
-    return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
-
-
 def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:
     """The strategy of a fork; None if it is unchanged."""
     settings = _parse_settings(request.settings)
     settings |= {"agent": request.agent} if request.agent else {}
     if request.strategy:
         return catalog.make_strategy(request.strategy, settings)
-    return _altered_strategy(meta, settings) if settings else None
+    return altered_strategy(meta, settings) if settings else None
 
 
 def _given_options(request: RunRequest) -> JsonObject:
@@ -289,72 +277,6 @@ def _models_in_file(request: RunRequest) -> str:
             fix=fix,
         )
     return found
-
-
-def with_agent(
-    name: str, agent: str | None, settings: dict[str, str], model: str
-) -> dict[str, str]:
-    """The settings with an agent, for strategies that have one.
-
-    It is the agent named, else the built-in one if there is a model, else the offline one. Raises
-    `UserError` for an agent that cannot work here.
-    """
-    cls = with_protocol_defaults(Strategy, catalog.strategy_class(name))
-    field = cls.agent_setting
-    if not field:
-        return settings if agent is None else {**settings, "agent": agent}
-    if agent is not None and settings.get(field, agent) != agent:
-        raise UserError(
-            "two agents are named",
-            where=f"--agent {agent} --set {field}={settings[field]}",
-            fix="name one",
-        )
-    kind = agent or settings.get(field) or (OFFLINE if OFFLINE in model.split(",") else BUILTIN)
-    if kind == BUILTIN and OFFLINE in model.split(","):
-        raise UserError(
-            "the built-in agent needs a model",
-            where=f"--agent {BUILTIN}",
-            fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
-        )
-    if kind not in (OFFLINE, BUILTIN):
-        cls.require_agent(kind)
-    return {**settings, field: kind}
-
-
-def _learnt_prior(name: str, run: Path, task: Task, model: str) -> Prior:
-    """The noise and steps learnt by a run, as a prior for the strategy."""
-    from culmen.store import views
-    from culmen.strategies.pedigree import PedigreeSearch, Prior
-
-    where = f"--prior {run}"
-    if not issubclass(catalog.strategy_class(name), PedigreeSearch):
-        raise UserError(
-            "only the strategy pedigree takes a prior",
-            where=where,
-            fix="leave out --prior or --strategy",
-        )
-    about, law = views.run_meta(run), views.step_law(run)
-    if about.task.digest != task.digest or about.model_name != model:
-        raise UserError(
-            "that run is of another task or model, so its steps say nothing of this one's",
-            where=where,
-            fix="name a run of the same task with the same --model",
-        )
-    if law is None:
-        raise UserError(
-            "that run has no scores to learn from",
-            where=where,
-            fix="name a run that scored something",
-        )
-    return Prior(*law)
-
-
-def _altered_strategy(meta: RunMeta, given: Mapping[str, str]) -> Any:
-    """The run's own strategy with some settings changed."""
-    old = catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
-    new = catalog.make_strategy(meta.strategy["path"], given)
-    fields = {name.strip().replace("-", "_") for name in given}
-    return dataclasses.replace(old, **{name: getattr(new, name) for name in fields})
 
 
 def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:

@@ -33,7 +33,7 @@ def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str,
     as they are. `path` is the strategy's, for its name. Strategies that it runs are `arm 0`, ...
     """
     searching = with_protocol_defaults(Strategy, strategy)
-    name = catalog.names_by_path().get(path, path.rpartition(":")[2]) or "the strategy"
+    name = catalog.strategy_name(path) or "the strategy"
     parts = {
         "engine": Decider("the engine", search.VERSION, search.CHANGES),
         "strategy": Decider(name, searching.version, searching.changes),
@@ -41,7 +41,7 @@ def deciders_of(strategy: object, proposer: object, path: str = "") -> dict[str,
     for number, part in enumerate(searching.parts):
         whole = with_protocol_defaults(Strategy, part)
         path = catalog.path_of(type(part))
-        name = catalog.names_by_path().get(path, path.rpartition(":")[2])
+        name = catalog.strategy_name(path)
         parts[f"arm {number}"] = Decider(name, whole.version, whole.changes)
     if proposer is not None:
         asking = with_protocol_defaults(Proposer, proposer)

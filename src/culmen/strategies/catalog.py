@@ -98,6 +98,11 @@ def names_by_path() -> dict[str, str]:
     return {**today, **{old: today[new] for old, new in moved.items() if new in today}}
 
 
+def strategy_name(path: str) -> str:
+    """The name of the strategy at a path; its class's for one of a person's own."""
+    return names_by_path().get(path, path.rpartition(":")[2])
+
+
 def strategy_class(name: str) -> type[MinimalStrategy]:
     """The class of a strategy by catalog name or path; UserError if there is none.
 
