@@ -204,7 +204,10 @@ def test_overview(site: Site, tab: Tab):
     band = next(each["points"] for each in series(page) if each["kind"] == "band")
     assert band[:-1] == [[point.evaluations, point.low, point.high] for point in known]
     assert drawn["confirmed"] == [[now.evaluations, now.best.score]]
-    assert page.locator("c-chart .ref text").all_text_contents() == ["target 0.95", "start 0.2"]
+    assert page.locator("c-chart .ref text").all_text_contents() == [
+        "target 0.95",
+        f"initial {now.best.initial.score:.6g}",
+    ]
     told = facts(page)
     assert told["strategy"] == "polca" and told["explore"] == "5"
     assert page.locator(".budget").count() == 0  # nothing is left to spend

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec import structs
 
 from culmen.core.event import Entry
 from culmen.store import inbox, sidecar, views
@@ -20,6 +21,7 @@ from culmen.store.archive import restore_archive
 from culmen.store.journal import SqlJournal
 from culmen.web.pages import page_makers
 from culmen.web.pages.mechanism import condition_findings
+from culmen.web.pages.overview import reference_levels
 from culmen.web.runs import Digest, RunCatalog, change_signature, thin_points, thin_with_extremes
 from culmen.web.server import Dashboard, bind_port, encode_document
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -222,6 +224,19 @@ def test_every_page_of_every_run_can_be_made(site: Site):
         for page in page_makers():
             status, document, _ = ask(site, f"/api/runs/{name}/{page}")
             assert status == 200 or (page == "candidate" and status == 404), (name, page, document)
+
+
+def test_the_initial_program_is_drawn_at_the_score_that_the_result_compares_with(site: Site):
+    """Not at its mean of all evaluations, once fresh ones have confirmed the result."""
+    digest = Digest(site.run("polca-1"))
+    result = views.run_status(digest.run).best
+    assert result is not None and result.initial is not None
+    other = structs.replace(result, initial=structs.replace(result.initial, score=0.125))
+    objective = digest.meta.task.objective
+    assert reference_levels(objective, digest, other)["initial"] == 0.125
+    assert reference_levels(objective, digest)["initial"] == objective.start == 0.2
+    mean = views.candidate_rows(digest.run, "old", operator="seed", limit=1)[0].mean
+    assert reference_levels(structs.replace(objective, start=None), digest)["initial"] == mean
 
 
 def test_what_is_in_flight_names_its_candidate(tmp_path: Path):

@@ -159,10 +159,10 @@ def _curve(doc: JsonObject) -> list[str]:
 def _heights(
     doc: JsonObject, course: Sequence[JsonObject], fresh: JsonObject | None
 ) -> tuple[float, float]:
-    """Ends of the scores shown: those of the leader, of the start, and of a target not too far."""
+    """Ends of the scores shown: of the leader, the initial program, and a target not too far."""
     values = [each[name] for each in course for name in ("score", "low", "high") if name in each]
     values += [fresh["score"]] if fresh else []
-    values += [doc["lines"]["start"]] if doc["lines"]["start"] is not None else []
+    values += [doc["lines"]["initial"]] if doc["lines"]["initial"] is not None else []
     scores = sorted(each["score"] for each in doc["scores"] if each["score"] is not None)
     if scores:  # the middle of all scores, so that no outlier squeezes the rest
         values += [scores[int(share * (len(scores) - 1))] for share in (0.1, 0.9)]
@@ -238,10 +238,10 @@ _APART = 22.0  # pixels between lines that each have a label
 
 
 def draw_levels(lines: JsonObject, y: Scale, bounds: tuple[float, float]) -> list[str]:
-    """Lines of target, best known and start; those close together share a label."""
+    """Lines of target, best known and initial program; those close together share a label."""
     drawn: list[str] = []
     labels: list[tuple[float, str]] = []
-    for kind, name in (("target", "target"), ("known", "best known"), ("start", "start")):
+    for kind, name in (("target", "target"), ("known", "best known"), ("initial", "initial")):
         level = lines[kind]
         if level is None or not bounds[0] <= level <= bounds[1]:
             continue

@@ -62,7 +62,7 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "scores": run.memoise_result("scores", run.last, lambda: _search_evaluations(run)),
         "doubts": msgspec.to_builtins(statements.result_doubts(now.best)),
         "story": _run_story(run, now),
-        "lines": reference_levels(about.task.objective, run),
+        "lines": reference_levels(about.task.objective, run, now.best),
         "bounds": list(about.task.objective.bounds),
         "front": _pareto_front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
@@ -331,13 +331,21 @@ def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[Js
     ]
 
 
-def reference_levels(objective: Objective, run: Digest) -> dict[str, float | None]:
-    """Levels for comparison: start, target, and best known value."""
-    start = objective.start
-    if start is None:
+def reference_levels(
+    objective: Objective, run: Digest, result: RunResult | None = None
+) -> dict[str, float | None]:
+    """Levels for comparison: the initial program's score, target, and best known value.
+
+    The initial program has the score that the result compares with, once there is one.
+    """
+    initial = objective.start
+    if result is not None and result.initial is not None:
+        initial = result.initial.score
+    elif initial is None:
         seeds = views.candidate_rows(run.run, "old", operator="seed", limit=1)
-        start = seeds[0].mean if seeds else None
-    return {"start": start, "target": objective.target, "known": getattr(objective, "known", None)}
+        initial = seeds[0].mean if seeds else None
+    known = getattr(objective, "known", None)
+    return {"initial": initial, "target": objective.target, "known": known}
 
 
 def _latest_events(run: Digest) -> list[Event]:

@@ -319,7 +319,7 @@ function refs(spec, plot) {
   const across = spec.refs.filter((ref) => ref.axis === "x").map((ref) => upright(ref, plot));
   return spec.refs.filter((ref) => ref.forbidden).map((ref) => forbidden(ref, plot)).concat(across, sorted.map((ref) => {
     const place = y(ref.value);
-    const anchor = ref.kind === "start" ? "end" : "start";
+    const anchor = ref.kind === "initial" ? "end" : "start";
     const text = Math.max(place - 5, last[anchor] + 14, box.top + 8);
     last[anchor] = text;
     return s(

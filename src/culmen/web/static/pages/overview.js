@@ -84,7 +84,7 @@ export function progress(doc, ctx, height = TALL) {
   const kinds = ["operator", "model", "island"].filter((name) => groupsOf(doc, name).length > 1);
   const by = kinds.includes(ctx.params.colour) ? ctx.params.colour : "";
   const paid = doc.progress.some((point) => point.dollars > 0);
-  const refs = Object.entries({ start: "start", target: "target", known: "best known" })
+  const refs = Object.entries({ initial: "initial", target: "target", known: "best known" })
     .filter(([kind]) => doc.lines[kind] !== null)
     .map(([kind, text]) => ({ kind, label: text, value: doc.lines[kind] }));
   const aside = h("div", { class: "toolbar" },
@@ -184,7 +184,7 @@ function lateDomain(points, refs, late) {
   if (!late) return {};
   const half = points.at(-1)[0] / 2;
   const shown = [points.findLast(([x]) => x <= half) || points[0], ...points.filter(([x]) => x >= half)].map(([, y]) => y);
-  const values = shown.concat(refs.filter((ref) => ref.kind !== "start").map((ref) => ref.value));
+  const values = shown.concat(refs.filter((ref) => ref.kind !== "initial").map((ref) => ref.value));
   const low = Math.min(...values);
   const high = Math.max(...values);
   const room = (high - low) * 0.08 || Math.abs(high) * 0.02 || 0.1;
