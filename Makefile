@@ -6,7 +6,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# One process of tests more than cores, since tests wait for others at times; the slow ones keep the cores busy.
+CORES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+JOBS ?= $(shell echo $$(($(CORES) + 1)))
 
 .PHONY: demo test test-slow lint docs bench build clean
 
@@ -31,7 +33,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not nightly" $(AREA)
+	$(BIN)/python -m pytest -n $(CORES) -m "slow and not nightly" $(AREA)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests bench examples

@@ -99,7 +99,7 @@ def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_p
     tree = lineage_page(digest, {})
     assert tree["means"][tree["ids"].index(child.id)] == 0.52
     assert (best.score, best.count) == (0.52, 6) and views.progress_points(run)[-1].mean == 0.52
-    assert overview_page(digest, {})["lines"]["start"] == 0.44
+    assert overview_page(digest, {})["lines"]["initial"] == 0.44
     assert best.value == 0.52
     assert views.lineage_steps(run, child.id)[-1].gain == pytest.approx(0.08)
     assert views.candidate_rows(run)[0].id == child.id

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Status
+from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.jail import procfs
 from culmen.evaluate.jail.fork_server import MARK
 from tests.evaluate.conftest import LIMITS, Ground, need, wait_until
@@ -36,6 +36,19 @@ def zygote(arena: Ground) -> int:
     return children[0] if children else jail._process.pid
 
 
+async def underway(
+    arena: Ground, candidate: Candidate, copies: int, count: int
+) -> tuple[list[asyncio.Task[Observation]], list[int]]:
+    """Evaluations under way and their processes, at least `count`; on a busy machine they may have to begin again."""
+    while True:
+        running = [asyncio.create_task(arena.backend.evaluate(candidate, None, 0)) for _ in range(copies)]
+        while len(found := arena.processes()) < count and not any(each.done() for each in running):
+            await asyncio.sleep(0.005)
+        if not any(each.done() for each in running):
+            return running, found
+        await asyncio.gather(*running)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "restricted", "limits"])
 def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Make, level: str) -> None:
@@ -43,10 +56,7 @@ def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Mak
 
     async def work():
         slow = Candidate.of({"program": "import time\ndef run():\n    time.sleep(0.5); return 1"})
-        running = [asyncio.create_task(arena.backend.evaluate(slow, None, 0)) for _ in range(2)]
-        while not arena.processes():
-            await asyncio.sleep(0.005)
-        old = arena.processes()
+        running, old = await underway(arena, slow, 2, 1)
         os.kill(zygote(arena), signal.SIGKILL)
         return old, await asyncio.gather(*running)
 
@@ -84,11 +94,7 @@ def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level:
 
     async def work():
         slow = Candidate.of({"program.py": "import time\ndef run():\n    time.sleep(0.5); return 1"})
-        running = [asyncio.create_task(arena.backend.evaluate(slow, None, 0)) for _ in range(2)]
-        while len(arena.processes()) < 6:  # a supervisor, a server and an evaluator each
-            assert not running[0].done(), running[0].result()
-            await asyncio.sleep(0.005)
-        old = arena.processes()
+        running, old = await underway(arena, slow, 2, 6)  # a supervisor, a server and an evaluator each
         os.kill(zygote(arena), signal.SIGKILL)
         first = await asyncio.gather(*running)
         running[0] = asyncio.create_task(arena.backend.evaluate(slow, None, 0))
@@ -108,11 +114,7 @@ def test_daemons_of_a_killed_fork_server_end_too(ground: Make) -> None:
     arena = ground(SCORE, "restricted")
 
     async def work():
-        running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": DAEMON}), None, 0))
-        while len(arena.processes()) < 2:
-            assert not running.done(), running.result()
-            await asyncio.sleep(0.005)
-        old = arena.processes()
+        (running,), old = await underway(arena, Candidate.of({"program": DAEMON}), 1, 2)
         os.kill(zygote(arena), signal.SIGKILL)
         return old, await running
 

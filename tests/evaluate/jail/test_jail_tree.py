@@ -130,6 +130,7 @@ def test_many_that_compute_weigh_as_one_and_get_their_weight_back(start: Start) 
     pid, channel = start(compute_together)
     while len(channel.recv(8, socket.MSG_PEEK)) < 8:
         pass
+    assert wait_until(lambda: state(pid) == "S")  # it has come to its pause
     busy = list(TreeWatch(pid).look(PLENTY).processes)[1:]
     assert len(busy) == 8 and weights(busy)[0] == 8
 
