@@ -91,7 +91,14 @@ def with_agent(
     cls = with_protocol_defaults(Strategy, catalog.strategy_class(name))
     field = cls.agent_setting
     if not field:
-        return settings if agent is None else {**settings, "agent": agent}
+        if agent is None:
+            return settings
+        raise UserError(
+            f"the strategy {name} has no agent",
+            where=f"--agent {agent} --strategy {name}",
+            fix=f"leave --strategy out, or let the agent be one of several: --strategy portfolio "
+            f"--set 'arms=pedigree, {catalog.WITH_AGENTS}(agent={agent})'",
+        )
     if agent is not None and settings.get(field, agent) != agent:
         raise UserError(
             "two agents are named",

@@ -283,7 +283,7 @@ def test_candidates_flow_both_ways(place: Place) -> None:
         (("--agent", "nobody"), "there is no agent 'nobody'"),
         (("--agent", "cmd: no-such-program-here"), "not installed"),
         (("--agent", "offline", "--set", "agent=claude"), "two agents are named"),
-        (("--agent", "offline", "--strategy", "polca"), "no setting 'agent'"),
+        (("--agent", "offline", "--strategy", "polca"), "cato(agent=offline)"),
         (("--agent", "offline", "--direction", "up"), "unknown direction 'up'"),
         (("--agent", "offline", "--seed-program", "none.py"), "no file"),
     ],
