@@ -124,9 +124,8 @@ class Search:
         self._guards = integrity != "warn" and may_rest_on_tolerance(task)
         self._bars, self._confessed = integrity in ("reject", "stop"), False
         self.ledger = Ledger(budget, final_share(budget, task))
-        self.reservations = Reservations(
-            self.ledger
-        )  # for the live driver; a replay reserves nothing
+        # for the live driver; a replay reserves nothing
+        self.reservations = Reservations(self.ledger)
         self.evidence = Evidence(task, prior_of(strategy))
         self._inquiry = Inquiry(self.evidence, budget.evaluations)
         self._cases = {case.id: case for case in task.cases}
@@ -137,7 +136,6 @@ class Search:
         self.save: SaveState | None = None
         self._gate = gate or LaneGate()
         self.outbox: list[Entry] = []
-        self.issued = 0
         self._estimate = estimate
         self.budget_queue = BudgetQueue(self.ledger, estimate)
         self._futures: dict[int, Future[Any]] = {}
@@ -146,35 +144,28 @@ class Search:
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._empty_roles: set[str] = set()  # whose banks have no program left
-        self._noise: tuple[bool, bool] | None = (
-            None  # exact, flaky: the basis of the present reserve
-        )
-        self._notes = 0
-        self._free_effects = self._proposals = self._writes = 0
+        # exact, flaky: the basis of the present reserve
+        self._noise: tuple[bool, bool] | None = None
+        self.issued = self._notes = self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
         self.turns = Turns()
-        known = (self._memo.remembered_future, self._memo.recall_candidate)
-        search_port = SearchPort(
+        self.lab = self._make_lab(proposer or DirectProposer(), seed, workers)
+        self._finale: Finale | None = None
+        self._root: Coroutine[str | None] = self._loop.spawn(strategy.search(self.lab))
+
+    def _make_lab(self, proposer: MinimalProposer, seed: int, workers: int) -> EngineLab:
+        port = SearchPort(
             self._issue_request,
-            *known,
+            self._memo.remembered_future,
+            self._memo.recall_candidate,
             self._journal_note,
             self._budget_without_room,
             self._complete_brief,
             self.turns,
             self._hold_lane,
         )
-        self.lab = EngineLab(
-            task,
-            proposer or DirectProposer(),
-            self.ledger,
-            self._loop,
-            seed,
-            workers,
-            search_port,
-            self.evidence,
-        )
-        self._finale: Finale | None = None
-        self._root: Coroutine[str | None] = self._loop.spawn(strategy.search(self.lab))
+        evidence, loop = self.evidence, self._loop
+        return EngineLab(self.task, proposer, self.ledger, loop, seed, workers, port, evidence)
 
     @property
     def is_done(self) -> bool:
@@ -315,48 +306,47 @@ class Search:
 
     def _complete_effect(self, entry: Entry) -> None:
         self.reservations.release(entry.key)
-        if (
-            entry.key in self._abandoned
-        ):  # finished while the search was being stopped: paid for, but not delivered
+        usage = usage_of(entry.result)
+        if entry.key in self._abandoned:  # ended while the search was being stopped: only paid for
             self._abandoned.discard(entry.key)
-            self.ledger.settle(entry.key, usage_of(entry.result))
+            self.ledger.settle(entry.key, usage)
             return
         effect = self.in_flight.pop(entry.key, None)
         if effect is None or effect.mark != entry.mark:
             raise _journal_mismatch(entry, effect)
-        usage = usage_of(entry.result)
+        request, result, halt = effect.request, entry.result, False
         self.ledger.settle(entry.key, usage)
-        self.budget_queue.learn_reply_size(effect.request, usage)
-        self._count_futile(effect.request, usage)
-        self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(
-            entry.result
-        )
-        halt = False
-        if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
-            if self._finale is None:
-                self.evidence.observe(effect.request.candidate, entry.result)
-                self._keep_reserve()
-                self._past.add_observation(effect.request.candidate, entry.result)
-            else:
-                self._finale.count_evaluation(effect.request.candidate, entry.result)
-            if entry.result.asked:
-                self.ledger.learn_cost(usage)
-            self._memo.record_delivery(effect.mark, effect.request.candidate, entry.result)
-            self._trial.count_evaluation(effect.request.candidate, entry.result)
-            halt = self._halts and entry.result.bars_candidate
-            self._check_goal(effect.request.candidate)
-            self._request_inquiries(effect.request.candidate, entry.result)
-        if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
-            is_empty = entry.result.fault == BANK_EMPTY
-            self._empty_roles |= {effect.request.brief.role} if is_empty else set()
-            self._past.add_answer(effect.request.brief, entry.result)
+        self.budget_queue.learn_reply_size(request, usage)
+        self._count_futile(request, usage)
+        self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(result)
+        if isinstance(request, EvaluateRequest) and isinstance(result, Observation):
+            self._count_evaluation(effect.mark, request.candidate, result)
+            halt = self._halts and result.bars_candidate
+        if isinstance(request, ProposeRequest) and isinstance(result, Proposal):
+            is_empty = result.fault == BANK_EMPTY
+            self._empty_roles |= {request.brief.role} if is_empty else set()
+            self._past.add_answer(request.brief, result)
         if self.watch is not None:
             self.watch(effect)
-        self._futures.pop(entry.key).resolve(entry.result)
+        self._futures.pop(entry.key).resolve(result)
         if halt and self.phase == "search":
             self._end_phase("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
+
+    def _count_evaluation(self, mark: str, candidate: Candidate, seen: Observation) -> None:
+        if self._finale is None:
+            self.evidence.observe(candidate, seen)
+            self._keep_reserve()
+            self._past.add_observation(candidate, seen)
+        else:
+            self._finale.count_evaluation(candidate, seen)
+        if seen.asked:
+            self.ledger.learn_cost(usage_of(seen))
+        self._memo.record_delivery(mark, candidate, seen)
+        self._trial.count_evaluation(candidate, seen)
+        self._check_goal(candidate)
+        self._request_inquiries(candidate, seen)
 
     def _keep_reserve(self) -> None:
         """Adapt the reserve of the final choice to the estimated noise."""

@@ -35,6 +35,7 @@ from culmen.core.ports import (
     Observer,
     Proposer,
     Strategy,
+    World,
     with_protocol_defaults,
 )
 from culmen.engine.checkpoint import LaneGate, unpack_state
@@ -103,43 +104,30 @@ async def _run_assembled(
     # small products only; idle BLAS threads would spin on all cores
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from culmen.evaluate.integrity.guard import reapply_policy
-    from culmen.llm.answerer import AskingBackend
     from culmen.store.reader import JournalObservations
-    from culmen.store.sidecar import QUESTIONS
 
     versions = check_versions(meta, objects)
     remembered = reapply_policy(remembered, meta.integrity)
     async with AsyncExitStack() as stack:
         journal = _open_journal(stack, path, meta, objects, remembered)
         backend, meta = await _start_backend(stack, journal, meta, objects)
-        gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
-        answerer = _question_answerer(meta, objects, gateway, path / QUESTIONS)
-        asked: Any = AskingBackend(backend, answerer) if answerer is not None else backend
-        for part in (gateway, editor, answerer):
-            if part is not None:
-                stack.push_async_callback(part.close)
-        crafts = {**_craft_makers(path, meta, objects, lambda: search), **objects.crafts}
-        world = objects.world or _build_world(
-            meta, asked, gateway, _build_embedder(meta, objects), editor, crafts
-        )
-        stack.push_async_callback(world.close)
-        search = _build_search(meta, objects, proposer, world.estimate, JournalObservations(path))
+        made = _make_performers(stack, path, meta, objects, backend, lambda: search)
+        observations = JournalObservations(path)
+        search = _build_search(meta, objects, made.proposer, made.world.estimate, observations)
         checkpoints = checkpoint_file(path, meta, search)
         after = 0 if checkpoints is None else restore_checkpoint(search, checkpoints)
         stack.callback(search.close)
         search.watch = _PastPayloads()
         journal.record_leader(search.leader_standing)
-        if gateway is not None:  # a paid retry needs room in the budget as a first try does
-            gateway.begin(search.reservations.permit_current_effect)
         inbox = InboxWatcher(path)
         driver = Driver(
             search,
-            RememberingWorld(world, remembered) if remembered else world,
+            RememberingWorld(made.world, remembered) if remembered else made.world,
             journal,
             workers=meta.workers,
             observers=(*objects.observers, inbox),
-            estimate=world.estimate,
-            most=world.most,
+            estimate=made.world.estimate,
+            most=made.world.most,
             before_final=backend.renew,
             session={
                 "culmen": VERSION,
@@ -149,14 +137,49 @@ async def _run_assembled(
             checkpoints=checkpoints,
             after=after,
         )
-        if answerer is not None:
-            answerer.set_budget_callbacks(
-                search.reservations.permit_current_effect, driver.hold_budget
-            )
+        permit = search.reservations.permit_current_effect
+        if made.gateway is not None:  # a paid retry needs room in the budget as a first try does
+            made.gateway.begin(permit)
+        if made.answerer is not None:
+            made.answerer.set_budget_callbacks(permit, driver.hold_budget)
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers) as signals:
             state = await driver.run()
     return SessionEnd(state, signals.received)
+
+
+class _Performers(NamedTuple):
+    """What performs the effects of a session; closed with its stack."""
+
+    gateway: Gateway | None
+    proposer: Proposer | None
+    answerer: QuestionAnswerer | None
+    world: World
+
+
+def _make_performers(
+    stack: AsyncExitStack,
+    path: Path,
+    meta: RunMeta,
+    objects: RunObjects,
+    backend: IntegrityBackend,
+    searching: Callable[[], Search],
+) -> _Performers:
+    from culmen.llm.answerer import AskingBackend
+    from culmen.store.sidecar import QUESTIONS
+
+    gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
+    answerer = _question_answerer(meta, objects, gateway, path / QUESTIONS)
+    asked: Any = AskingBackend(backend, answerer) if answerer is not None else backend
+    for part in (gateway, editor, answerer):
+        if part is not None:
+            stack.push_async_callback(part.close)
+    crafts = {**_craft_makers(path, meta, objects, searching), **objects.crafts}
+    world = objects.world or _build_world(
+        meta, asked, gateway, _build_embedder(meta, objects), editor, crafts
+    )
+    stack.push_async_callback(world.close)
+    return _Performers(gateway, proposer, answerer, world)
 
 
 def _open_journal(
