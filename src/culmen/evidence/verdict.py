@@ -264,25 +264,8 @@ class Verdict(FreshComparison):
     def _result_for(self, name: str) -> RunResult:
         """The result for this candidate."""
         account, task = self.account, self.task
-        seen, fresh = self.fresh_facts(name), self.fresh_mean(name)
-        score = self.score_of(name)
-        tally, belief = account.tally(name), self.ranking.belief_of(name)
-        passed = [fact.strict for fact in seen if fact.reward is not None]
-        strict = None if all(each is None for each in passed) else all(passed)
-        confirmed = any(fact.reward is not None for fact in seen)
-        vouched = worst_certified(seen) if all(fact.reward is not None for fact in seen) else None
-        if not seen and tally is not None:
-            vouched, strict = None if tally.refused else tally.certified, tally.strict
-        level = weakest_trust(fact.trust for fact in seen if fact.reward is not None)
-        trust = level if confirmed else (tally.trust if tally else "")
-        trust = "verified" if trust == "certified" and vouched is None else trust
-        tolerance = self._tolerance_finding(name, confirmed)
-        sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
-        before = (
-            expected_score(account, name, tally.count, belief.mean, belief.sd)
-            if belief is not None and tally is not None
-            else None
-        )
+        score, fresh, tally = self.score_of(name), self.fresh_mean(name), account.tally(name)
+        search_score = self._search_score(name)
         value = clip_to_bounds(task, tally.mean) if tally else 0.0
         return RunResult(
             id=name,
@@ -292,25 +275,51 @@ class Verdict(FreshComparison):
             margin=score.margin if score else None,
             new_margin=None if fresh is None else fresh.new_margin,
             failures=score.failures if score else 0,
-            confirmed=confirmed,
-            verified=confirmed and sound and meets_trust_level(trust, "verified"),
             split="" if fresh is None else self.split,
             cases=0 if fresh is None else fresh.cases,
             of=0 if fresh is None else self.of,
-            search_score=None if before is None else before.score,
+            search_score=None if search_score is None else search_score.score,
             search_count=tally.count if tally else 0,
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
-            certified=None if vouched is None else task.objective.score(vouched),
-            strict=strict,
-            trust=trust,
-            tolerance=tolerance,
             noise=noise_report(account),
             failed=failed_by_culprit(account),
             evaluations=account.made,
             direction=task.objective.direction,
             bounds=task.objective.bounds,
+            **self._trust_in(name),
             **equal_scores(account, self.ranking.best_initial()),
         )
+
+    def _search_score(self, name: str) -> Score | None:
+        """The score that the search's own evaluations let one expect."""
+        tally, belief = self.account.tally(name), self.ranking.belief_of(name)
+        if belief is None or tally is None:
+            return None
+        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
+
+    def _trust_in(self, name: str) -> JsonObject:
+        """Fields of the result on how far its score can be trusted."""
+        seen, tally = self.fresh_facts(name), self.account.tally(name)
+        scored = [fact for fact in seen if fact.reward is not None]
+        passed = [fact.strict for fact in scored]
+        strict = None if all(each is None for each in passed) else all(passed)
+        vouched = worst_certified(seen) if len(scored) == len(seen) else None
+        if not seen and tally is not None:
+            vouched, strict = None if tally.refused else tally.certified, tally.strict
+        confirmed = bool(scored)
+        level = weakest_trust(fact.trust for fact in scored)
+        trust = level if confirmed else (tally.trust if tally else "")
+        trust = "verified" if trust == "certified" and vouched is None else trust
+        tolerance = self._tolerance_finding(name, confirmed)
+        sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
+        return {
+            "confirmed": confirmed,
+            "verified": confirmed and sound and meets_trust_level(trust, "verified"),
+            "certified": None if vouched is None else self.task.objective.score(vouched),
+            "strict": strict,
+            "trust": trust,
+            "tolerance": tolerance,
+        }
 
     def _tolerance_finding(self, name: str, confirmed: bool) -> str:
         """Findings of the test if the score depends on a tolerance of the evaluator."""

@@ -15,7 +15,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.result import FrontPoint
-from culmen.core.task import Constraint, MetricGoal, parse_constraint
+from culmen.core.task import Constraint, MetricGoal, Objective, parse_constraint
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy import Row as SqlRow
 
-    from culmen.evidence.front import Floats
+    from culmen.evidence.front import Floats, FrontModel
 
 
 Order = Literal["best", "score", "worst", "count", "new", "old"]
@@ -489,14 +489,7 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
-        # numpy comes with these
-        from culmen.evidence.front import (
-            hypervolume,
-            nearest_to_ideal,
-            reference_point,
-            reward_rows,
-        )
-        from culmen.evidence.front_verdict import FrontVerdict
+        from culmen.evidence.front_verdict import FrontVerdict  # numpy comes with it
 
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
@@ -508,17 +501,24 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
                 result = None if final else found.evidence.result()
                 members = members if result is None else result.front
                 start = verdict.initial_point() if isinstance(verdict, FrontVerdict) else None
-    members = tuple(
-        sorted(
-            members,
-            key=lambda m: -objective.metrics[0].reward(m.metrics[objective.metrics[0].name]),
-        )
-    )
-    points = reward_rows(members, objective.metrics)
-    origin = reference_point(points, objective.metrics)
-    growth: tuple[tuple[int, float], ...] = ()
-    others: tuple[FrontPoint, ...] = ()
-    if model is not None and history:
+    first = objective.metrics[0]
+    members = tuple(sorted(members, key=lambda m: -first.reward(m.metrics[first.name])))
+    return _front_of_members(objective, members, start, model if history else None)
+
+
+def _front_of_members(
+    objective: Objective,
+    members: tuple[FrontPoint, ...],
+    start: FrontPoint | None,
+    model: FrontModel | None,
+) -> Front:
+    """The front with its measures; with a model also its growth and the other candidates."""
+    from culmen.evidence.front import hypervolume, nearest_to_ideal, reference_point, reward_rows
+
+    goals, growth, others = objective.metrics, (), ()
+    points = reward_rows(members, goals)
+    origin = reference_point(points, goals)
+    if model is not None:
         rewards, _ = model.posterior_rewards()
         # without those that have no number yet
         known = (rewards == rewards).all(axis=1).nonzero()[0]
@@ -526,15 +526,15 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         on = {member.id for member in members}
         others = tuple(model.front_point(row) for row in known.tolist() if model.ids[row] not in on)
     return Front(
-        objective.metrics,
+        goals,
         objective.constraints,
         members,
-        {goal.name: goal.reward(float(value)) for goal, value in zip(objective.metrics, origin)},
+        {goal.name: goal.reward(float(value)) for goal, value in zip(goals, origin)},
         hypervolume(points, origin) if len(points) else 0.0,
         bool(members) and all(member.confirmed for member in members),
         growth,
         others,
-        nearest_to_ideal(members, objective.metrics, [1.0] * len(points.T)).id if members else "",
+        nearest_to_ideal(members, goals, [1.0] * len(points.T)).id if members else "",
         start,
     )
 
