@@ -56,32 +56,9 @@ class PromptWriter:
         on from the first or the last fenced text goes on from them.
         """
         task, shown = self._task, shown or self.shown
-        common = {
-            "goal": task.goal.strip() or "Improve the candidate's score.",
-            "direction": wording.describe_direction(task.objective),
-            "rules": wording.rules_section(task, brief.parent),
-            "context": _titled_section(
-                "Lessons of the search so far",
-                indent_fences(wording.clip_middle(brief.context.strip(), shown.context)),
-            ),
-            "hypothesis": _titled_section(
-                "What to try, and nothing else", indent_fences(brief.hypothesis.strip())
-            ),
-            "inspirations": inspirations_section(brief, task.objective, shown),
-            "reply": self._reply_section(form, brief),
-        }
+        common = self._common_sections(brief, form, shown)
         if brief.parent is None:
-            known = filter(
-                None,
-                (
-                    wording.describe_interface(task),
-                    wording.required_definitions(task),
-                    example_inputs(task.split("train"), shown),
-                ),
-            )
-            contract = _titled_section("How a candidate is used", "\n\n".join(known))
-            advice = _FACTS if wording.is_text(task) else ""
-            user = self._templates.fill("seedless", contract=contract, advice=advice, **common)
+            user = self._seedless_text(common, shown)
         else:
             common["goal"] = indent_fences(common["goal"])
             rules = common["rules"], frozen_section(brief.parent, task)
@@ -103,6 +80,36 @@ class PromptWriter:
             for _, text in _result_pictures(brief.observations, task.objective)[: shown.pictures]
         )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, pictures)
+
+    def _common_sections(self, brief: Brief, form: ReplyFormat, shown: Shown) -> dict[str, str]:
+        """The sections that every request has, by the names of the templates."""
+        task = self._task
+        return {
+            "goal": task.goal.strip() or "Improve the candidate's score.",
+            "direction": wording.describe_direction(task.objective),
+            "rules": wording.rules_section(task, brief.parent),
+            "context": _titled_section(
+                "Lessons of the search so far",
+                indent_fences(wording.clip_middle(brief.context.strip(), shown.context)),
+            ),
+            "hypothesis": _titled_section(
+                "What to try, and nothing else", indent_fences(brief.hypothesis.strip())
+            ),
+            "inspirations": inspirations_section(brief, task.objective, shown),
+            "reply": self._reply_section(form, brief),
+        }
+
+    def _seedless_text(self, common: dict[str, str], shown: Shown) -> str:
+        """The user's message for a first candidate, from what is known of its use."""
+        task = self._task
+        known = (
+            wording.describe_interface(task),
+            wording.required_definitions(task),
+            example_inputs(task.split("train"), shown),
+        )
+        contract = _titled_section("How a candidate is used", "\n\n".join(filter(None, known)))
+        advice = _FACTS if wording.is_text(task) else ""
+        return self._templates.fill("seedless", contract=contract, advice=advice, **common)
 
     def _reply_section(self, form: ReplyFormat, brief: Brief) -> str:
         task = self._task

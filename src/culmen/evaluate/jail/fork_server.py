@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import IO, Unpack
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
@@ -145,18 +146,7 @@ class Jail:
             line = bubblewrap.bwrap_command(python, self.visible, user=os.geteuid() != 0, proc=proc)
         with theirs, tempfile.TemporaryFile() as complaints:
             try:
-                self._process = subprocess.Popen(
-                    line,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=complaints,
-                    env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
-                    pass_fds=[fd for fd in (theirs.fileno(), group) if fd >= 0],
-                    start_new_session=True,
-                    cwd="/",
-                )
-            except OSError as error:
-                raise JailFailed(str(error)) from None
+                self._process = self._start_process(line, complaints, (theirs.fileno(), group))
             finally:
                 if group >= 0:
                     os.close(group)
@@ -174,6 +164,24 @@ class Jail:
             complaints.seek(0)
             self._check_hello(hello, complaints.read(4000).decode(errors="replace").strip())
         loop.add_reader(ours, self._on_exit_message)
+
+    def _start_process(
+        self, line: Sequence[str], complaints: IO[bytes], passed: Iterable[int]
+    ) -> subprocess.Popen[bytes]:
+        """A process with the descriptors `passed` (below 0: none); raises `JailFailed`."""
+        try:
+            return subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
+                pass_fds=[fd for fd in passed if fd >= 0],
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError as error:
+            raise JailFailed(str(error)) from None
 
     def _check_hello(self, hello: bytes, complaint: str) -> None:
         if not hello:

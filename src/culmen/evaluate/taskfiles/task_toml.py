@@ -135,7 +135,8 @@ def _generated_data(source: TaskToml) -> str:
     return table.generated
 
 
-def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
+def _check_metric(source: TaskToml) -> None:
+    """Refuse a metric (`speedup`) for what it cannot time."""
     table = source.table.evaluator
     if table.metric and (table.program or table.url):
         fix = "remove metric, or give a Python evaluator"
@@ -146,6 +147,11 @@ def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         raise source.error_at_key(
             "a metric times programs in Python only", "evaluator", "build", "remove build"
         )
+
+
+def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
+    table = source.table.evaluator
+    _check_metric(source)
     if table.program or table.url:
         path, form, contract = _spoken_evaluator_file(source), table.form or "call", ""
     else:
