@@ -149,7 +149,7 @@ async def _run_assembled(
 
 
 class _Performers(NamedTuple):
-    """What performs the effects of a session; closed with its stack."""
+    """Parts that perform the effects of a session; closed with its stack."""
 
     gateway: Gateway | None
     proposer: Proposer | None
