@@ -13,6 +13,7 @@ from culmen.core.brief import BANK_EMPTY
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest, ProposeRequest
+from culmen.core.options import RunOptions
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.llm import make_gateway
@@ -20,6 +21,7 @@ from culmen.llm.bank import BankProposer, list_bank, list_banks
 from culmen.llm.roles import ModelBook, join_model_texts
 from culmen.llm.spec import BankAddress
 from culmen.prompts.writer import FallbackProposer
+from culmen.run.plan import plan_run
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.pedigree import PedigreeSearch
@@ -241,3 +243,18 @@ def test_a_budget_in_dollars_needs_the_bank_s_prices(tmp_path):
 
 def test_several_models_for_a_role_are_an_ensemble():
     assert join_model_texts(["bank:a#x", "2*bank:a#y", "summarizer=none"]) == "bank:a#x|2*bank:a#y,summarizer=none"
+
+
+def test_a_bank_of_a_models_file_lies_beside_that_file(tmp_path, monkeypatch):
+    """Also where `--model` names another role, and wherever the run is started and resumed."""
+    fill_bank(tmp_path / "there" / "programs")
+    file = tmp_path / "there" / "models.toml"
+    file.write_text('[roles]\nproposer = "bank:programs"\n')
+    monkeypatch.chdir(tmp_path)
+    plan = plan_run(task(), None, RunOptions(model="summarizer=ollama/x", models_file=str(file)))
+    assert isinstance(plan.strategy, BestOfN) and len(plan.programs) == 6
+    folder = str(tmp_path / "there" / "programs")
+    assert ModelBook(file).roles_text() == f"proposer=bank:{folder}"
+    file.write_text('[roles]\nproposer = [{ model = "bank:programs", weight = 2 }, "bank:programs#large"]\n')
+    members = ModelBook(file).parse_roles().members("proposer")
+    assert [each.model.bank for each in members] == [BankAddress(folder), BankAddress(folder, "large")]

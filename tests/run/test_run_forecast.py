@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from culmen.bench.reproduce.toy import ToyAgent, ToyCustomer, ToyReader, changed_text
+from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.evaluation import Observation, RoleUsage, Status
 from culmen.core.task import Asks, Task
 from culmen.core.usage import Budget, Usage
@@ -175,6 +176,24 @@ def test_nothing_is_foretold_of_a_strategy_of_ones_own(tmp_path: Path) -> None:
     offline = Study.create(task, budget=9, run_dir=tmp_path / "offline")
     assert own.forecast is None and offline.forecast is None
     assert make_study(task, tmp_path).forecast is not None
+
+
+def test_nothing_is_foretold_of_a_person_and_of_a_gateway_of_ones_own(tmp_path: Path) -> None:
+    class Own:
+        """A gateway that answers nothing."""
+
+        async def propose(self, brief: Brief, seed: int) -> Proposal:
+            return Proposal()
+
+        async def write(self, role: str, slots: dict[str, object], seed: int) -> Text:
+            return Text()
+
+        async def close(self) -> None:
+            """Close nothing."""
+
+    task = taskfiles.load(taskfiles.example_path("circle_packing"))
+    for name, model in (("ask", "ask"), ("own", Own())):
+        assert Study.create(task, model=model, budget=9, run_dir=tmp_path / name).forecast is None
 
 
 def test_a_check_is_remembered_for_its_task_alone(tmp_path: Path) -> None:

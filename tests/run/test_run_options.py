@@ -135,10 +135,15 @@ def test_an_object_that_cannot_do_its_part_is_refused_at_once(tmp_path: Path, ke
         ("bank:/banks/one", False, False),
         ("mymodels.echo:Echo", True, False),
         ("tests.run:test_it.<locals>.reply", True, False),
+        ("__main__:<lambda>", True, False),
+        ("llama3:8b", False, False),
         ({"default": "gpt-5", "judge": "mymodels:judge"}, True, False),
         ({"default": "gpt-5", "summarizer": "gpt-5-mini"}, False, False),
         ("proposer=gpt-5|ask", False, True),
+        ("3*ask|1*gpt-5", False, True),
         ("openai/ask", False, False),
+        ("ask=gpt-5", False, False),
+        ("bank:/x#ask", False, False),
     ],
 )
 def test_a_models_text_tells_objects_of_ones_own_and_a_person(model, own: bool, person: bool):

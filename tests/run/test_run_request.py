@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from culmen.run.plan import create_run
 from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
 from culmen.store import views
 from culmen.store.database import RunMeta
+from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
 
@@ -73,6 +75,8 @@ def test_a_fork_finds_an_embedder_of_its_parents_models_file(task: Path, models:
         (RunRequest(settings=["explore"]), "cannot read the setting"),
         (RunRequest(budget="evaluations=+5"), "no budget to add to"),
         (RunRequest(stop_at="soon"), "'soon' is not a score"),
+        (RunRequest(stop_at="soon", model=["nowhere/x"]), "'soon' is not a score"),
+        (RunRequest(strategy="polca", agent="offline"), "the strategy polca has no agent"),
         (RunRequest(budget="dollars=1"), "nothing ends this run"),
         (RunRequest(backend="moon"), "moon"),
     ],
@@ -84,6 +88,23 @@ def test_a_request_that_cannot_be_is_refused_before_there_is_a_run(
     with pytest.raises(UserError, match=what):
         requested_run(task, request_)
     assert not (tmp_path / "runs").exists()
+
+
+@dataclass(frozen=True)
+class WithAgent(BestOfN):
+    """A strategy of a person's own, with a setting that is called agent."""
+
+    agent: str = "nobody"
+
+
+def test_an_agent_is_a_setting_of_a_strategy_of_ones_own(task: Path, tmp_path: Path) -> None:
+    name = f"{WithAgent.__module__}:WithAgent"
+    plan = requested_run(task, RunRequest(strategy=name, agent="somebody", budget="5"))
+    assert getattr(plan.strategy, "agent", "") == "somebody"
+    path, _ = create_run(requested_run(task, RunRequest(budget="5")), tmp_path / "run")
+    assert getattr(requested_fork(path, RunRequest(strategy=name, agent="x")).strategy, "agent", "") == "x"
+    with pytest.raises(UserError, match="has no agent"):
+        requested_fork(path, RunRequest(agent="offline"))
 
 
 def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> None:

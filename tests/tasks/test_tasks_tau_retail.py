@@ -110,4 +110,4 @@ def test_a_search_finds_the_sentence_that_the_stand_in_obeys(copied: Path) -> No
 
 def test_the_roles_that_are_missing_are_named() -> None:
     with pytest.raises(UserError, match="no model is named for agent, user"):
-        check_roles(load(example_path("tau_retail")), "offline")
+        check_roles(load(example_path("tau_retail")), None)

@@ -260,7 +260,8 @@ def _wanted(
     request: ScoreRequest,
     is_run: bool,
 ) -> Wanted:
-    from culmen.run.plan import check_models, read_roles
+    from culmen.llm.roles import read_roles
+    from culmen.run.plan import check_models
 
     task, limits = meta.task, request.budget
     names: dict[str, str] = {}
@@ -271,7 +272,9 @@ def _wanted(
             fix = "limit evaluations, dollars or seconds"
             raise UserError(f"a measurement has no limit of {name}", where="--budget", fix=fix)
     if task.evaluator.options.get("roles"):
-        check_models(read_roles(meta.options, request.objects), limits)
+        # only these are asked, in the caller's own world or not, and no bank is
+        model = request.objects.model_of(meta)
+        check_models(read_roles(model, meta.models_file), limits)
     times = request.repeats or (1 if task.deterministic else REPEATS)
     whole = score_plan(task, found.values(), (), request.split, times, limits.evaluations)
     plan = score_plan(task, found.values(), fresh_scores(folder), whole.split, whole.repeats)

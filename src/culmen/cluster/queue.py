@@ -179,6 +179,7 @@ class QueueCarrier:
         self._old: list[int] = []
         self._marked: set[str] = set()
         self._findings: list[tuple[str, str]] = []
+        self._told: set[str] = set()
         self._greeting: asyncio.Future[bytes] | None = None
         self._serving: asyncio.Task[None] | None = None
         self._trouble: UserError | None = None
@@ -424,7 +425,9 @@ class QueueCarrier:
         self._room = int(slots)
         for number, text in await self._link.call(_NEWS, (self._run, self._last_finding)):
             self._last_finding = int(number)
-            self._tell(f"Queue: {escape_controls(text)}.")
+            if text not in self._told:  # one that was written again has another number
+                self._tell(f"Queue: {escape_controls(text)}.")
+            self._told.add(text)
         greeted = self._greeting is not None and self._greeting.done()
         idle = greeted and not self._items
         return idle or (greeted and workers >= (2 if self._settings.share else 1))

@@ -138,7 +138,8 @@ class BankProgram(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.path} ({self.digest[:12]})"
 
 
-_PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.<>]*")  # `module:Class` of a model object
+# `module:Class`, `module:<lambda>` of a model object; not the name of a fine-tuned model
+_PLACE = re.compile(r"(?!ft:)[^\W\d][\w.]*:(?:<|[^\W\d])[\w.<>]*")
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,13 +195,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def asks_no_model(self) -> bool:
-        """True if neither the search nor its evaluator asks a model."""
+        """True if no model is named at all, not even for the evaluator."""
         return self.model in (None, "offline")
 
     @property
     def asks_person(self) -> bool:
         """True if a person answers the requests of a role (`--model ask`)."""
-        return any("ask" in re.findall(r"[\w./-]+", str(name)) for name in self._model_texts())
+        named = (piece for text in self._model_texts() for piece in re.split("[,|]", str(text)))
+        return any(re.split("[=*]", piece)[-1].strip() == "ask" for piece in named)
 
     @property
     def has_own_model(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.core.ports import with_protocol_defaults
+from culmen.core.ports import MinimalGateway, with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import (
     OTHERS,
@@ -35,6 +36,7 @@ Number = TypeVar("Number", int, float)
 
 NONE = "none"  # a role without a model
 BANK = "bank:"  # begins the name of a bank of programs
+_BANK_FOLDER = re.compile(rf"(?<={BANK})[^#|,]+")
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +79,11 @@ class ModelBook:
             **PROVIDERS,
             **{n: self._build_provider(n, t) for n, t in content.providers.items()},
         }
-        self._models, self._roles = content.models, content.roles
+        self._models = content.models
+        self._roles = {
+            role: _with_absolute_banks(entry, Path(file or "").expanduser().parent)
+            for role, entry in content.roles.items()
+        }
 
     def parse_roles(self, model: object = None) -> Roles:
         """Roles of a run's model over those of the models file.
@@ -288,6 +294,38 @@ def of_backend(backend: object) -> ModelSpec:
         )
     name = with_protocol_defaults(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
+
+
+def absolute_banks(text: str, folder: Path = Path()) -> str:
+    """A model's text with the folders of banks as absolute paths; relative ones are in `folder`."""
+
+    def absolute_path(found: re.Match[str]) -> str:
+        return str((folder / Path(found[0]).expanduser()).resolve())
+
+    return _BANK_FOLDER.sub(absolute_path, text)
+
+
+def _with_absolute_banks(
+    entry: str | list[str | _Member], folder: Path
+) -> str | list[str | _Member]:
+    if isinstance(entry, str):
+        return absolute_banks(entry, folder)
+    return [
+        absolute_banks(each, folder)
+        if isinstance(each, str)
+        else _Member(absolute_banks(each.model, folder), each.weight)
+        for each in entry
+    ]
+
+
+def read_roles(model: object, models_file: str | Path | None = None) -> Roles | None:
+    """The models of a run by role, as `ModelBook.parse_roles` reads them.
+
+    None for a run without a model, and for a gateway of the caller's own.
+    """
+    if model in (None, "offline") or isinstance(model, MinimalGateway):
+        return None
+    return ModelBook(models_file).parse_roles(model)
 
 
 def _split_models(model: object) -> dict[str, object]:

@@ -352,6 +352,11 @@ class ModelSpec(msgspec.Struct, frozen=True):
     bank: BankAddress | None = None
 
     @property
+    def is_person(self) -> bool:
+        """True for a person, who is asked by files (`--model ask`)."""
+        return self.provider.name == "person"
+
+    @property
     def accepts_pictures(self) -> bool:
         """True if requests to it may show pictures."""
         return bool(_SEEING.search(self.model.lower())) if self.images is None else self.images

@@ -541,10 +541,13 @@ def evaluator_answerer(
 
     Raises as `with_evaluator_models` does. The caller closes it.
     """
+    from culmen.core.ports import MinimalGateway
     from culmen.llm import make_gateway
+    from culmen.llm.roles import read_roles
     from culmen.run.plan import check_roles
 
-    check_roles(task, model, models_file)
+    if not isinstance(model, MinimalGateway):
+        check_roles(task, read_roles(model, models_file))
     if model in (None, "offline"):
         return None
     gateway: Any = make_gateway(task, model, models_file, cache_dir())

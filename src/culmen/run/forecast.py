@@ -80,13 +80,14 @@ def forecast_run(meta: RunMeta, objects: RunObjects | None = None) -> RunForecas
 
     `objects` are those of the run; only its models are used.
     """
-    from culmen.llm.roles import ModelBook
+    from culmen.llm.roles import read_roles
 
-    given = None if objects is None else objects.model
-    unknown_model = meta.asks_no_model or meta.asks_person or meta.has_own_model
-    if meta.bank or (given is None and unknown_model):
+    objects = objects or RunObjects()
+    if meta.bank or (objects.model is None and meta.has_own_model):
         return None
-    roles = ModelBook(meta.models_file).parse_roles(meta.model if given is None else given)
+    roles = read_roles(objects.model_of(meta), meta.models_file)
+    if roles is None or all(each.is_person for each in roles.all_models()):
+        return None
     proposals, lacks = _likely_proposals(meta, objects, roles)
     answers, unknown = likely_answers(meta.task, roles)
     if proposals is None:
@@ -111,18 +112,17 @@ def forecast_plan(plan: RunPlan) -> RunForecast | None:
 
 
 def _likely_proposals(
-    meta: RunMeta, objects: RunObjects | None, roles: Roles
+    meta: RunMeta, objects: RunObjects, roles: Roles
 ) -> tuple[Cost | None, tuple[str, ...]]:
     """Cost of proposals per evaluation, and gaps of it; None without any knowledge."""
     if meta.searches_offline:
         return Cost(), ()
     if not _can_be_rehearsed(meta, objects):
         return None, ()
-    model = None if objects is None else objects.model
-    return rehearse(meta, model, roles), ()
+    return rehearse(meta, objects.model, roles), ()
 
 
-def _can_be_rehearsed(meta: RunMeta, objects: RunObjects | None) -> bool:
+def _can_be_rehearsed(meta: RunMeta, objects: RunObjects) -> bool:
     """True for a strategy of the catalog without agents, and without an own proposer.
 
     Code of others is run by a run alone.
@@ -133,7 +133,7 @@ def _can_be_rehearsed(meta: RunMeta, objects: RunObjects | None) -> bool:
     path, config = str(meta.strategy.get("path", "")), meta.strategy.get("config")
     if config is None or path not in catalog.names_by_path():
         return False
-    if objects is not None and (objects.proposer is not None or objects.world is not None):
+    if objects.proposer is not None or objects.world is not None:
         return False
     strategy = with_protocol_defaults(Strategy, catalog.revive_object(path, config))
     return not strategy.writes and not strategy.crew

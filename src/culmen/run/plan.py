@@ -12,13 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 import platform
-import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -27,7 +26,7 @@ from culmen.core.brief import Proposal
 from culmen.core.errors import UserError
 from culmen.core.event import Entry
 from culmen.core.options import BankProgram, RunOptions
-from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
+from culmen.core.ports import MinimalGateway, MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.checkpoint import EVERY
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 _STEM = 28
-_BANK_FOLDER = re.compile(r"(?<=bank:)[^#|,]+")  # in a `--model` text
 
 
 class RunPlan(msgspec.Struct, frozen=True):
@@ -76,20 +74,20 @@ def plan_run(
 ) -> RunPlan:
     """The plan of a new run; `strategy` is an object, a class without arguments, or a name.
 
-    None is the usual one (`culmen.run.strategy_choice.usual_strategy`).
+    A `StrategyChoice` is settled by the task and the models, and None is the usual one
+    (`culmen.run.strategy_choice.usual_strategy`).
 
     Raises `UserError` for a run that could never start or never end.
     """
     objects = objects or RunObjects()
+    stop_at = parse_stop_score(task, options.stop_at)
     options = msgspec.structs.replace(options, model=_with_absolute_banks(options.model))
-    roles = read_roles(options, objects)
+    roles = _read_roles(options, objects)
     if isinstance(strategy, StrategyChoice):
         strategy = choose_strategy(strategy, task, options, roles)
     strategy = strategy or usual_strategy(roles)
     named = catalog.make_strategy(strategy) if isinstance(strategy, str) else strategy
-    made, stop_at = catalog.ending_at(
-        catalog.strategy_object(named), parse_stop_score(task, options.stop_at)
-    )
+    made, stop_at = catalog.ending_at(catalog.strategy_object(named), stop_at)
     options = msgspec.structs.replace(options, stop_at=stop_at)
     plan = RunPlan(task, made, options, objects, _listed_programs(task, roles))
     check_runnable(plan, roles)
@@ -201,25 +199,28 @@ def _with_absolute_banks(
     model: str | dict[str, str] | None,
 ) -> str | dict[str, str] | None:
     """The model's text, or texts by role, with the folders of banks as absolute paths."""
+    if model is None or "bank:" not in str(model):
+        return model
+    from culmen.llm.roles import absolute_banks
+
     if isinstance(model, dict):
-        return {role: _absolute_banks_text(name) for role, name in model.items()}
-    return model if model is None else _absolute_banks_text(model)
+        return {role: absolute_banks(name) for role, name in model.items()}
+    return absolute_banks(model)
 
 
-def _absolute_banks_text(text: str) -> str:
-    return _BANK_FOLDER.sub(lambda found: str(Path(found[0]).expanduser().resolve()), text)
-
-
-def read_roles(options: RunOptions, objects: RunObjects) -> Roles | None:
-    """The models of a run by role; None without one, and for a gateway of the caller's own."""
-    from culmen.core.ports import MinimalGateway
+def _read_roles(options: RunOptions, objects: RunObjects) -> Roles | None:
+    """The models by role; None if there are none, or if the caller's own world answers for them."""
+    if objects.world is not None and "bank:" not in str(options.model):
+        return None
+    if objects.model is None and options.asks_no_model:
+        return None
+    from culmen.llm.roles import absolute_banks, read_roles
 
     model = objects.model_of(options)
-    if model in (None, "offline") or isinstance(model, MinimalGateway):
-        return None
-    from culmen.llm.roles import ModelBook
-
-    return ModelBook(options.models_file).parse_roles(model)
+    if isinstance(model, Mapping):
+        named = cast("Mapping[str, object]", model).items()
+        model = {r: absolute_banks(each) if isinstance(each, str) else each for r, each in named}
+    return read_roles(model, options.models_file)
 
 
 def _listed_programs(task: Task, roles: Roles | None) -> tuple[BankProgram, ...]:
@@ -249,7 +250,8 @@ def check_runnable(plan: RunPlan, roles: Roles | None) -> None:
         cluster.require_backend_extra(options.backend)
     if objects.world is None:
         check_models(roles, options.budget, plan.programs)
-        check_roles(task, objects.model_of(options), options.models_file)
+        if not isinstance(objects.model, MinimalGateway):
+            check_roles(task, roles)
     own_model = objects.model is not None or objects.world is not None
     check_agents_of_arms(plan.strategy, options.searches_offline and not own_model)
     writes = with_protocol_defaults(Strategy, plan.strategy).writes
@@ -300,16 +302,11 @@ def _check_bank_prices(programs: Iterable[BankProgram]) -> None:
         )
 
 
-def check_roles(task: Task, model: object, models_file: str | None = None) -> None:
+def check_roles(task: Task, roles: Roles | None) -> None:
     """Refuse a task whose evaluator asks models in roles without a model."""
-    from culmen.core.ports import MinimalGateway
-    from culmen.llm.roles import ModelBook
-
     wanted = task.evaluator.options.get("roles", ())
-    if not wanted or isinstance(model, MinimalGateway):
-        return
-    roles = ModelBook(models_file).parse_roles(model or "offline").without_banks()
-    missing = [role for role in wanted if roles.pick_model(role, 0) is None]
+    asked = roles.without_banks() if roles else None
+    missing = [role for role in wanted if asked is None or asked.pick_model(role, 0) is None]
     if missing:
         raise UserError(
             f"the evaluator asks models as {', '.join(wanted)}; no model is named for "

@@ -28,7 +28,7 @@ from culmen.evaluate.forms import find_form, require_form
 from culmen.run import pools
 from culmen.run.options import folder_task, replace_options
 from culmen.run.plan import RunPlan, plan_fork, plan_run
-from culmen.run.strategy_choice import OFFLINE, StrategyChoice, altered_strategy
+from culmen.run.strategy_choice import OFFLINE, StrategyChoice, altered_strategy, with_agent
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def requested_fork(run: Path, request: RunRequest) -> RunPlan:
     options = replace_options(
         meta.options, budget=budget or meta.budget, **given, **_given_options(request)
     )
-    strategy = _forked_strategy(meta, request)
+    strategy = _forked_strategy(meta, request, options.searches_offline)
     return plan_fork(run, strategy, options, None, carry or 0, request.seed)
 
 
@@ -205,12 +205,13 @@ def _joined_models(given: Sequence[str]) -> str:
     return join_model_texts(given)
 
 
-def _forked_strategy(meta: RunMeta, request: RunRequest) -> MinimalStrategy | None:
+def _forked_strategy(meta: RunMeta, request: RunRequest, offline: bool) -> MinimalStrategy | None:
     """The strategy of a fork; None if it is unchanged."""
-    settings = _parse_settings(request.settings)
-    settings |= {"agent": request.agent} if request.agent else {}
-    if request.strategy:
-        return catalog.make_strategy(request.strategy, settings)
+    settings, name = _parse_settings(request.settings), request.strategy
+    if name or request.agent:
+        settings = with_agent(name or meta.strategy["path"], request.agent, settings, offline)
+    if name:
+        return catalog.make_strategy(name, settings)
     return altered_strategy(meta, settings) if settings else None
 
 

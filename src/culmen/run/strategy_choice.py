@@ -93,6 +93,8 @@ def with_agent(
     if not field:
         if agent is None:
             return settings
+        if "agent" in getattr(catalog.strategy_class(name), "__dataclass_fields__", ()):
+            return {**settings, "agent": agent}  # one of a person's own
         raise UserError(
             f"the strategy {name} has no agent",
             where=f"--agent {agent} --strategy {name}",

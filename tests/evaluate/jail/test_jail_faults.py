@@ -36,17 +36,19 @@ def zygote(arena: Ground) -> int:
     return children[0] if children else jail._process.pid
 
 
-async def underway(
+async def start_evaluations(
     arena: Ground, candidate: Candidate, copies: int, count: int
 ) -> tuple[list[asyncio.Task[Observation]], list[int]]:
     """Evaluations under way and their processes, at least `count`; on a busy machine they may have to begin again."""
-    while True:
+    ended: list[Observation] = []
+    for _ in range(5):
         running = [asyncio.create_task(arena.backend.evaluate(candidate, None, 0)) for _ in range(copies)]
         while len(found := arena.processes()) < count and not any(each.done() for each in running):
             await asyncio.sleep(0.005)
         if not any(each.done() for each in running):
             return running, found
-        await asyncio.gather(*running)
+        ended = await asyncio.gather(*running)
+    pytest.fail(f"never so many processes: {ended}")
 
 
 @pytest.mark.slow
@@ -56,7 +58,7 @@ def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Mak
 
     async def work():
         slow = Candidate.of({"program": "import time\ndef run():\n    time.sleep(0.5); return 1"})
-        running, old = await underway(arena, slow, 2, 1)
+        running, old = await start_evaluations(arena, slow, 2, 1)
         os.kill(zygote(arena), signal.SIGKILL)
         return old, await asyncio.gather(*running)
 
@@ -94,7 +96,7 @@ def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level:
 
     async def work():
         slow = Candidate.of({"program.py": "import time\ndef run():\n    time.sleep(0.5); return 1"})
-        running, old = await underway(arena, slow, 2, 6)  # a supervisor, a server and an evaluator each
+        running, old = await start_evaluations(arena, slow, 2, 6)  # a supervisor, a server and an evaluator each
         os.kill(zygote(arena), signal.SIGKILL)
         first = await asyncio.gather(*running)
         running[0] = asyncio.create_task(arena.backend.evaluate(slow, None, 0))
@@ -114,7 +116,7 @@ def test_daemons_of_a_killed_fork_server_end_too(ground: Make) -> None:
     arena = ground(SCORE, "restricted")
 
     async def work():
-        (running,), old = await underway(arena, Candidate.of({"program": DAEMON}), 1, 2)
+        (running,), old = await start_evaluations(arena, Candidate.of({"program": DAEMON}), 1, 2)
         os.kill(zygote(arena), signal.SIGKILL)
         return old, await running
 
