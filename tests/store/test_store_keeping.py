@@ -39,6 +39,11 @@ def finished_run(folder, name="run-1", events=30):
     return journal.run_dir
 
 
+def unpack(tar, folder):
+    """Unpack an archive; Pythons before 3.11.4 know no filter."""
+    tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+
 def entries(run):
     return [event.entry for event in SqlJournal.open(run).read(whole=True)]
 
@@ -95,7 +100,7 @@ def test_runs_that_are_written_or_not_finished_are_not_packed(tmp_path, each_sto
 def test_an_archive_that_was_altered_cut_or_is_none_is_refused_and_leaves_nothing(tmp_path):
     archive_run(finished_run(tmp_path), tmp_path / "good")
     with tarfile.open(tmp_path / "good") as tar:
-        tar.extractall(tmp_path / "open", filter="data")
+        unpack(tar, tmp_path / "open")
     journal = tmp_path / "open" / "run" / "journal.db"
     journal.write_bytes(journal.read_bytes()[:-1] + b"\x01")
     with tarfile.open(tmp_path / "altered", "w:xz") as tar:
@@ -117,7 +122,7 @@ def test_an_archive_that_was_altered_cut_or_is_none_is_refused_and_leaves_nothin
 def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path):
     archive_run(finished_run(tmp_path), tmp_path / "good")
     with tarfile.open(tmp_path / "good") as tar:
-        tar.extractall(tmp_path / "open", filter="data")
+        unpack(tar, tmp_path / "open")
     manifest = json.loads((tmp_path / "open" / "manifest.json").read_text())
     name, digest = next((n, d) for n, d in manifest["files"].items() if n.startswith("repository"))
     manifest["files"]["../../evil"] = digest
