@@ -103,8 +103,11 @@ def test_an_agent_is_a_setting_of_a_strategy_of_ones_own(task: Path, tmp_path: P
     assert getattr(plan.strategy, "agent", "") == "somebody"
     path, _ = create_run(requested_run(task, RunRequest(budget="5")), tmp_path / "run")
     assert getattr(requested_fork(path, RunRequest(strategy=name, agent="x")).strategy, "agent", "") == "x"
-    with pytest.raises(UserError, match="has no agent"):
+    with pytest.raises(UserError, match="the strategy pedigree has no agent") as refused:
         requested_fork(path, RunRequest(agent="offline"))
+    assert "--strategy cato" in refused.value.fix
+    forked = requested_fork(path, RunRequest(agent="offline", strategy="cato"))
+    assert isinstance(forked.strategy, culmen.Cato) and forked.strategy.agent == "offline"
 
 
 def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> None:

@@ -81,7 +81,7 @@ class ModelBook:
         }
         self._models = content.models
         self._roles = {
-            role: _with_absolute_banks(entry, Path(file or "").expanduser().parent)
+            role: _entry_beside_file(entry, Path(file or "").expanduser().parent)
             for role, entry in content.roles.items()
         }
 
@@ -305,9 +305,8 @@ def absolute_banks(text: str, folder: Path = Path()) -> str:
     return _BANK_FOLDER.sub(absolute_path, text)
 
 
-def _with_absolute_banks(
-    entry: str | list[str | _Member], folder: Path
-) -> str | list[str | _Member]:
+def _entry_beside_file(entry: str | list[str | _Member], folder: Path) -> str | list[str | _Member]:
+    """A role of a models file in `folder`, its banks as absolute paths."""
     if isinstance(entry, str):
         return absolute_banks(entry, folder)
     return [

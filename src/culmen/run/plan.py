@@ -14,10 +14,10 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -214,13 +214,9 @@ def _read_roles(options: RunOptions, objects: RunObjects) -> Roles | None:
         return None
     if objects.model is None and options.asks_no_model:
         return None
-    from culmen.llm.roles import absolute_banks, read_roles
+    from culmen.llm.roles import read_roles
 
-    model = objects.model_of(options)
-    if isinstance(model, Mapping):
-        named = cast("Mapping[str, object]", model).items()
-        model = {r: absolute_banks(each) if isinstance(each, str) else each for r, each in named}
-    return read_roles(model, options.models_file)
+    return read_roles(objects.model_of(options), options.models_file)
 
 
 def _listed_programs(task: Task, roles: Roles | None) -> tuple[BankProgram, ...]:

@@ -120,11 +120,11 @@ def _source_run_name(folder: Path, name: str, path: str) -> str:
 
     In a comparison every strategy has a `seed-3`, so the strategy's name is put before it.
     """
-    from culmen.strategies.catalog import names_by_path
+    from culmen.strategies.catalog import strategy_name
 
     if not _SEED.fullmatch(name):
         return name
-    strategy = names_by_path().get(path, path.rpartition(":")[2])
+    strategy = strategy_name(path)
     return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
 
 

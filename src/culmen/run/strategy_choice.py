@@ -96,10 +96,10 @@ def with_agent(
         if "agent" in getattr(catalog.strategy_class(name), "__dataclass_fields__", ()):
             return {**settings, "agent": agent}  # one of a person's own
         raise UserError(
-            f"the strategy {name} has no agent",
-            where=f"--agent {agent} --strategy {name}",
-            fix=f"leave --strategy out, or let the agent be one of several: --strategy portfolio "
-            f"--set 'arms=pedigree, {catalog.WITH_AGENTS}(agent={agent})'",
+            f"the strategy {catalog.strategy_name(name)} has no agent",
+            where=f"--agent {agent}",
+            fix=f"write --strategy {catalog.WITH_AGENTS}, or let the agent be one of several: "
+            f"--strategy portfolio --set 'arms=pedigree, {catalog.WITH_AGENTS}(agent={agent})'",
         )
     if agent is not None and settings.get(field, agent) != agent:
         raise UserError(
