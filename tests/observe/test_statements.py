@@ -102,6 +102,8 @@ def test_an_interval_ends_at_the_bounds_of_the_score():
     assert score_with_margin(1.0, 0.35, (0.0, 1.0)) == "1.00 (0.65 to 1)"
     assert score_with_margin(0.1, 0.35, (0.0, 1.0)) == "0.10 (0 to 0.45)"
     assert score_with_margin(0.5, 0.35, (0.0, 1.0)) == "0.50 ± 0.35"
+    assert score_with_margin(-1.36, 0.14, (-1.3579, None)) == "-1.36 (-1.3579 to -1.22)"  # it is beyond
+    assert score_with_margin(-1.3567, 0.14, (-1.3579, None)) == "-1.357 (-1.3579 to -1.22)"  # not -1.36, beyond it
     assert reported_score_text(told(score=1.0, margin=0.35, bounds=(None, 1.0))) == "1.00 (0.65 to 1)"
 
 

@@ -368,6 +368,7 @@ def test_lines_of_a_card_that_lie_close_together_share_a_label() -> None:
     lines = {"target": 2.6358, "known": 2.63598, "initial": 0.96}
     drawn = "".join(card.draw_levels(lines, lambda value: 400.0 - 100.0 * value, (0.0, 3.0)))
     assert "target, best known 2.636" in drawn and "initial 0.96" in drawn
+    assert re.search(r'text-anchor="end"[^>]*>initial 0.96<', drawn) and not re.search(r'"end"[^>]*>target', drawn)
     apart = "".join(card.draw_levels({**lines, "target": 2.0}, lambda value: 400.0 - 100.0 * value, (0.0, 2.5)))
     assert "target 2" in apart and "best known" not in apart  # beyond the heights shown
 

@@ -75,6 +75,11 @@ def plus_minus(margin: float | None) -> str:
     return f" ± {number_text(float(f'{margin:.2g}'))}"
 
 
+def _exceeds(value: float, bounds: Bounds) -> bool:
+    low, high = bounds
+    return (low is not None and value < low) or (high is not None and value > high)
+
+
 def score_with_margin(
     score: float | None, margin: float | None, bounds: Bounds = (None, None)
 ) -> str:
@@ -90,6 +95,9 @@ def score_with_margin(
     if (low is None or ends[0] >= low) and (high is None or ends[1] <= high):
         return value + plus_minus(margin)
     shown = [number_text(end, digits) for end in ends]
+    while _exceeds(round(score, digits), bounds) and not _exceeds(score, bounds):
+        digits += 1  # rounded, the score would lie beyond the bound beside it
+        value = number_text(score, digits)
     if low is not None and ends[0] < low:
         shown[0] = number_text(low)
     if high is not None and ends[1] > high:

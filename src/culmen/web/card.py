@@ -238,7 +238,10 @@ _APART = 22.0  # pixels between lines that each have a label
 
 
 def draw_levels(lines: JsonObject, y: Scale, bounds: tuple[float, float]) -> list[str]:
-    """Lines of target, best known and initial program; those close together share a label."""
+    """Lines of target, best known and initial program; those close together share a label.
+
+    The label of the initial program alone is at the right: at the left the course begins on it.
+    """
     drawn: list[str] = []
     labels: list[tuple[float, str]] = []
     for kind, name in (("target", "target"), ("known", "best known"), ("initial", "initial")):
@@ -253,7 +256,11 @@ def draw_levels(lines: JsonObject, y: Scale, bounds: tuple[float, float]) -> lis
             above, before = labels.pop()
             at, text = min(above, at), f"{before.removesuffix(f' {value}')}, {text}"
         labels.append((at, text))
-    return drawn + [_label(_PLOT.left + 8, at - 7, text) for at, text in labels]
+    for at, text in labels:
+        right = text.startswith("initial ")
+        x, anchor = (_PLOT.right - 8, "end") if right else (_PLOT.left + 8, "start")
+        drawn.append(_label(x, at - 7, text, anchor))
+    return drawn
 
 
 def _steps(
