@@ -1,4 +1,6 @@
-"""Picks of OpenEvolve and GEPA among recorded programs, by their own code: for `bench_bank.py`.
+"""Picks of OpenEvolve and GEPA among recorded programs, by their own code.
+
+For `bench_bank.py`:
 
     PYTHON bench/bank_rivals.py < world.json > picks.json
 
@@ -59,7 +61,9 @@ def pick_gepa(data: dict, budget: int, seed: int) -> tuple[str, float]:
             return EvaluationBatch(outputs=scores, scores=scores, trajectories=traces)
 
         def make_reflective_dataset(self, candidate, eval_batch, components_to_update):
-            return {name: [{"score": s} for s in eval_batch.scores] for name in components_to_update}
+            return {
+                name: [{"score": s} for s in eval_batch.scores] for name in components_to_update
+            }
 
         def propose_new_texts(self, candidate, reflective_dataset, components_to_update):
             if not world.drawn:
@@ -92,7 +96,9 @@ def main() -> None:
     data = json.load(sys.stdin)
     ways = {"openevolve": pick_openevolve, "gepa": pick_gepa}
     picks = {
-        name: {str(b): [way(data, b, seed) for seed in range(data["seeds"])] for b in data["budgets"]}
+        name: {
+            str(b): [way(data, b, seed) for seed in range(data["seeds"])] for b in data["budgets"]
+        }
         for name, way in ways.items()
     }
     json.dump(picks, sys.stdout)

@@ -1,10 +1,13 @@
-"""Kills runs of coding agents at random instants: no agent process survives, nothing finished is lost or repeated.
+"""Kills runs of coding agents at random instants.
+
+No agent process survives, nothing finished is lost or repeated.
 
     python bench/bench_agents_kill.py [--kills 20]
 
-Each run is a real process with the real journal, repository, queue and sandbox, and with agents that are scripts: they
-ask for experiments, write notes, and leave daemons behind. It is killed with SIGKILL, resumed, killed again ..., until
-it is over. After every kill the processes of the machine, the journal and the repository are looked at.
+Each run is a real process with the real journal, repository, queue and sandbox, and with agents
+that are scripts: they ask for experiments, write notes, and leave daemons behind. It is killed with
+SIGKILL, resumed, killed again ..., until it is over. After every kill the processes of the machine,
+the journal and the repository are looked at.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import time
 from pathlib import Path
 
 from bench_kill import RESUME, finished, task_folder
-from culmen.agents.cato import Cato
-from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
-from culmen.evaluate.jail import procfs
+from culmen.extensions.agents.cato import Cato
+from culmen.extensions.agents.sandbox.confinement import MARK, session_mark
+from culmen.jail import procfs
+from culmen.run.study import Study
 from culmen.store.journal import SqlJournal
-from culmen.study import Study
 
 AGENTS = 6
 AGENT = """
@@ -49,7 +52,10 @@ def survivors(run: Path) -> int:
     """Processes of agents that are left after a moment."""
     end = time.monotonic() + 10
     while True:
-        left = sum(len(procfs.marked_pids(f"{MARK}={session_mark(run, agent)}\0")) for agent in range(AGENTS))
+        left = sum(
+            len(procfs.marked_pids(f"{MARK}={session_mark(run, agent)}\0"))
+            for agent in range(AGENTS)
+        )
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.01)
@@ -74,19 +80,32 @@ def git(run: Path, *words: str) -> list[str]:
 
 
 def attempt(folder: Path, seed: int, kills: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """One run: kills, finished effects lost, agent processes that survived, experiments handed over."""
-    strategy = Cato(agents=AGENTS, agent=f"cmd: {sys.executable} -c {shlex.quote(AGENT)}", experiments=12, idle=None)
+    """One run: kills, finished effects lost, agent processes that survived, experiments.
+
+    The experiments are those handed over.
+    """
+    strategy = Cato(
+        agents=AGENTS,
+        agent=f"cmd: {sys.executable} -c {shlex.quote(AGENT)}",
+        experiments=12,
+        idle=None,
+    )
     study = Study.create(
-        task_folder(folder / f"task-{seed}", False), strategy, budget=Budget(evaluations=100), workers=2,
+        task_folder(folder / f"task-{seed}", False),
+        strategy,
+        budget=Budget(evaluations=100),
+        workers=2,
         run_dir=folder / f"run-{seed}",
-    )  # fmt: skip
+    )
     run, before, killed, lost, left = study.path, dict[int, str](), 0, 0, 0
     while True:
         process = subprocess.Popen(
             [sys.executable, "-c", RESUME, str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            _, errors = process.communicate(timeout=rng.uniform(0.8, 4.0) if killed < kills else None)
+            _, errors = process.communicate(
+                timeout=rng.uniform(0.8, 4.0) if killed < kills else None
+            )
             assert process.returncode == 0, errors.decode()[-2000:]
         except subprocess.TimeoutExpired:
             process.kill()
@@ -106,7 +125,9 @@ def attempt(folder: Path, seed: int, kills: int, rng: random.Random) -> tuple[in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=20)
     kills, rng = parser.parse_args().kills, random.Random(1)
     total, lost, left, runs = 0, 0, 0, 0
@@ -117,7 +138,9 @@ def main() -> None:
             total, lost, left, runs = total + killed, lost + gone, left + alive, runs + 1
             print(f"run {runs}: {killed} kills, {asked} experiments", flush=True)
     print(f"{total} kills over {runs} runs in {time.perf_counter() - began:.0f} s")
-    print(f"{lost} finished effects lost, {left} agent processes left; no experiment handed over twice (asserted)")
+    print(
+        f"{lost} finished effects lost, {left} agent processes left; no experiment handed over twice (asserted)"
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python bench/bench_algotune.py CHECKOUT itself [--load 4] [--repeats 3]
     python bench/bench_algotune.py CHECKOUT solvers [--milliseconds 30] [--timeout 60]
 
-`itself` scores each task's reference against itself, which should give 1.00 +- .05, with so many
+`itself` scores each task's reference against itself, which should give 1.00 +- .05, with --load
 busy processes beside. `solvers` scores the programs in CHECKOUT/results (MODEL/TASK/solver.py), and
 compares with CHECKOUT/published_speedups.json by Spearman's correlation; programs without a score
 are listed with the reason, and what a program imports must be installed beside culmen. Outcomes
@@ -25,12 +25,12 @@ from statistics import median
 
 import msgspec
 
-from culmen.compat.algotune import import_task, task_files
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles.loading import load
+from culmen.extensions.importers.algotune import import_task, task_files
+from culmen.tasks.loading import load
 
 SPREAD = 0.05
 RAISED = re.compile(r"^[\w.]*?(\w+(?:Error|Exception)): ", re.M)
@@ -107,11 +107,13 @@ async def measure_references(tasks: dict[str, Task], repeats: int) -> None:
         )
     within = sum(abs(each - 1) <= SPREAD for each in every)
     print(f"within {SPREAD} of 1: {near} of {len(tasks)} tasks by the median of {repeats}")
-    print(f"single evaluations: {within} of {len(every)}, from {min(every):.3f} to {max(every):.3f}")
+    print(
+        f"single evaluations: {within} of {len(every)}, from {min(every):.3f} to {max(every):.3f}"
+    )
 
 
 class Outcome(msgspec.Struct, omit_defaults=True):
-    """What became of one recorded program; `score` is None if it has none."""
+    """The outcome of one recorded program; `score` is None if it has none."""
 
     task: str
     model: str
@@ -124,7 +126,9 @@ class Outcome(msgspec.Struct, omit_defaults=True):
     feedback: str = ""
 
 
-async def measure_solvers(tasks: dict[str, Task], checkout: Path, models: list[str], kept: Path) -> None:
+async def measure_solvers(
+    tasks: dict[str, Task], checkout: Path, models: list[str], kept: Path
+) -> None:
     """Every recorded program: its speed-up beside the published one; `kept` is continued."""
     published = json.loads((checkout / "published_speedups.json").read_text())
     lines = kept.read_bytes().splitlines() if kept.is_file() else []
@@ -150,7 +154,9 @@ async def measure_solvers(tasks: dict[str, Task], checkout: Path, models: list[s
     print_summary([each for each in outcomes if each.task in tasks])
 
 
-async def measure_solver(backend: LocalBackend, task: Task, folder: Path, known: dict[str, dict[str, str]]) -> Outcome:
+async def measure_solver(
+    backend: LocalBackend, task: Task, folder: Path, known: dict[str, dict[str, str]]
+) -> Outcome:
     """The outcome of the program in a folder, on the first training case."""
     parts = {p.name: p.read_text(errors="replace") for p in sorted(folder.glob("*.py*"))}
     parts = {"solver.py": parts.pop("solver.py"), **parts}

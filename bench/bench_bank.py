@@ -1,16 +1,16 @@
-"""Is what a run reports true, on programs that real models wrote? Tasks, a bank, random seeds.
+"""Are a run's reports true, on programs that real models wrote? Tasks, a bank, seeds.
 
     python bench/bench_bank.py TASK ... --bank BANK --measured m.jsonl --repeats 12   (measures, compares)
     python bench/bench_bank.py TASK ... --bank BANK --measured m.jsonl --rivals PYTHON  (compares again)
 
-TASK is a task folder (`culmen import algotune`), BANK a folder for `--model bank:BANK`. Each program,
-and the initial one, is evaluated `--repeats` times by the task's own evaluator, one at a time, all
-tasks and programs in turn, so that a slow minute of the machine falls on all of them. The mean of
-these is a program's worth. Then whole searches run on a virtual clock: an evaluation of a program is
-one of its measurements, drawn at random with replacement whatever the case (and moved by a hundredth
-of a per cent, so that scores do not repeat exactly), so worth is the truth, and thousands of runs
-cost nothing. A program that failed every time has no worth and is never the best; programs that were
-measured less than most are left out.
+TASK is a task folder (`culmen import algotune`), BANK a folder for `--model bank:BANK`. Each
+program, and the initial one, is evaluated `--repeats` times by the task's own evaluator, one at a
+time, all tasks and programs in turn, so that a slow minute of the machine falls on all of them. The
+mean of these is a program's worth. Then whole searches run on a virtual clock: an evaluation of a
+program is one of its measurements, drawn at random with replacement whatever the case (and moved by
+a hundredth of a per cent, so that scores do not repeat exactly), so worth is the truth, and
+thousands of runs cost nothing. A program that failed every time has no worth and is never the best;
+programs that were measured less than most are left out.
 
 first         each drawn program is measured once; the report is the highest measurement
 equal         the same draws, and the budget spread evenly over them; the report is the highest mean
@@ -48,13 +48,13 @@ from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles.loading import load as load_task
-from culmen.llm import make_gateway
-from culmen.llm.bank import BankProposer, list_banks
-from culmen.llm.roles import ModelBook
-from culmen.prompts.writer import FallbackProposer
+from culmen.extensions.baselines.portfolio import Portfolio
+from culmen.models import make_gateway
+from culmen.models.bank import BankProposer, list_banks
+from culmen.models.prompts.writer import FallbackProposer
+from culmen.models.roles import ModelBook
 from culmen.strategies import catalog
-from culmen.strategies.portfolio import Portfolio
+from culmen.tasks.loading import load as load_task
 from culmen.testing.virtual import simulate
 
 Rows = dict[str, list[Observation]]  # measurements by candidate
@@ -187,7 +187,7 @@ class MeasuredWorld:
         return fmean(scored) if len(scored) == len(self.rewards[name]) else -math.inf
 
     def run_culmen(self, strategy: str, evaluations: int, seed: int) -> Pick:
-        """What a run of culmen reports."""
+        """The report of a run of culmen."""
         bank, estimate = self.bank, self.bank.gateway.estimate
         roles = bank.make_roles(strategy == "portfolio")
         run = simulate(
@@ -217,11 +217,20 @@ class MeasuredWorld:
                 best = max(best, (name, fmean(r for r in rewards if r is not None)), key=_second)
         return best
 
-    def run_rivals(self, python: str, budgets: Sequence[int], seeds: int) -> dict[str, dict[str, list[Pick]]]:
+    def run_rivals(
+        self, python: str, budgets: Sequence[int], seeds: int
+    ) -> dict[str, dict[str, list[Pick]]]:
         """Picks of the other tools, by name and budget."""
-        data = {"initial": self.bank.initial.id, "rewards": self.rewards, "seeds": seeds, "budgets": budgets}
+        data = {
+            "initial": self.bank.initial.id,
+            "rewards": self.rewards,
+            "seeds": seeds,
+            "budgets": budgets,
+        }
         script = Path(__file__).with_name("bank_rivals.py")
-        done = subprocess.run([python, script], input=json.dumps(data), capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [python, script], input=json.dumps(data), capture_output=True, text=True, check=True
+        )
         return json.loads(done.stdout)
 
 
@@ -242,7 +251,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 class Found:
-    """What one way reported on all tasks and random seeds of a budget."""
+    """Reports of one way on all tasks and random seeds of a budget."""
 
     def __init__(self) -> None:
         self.lost: list[list[float]] = []  # by task and random seed, in per cent
@@ -256,7 +265,9 @@ class Found:
         worth = [max(0.0, world.worth[name]) for name, _ in picks]
         self.lost.append([100.0 * (1.0 - each / best) for each in worth])
         pairs = zip(worth, picks, strict=True)
-        self.bias.append([100.0 * (claim / each - 1.0) if each else 0.0 for each, (_, claim) in pairs])
+        self.bias.append(
+            [100.0 * (claim / each - 1.0) if each else 0.0 for each, (_, claim) in pairs]
+        )
         self.right += [best - each <= world.error for each in worth]
         self.wrong += [world.worth[name] == -math.inf for name, _ in picks]
 
@@ -266,10 +277,14 @@ class Found:
         return f"{interval(lost):>18}{interval(bias):>20}{fmean(self.right):>8.0%}{fmean(self.wrong):>8.0%}"
 
 
-def compare_picks(worlds: Sequence[MeasuredWorld], budgets: Sequence[int], seeds: int, rivals: str) -> None:
-    """Print the table, and what was lost on each task."""
+def compare_picks(
+    worlds: Sequence[MeasuredWorld], budgets: Sequence[int], seeds: int, rivals: str
+) -> None:
+    """Print the table, and the loss on each task."""
     theirs = [world.run_rivals(rivals, budgets, seeds) if rivals else {} for world in worlds]
-    print(f"{'evaluations':>12}  {'':12}{'lost, %':>18}{'claim / truth, %':>20}{'right':>8}{'wrong':>8}  lost by task")
+    print(
+        f"{'evaluations':>12}  {'':12}{'lost, %':>18}{'claim / truth, %':>20}{'right':>8}{'wrong':>8}  lost by task"
+    )
     for budget in budgets:
         for name in ("first", "equal", *(RIVALS if rivals else ()), *STRATEGIES):
             found = Found()
@@ -277,9 +292,13 @@ def compare_picks(worlds: Sequence[MeasuredWorld], budgets: Sequence[int], seeds
                 if name in picks:
                     found.add(world, picks[name][str(budget)])
                 elif name in STRATEGIES:
-                    found.add(world, [world.run_culmen(name, budget, seed) for seed in range(seeds)])
+                    found.add(
+                        world, [world.run_culmen(name, budget, seed) for seed in range(seeds)]
+                    )
                 else:
-                    found.add(world, [world.run_first(budget, s, name == "equal") for s in range(seeds)])
+                    found.add(
+                        world, [world.run_first(budget, s, name == "equal") for s in range(seeds)]
+                    )
             each = " ".join(f"{fmean(lost):6.2f}" for lost in found.lost)
             print(f"{budget:>12}  {name:12}{found.line()}  {each}", flush=True)
 
@@ -287,7 +306,9 @@ def compare_picks(worlds: Sequence[MeasuredWorld], budgets: Sequence[int], seeds
 def describe_world(world: MeasuredWorld) -> str:
     """Programs, worths and noise of a task."""
     scored = {name: each for name, each in world.worth.items() if each > -math.inf}
-    noise = median(stdev([r for r in world.rewards[name] if r is not None]) / scored[name] for name in scored)
+    noise = median(
+        stdev([r for r in world.rewards[name] if r is not None]) / scored[name] for name in scored
+    )
     others = sorted(scored.values())
     return (
         f"{world.bank.task.name:24} {len(world.rows):3} programs, {len(scored)} always score, "
@@ -297,13 +318,15 @@ def describe_world(world: MeasuredWorld) -> str:
 
 
 def main() -> None:
-    """Measure what is missing in the file of measurements, and compare."""
+    """Measure the programs missing in the file of measurements, and compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="+", type=Path)
     parser.add_argument("--bank", required=True)
     parser.add_argument("--measured", type=Path, required=True, help="file of measurements")
     parser.add_argument("--repeats", type=int, default=0, help="measurements of each program")
-    parser.add_argument("--slow", type=float, default=8.0, help="seconds of an evaluation that is too slow")
+    parser.add_argument(
+        "--slow", type=float, default=8.0, help="seconds of an evaluation that is too slow"
+    )
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--evaluations", type=int, nargs="+", default=[18, 36, 72])
     parser.add_argument("--rivals", default="", help="Python with openevolve and gepa")

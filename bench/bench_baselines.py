@@ -1,8 +1,10 @@
-"""How far a plain optimiser gets on the mathematical tasks, certified: the level that a search has to be shown against.
+"""Certified results of a plain optimiser on the mathematical tasks.
 
-The task's file in bench/baselines runs in two processes with seeds of their own, for 60 seconds of processor time each
-(wall time on an idle machine); both results are certified by the task's exact verifier. Also prints the time that the
-verifiers of the analytic tasks take on long functions.
+They are the level that a search has to be shown against.
+
+The task's file in bench/baselines runs in two processes with seeds of their own, for 60 seconds of
+processor time each (wall time on an idle machine); both results are certified by the task's exact
+verifier. Also prints the time that the verifiers of the analytic tasks take on long functions.
 
     python bench/bench_baselines.py [--seconds 60] [--task NAME ...] [--seed 0] [--out DIR]
 """
@@ -21,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from culmen.evaluate.taskfiles import example_path, load
+from culmen.tasks import example_path, load
 
 TASKS = (
     "first_autocorr_ineq",
@@ -49,7 +51,7 @@ def baseline(task: str, seed: int, seconds: float) -> dict[str, Any]:
 
 
 def long_function(task: str, steps: int) -> float:
-    """Seconds to certify a random function of so many steps."""
+    """Seconds to certify a random function of this number of steps."""
     draw = random.Random(0)
     heights = [draw.random() for _ in range(steps)]
     if task == "erdos_min_overlap":
@@ -67,14 +69,17 @@ def compare(tasks: Iterable[str], seed: int, seconds: float, out: Path | None) -
     for task in tasks:
         objective = load(example_path(task)).objective
         with get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
-            found = pool.starmap(baseline, [(task, seed, seconds), (task, seed + 1, seconds)], chunksize=1)
+            found = pool.starmap(
+                baseline, [(task, seed, seconds), (task, seed + 1, seconds)], chunksize=1
+            )
         found.sort(key=lambda result: -objective.reward(result["score"]))
         best, other = (result["score"] for result in found)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{task}.json").write_text(json.dumps(found[0]["output"]))
         print(
-            f"{task:24}{objective.start:>15.9g}{best:>22.16g}{other:>22.16g}  {found[0]['repaired'] or '-'}", flush=True
+            f"{task:24}{objective.start:>15.9g}{best:>22.16g}{other:>22.16g}  {found[0]['repaired'] or '-'}",
+            flush=True,
         )
 
 
@@ -89,16 +94,26 @@ def time_verifiers(tasks: Iterable[str]) -> None:
 
 def main() -> None:
     """Parse the command line and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="processor time of each of the two processes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="processor time of each of the two processes"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--task", action="append", choices=TASKS, help="only this task (may be repeated)")
+    parser.add_argument(
+        "--task", action="append", choices=TASKS, help="only this task (may be repeated)"
+    )
     parser.add_argument("--out", type=Path, help="folder for the better outputs, one file a task")
     chosen = parser.parse_args()
     tasks = chosen.task or TASKS
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # one core means one core; the processes read these when they import numpy
-    print(f"two processes, {chosen.seconds:g} s of processor time each, python {sys.version.split()[0]}")
+        os.environ[name] = (
+            "1"  # one core means one core; the processes read these when they import numpy
+        )
+    print(
+        f"two processes, {chosen.seconds:g} s of processor time each, python {sys.version.split()[0]}"
+    )
     compare(tasks, chosen.seed, chosen.seconds, chosen.out)
     time_verifiers(tasks)
 

@@ -1,11 +1,14 @@
-"""What several candidates per reply save on the real path: requests and tokens per evaluated candidate.
+"""Savings by several candidates per reply on the real path.
+
+The figures are requests and tokens per evaluated candidate.
 
     python bench/bench_calls.py [--evaluations 400] [--seeds 2]
 
-A scripted model behind a real HTTP server on the loopback answers every prompt in the format it asks for, with programs
-whose numbers it changed at random. The gateway, the parsing, the jailed evaluations and the journal are those of every
-run. Tokens are the server's: a token for every four characters of prompts and replies. The second half of a run's
-evaluations counts as its steady state. Nothing is cached: the cache lies in a folder of its own.
+A scripted model behind a real HTTP server on the loopback answers every prompt in the format it
+asks for, with programs whose numbers it changed at random. The gateway, the parsing, the jailed
+evaluations and the journal are those of every run. Tokens are the server's: a token for every four
+characters of prompts and replies. The second half of a run's evaluations counts as its steady
+state. Nothing is cached: the cache lies in a folder of its own.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.servers.openai_server import SCRIPTED, OpenAIServer
 
 from culmen.core.usage import Budget
-from culmen.evaluate.taskfiles import example_path, load
+from culmen.run.study import Study
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
-from culmen.study import Study
+from culmen.tasks import example_path, load
 
 TASK = "first_autocorr_ineq"
 _PROGRAM = re.compile(r"# Current candidate.*?\n(`{3,})[^\n]*\n(.*?)\n\1", re.DOTALL)
@@ -54,15 +57,22 @@ class Tinkerer:
         if asked is None:
             return f"Other numbers.\n\n```heights.py\n{programs[0]}\n```\n"
         share = 1 / len(programs)
-        return json.dumps({"responses": [{"code": program, "probability": share} for program in programs]})
+        return json.dumps(
+            {"responses": [{"code": program, "probability": share} for program in programs]}
+        )
 
     def _changed(self, program: str) -> str:
         head, mark, rest = program.partition("# EVOLVE-BLOCK-START")
         body, end, tail = rest.partition("# EVOLVE-BLOCK-END")
         spots = list(_NUMBER.finditer(body))
-        for spot in sorted(self._rng.sample(spots, min(len(spots), self._rng.randint(1, 3))), key=lambda s: -s.start()):
+        for spot in sorted(
+            self._rng.sample(spots, min(len(spots), self._rng.randint(1, 3))),
+            key=lambda s: -s.start(),
+        ):
             text = (
-                f"{float(spot[0]) * 2 ** self._rng.gauss(0, 0.7):.4g}" if "." in spot[0] else str(self._near(spot[0]))
+                f"{float(spot[0]) * 2 ** self._rng.gauss(0, 0.7):.4g}"
+                if "." in spot[0]
+                else str(self._near(spot[0]))
             )
             body = body[: spot.start()] + text + body[spot.end() :]
         return head + mark + body + end + tail
@@ -113,7 +123,9 @@ def run(strategy: str, seed: int, evaluations: int, folder: Path) -> dict[str, f
 
 def main() -> None:
     """Both strategies, several seeds; medians and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--evaluations", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=2)
     chosen = parser.parse_args()
@@ -131,11 +143,17 @@ def main() -> None:
                     flush=True,
                 )
     middle = {
-        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]} for name, runs in found.items()
+        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]}
+        for name, runs in found.items()
     }
     turbo, plain = middle["turboevolve"], middle["openevolve"]
-    for key, text in (("steady", "requests per evaluation in steady state"), ("tokens_per", "tokens per evaluation")):
-        print(f"{text}: {turbo[key]:.3g} against {plain[key]:.3g} at K = 1, ratio {turbo[key] / plain[key]:.3f}")
+    for key, text in (
+        ("steady", "requests per evaluation in steady state"),
+        ("tokens_per", "tokens per evaluation"),
+    ):
+        print(
+            f"{text}: {turbo[key]:.3g} against {plain[key]:.3g} at K = 1, ratio {turbo[key] / plain[key]:.3f}"
+        )
 
 
 if __name__ == "__main__":

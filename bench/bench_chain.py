@@ -1,8 +1,9 @@
-"""What a journal's hash chain costs: an append with and without it, and the checks of status and resume.
+"""Cost of a journal's hash chain: an append with and without it, and its check.
 
     python bench/bench_chain.py [--observations 200000] [--source OLD/src --rounds 5]
 
-CPU seconds (user and system). --source names another version's `src`, whose appends are timed in turn with this one's.
+CPU seconds (user and system). --source names another version's `src`, whose appends are timed in
+turn with this one's.
 """
 
 from __future__ import annotations
@@ -37,53 +38,53 @@ def compare(source: str, rounds: int) -> None:
         for version, costs in found.items():
             words = [sys.executable, __file__, "--once"]
             where = {**os.environ, "PYTHONPATH": version}
-            costs.append(float(subprocess.run(words, check=True, capture_output=True, text=True, env=where).stdout))
+            costs.append(
+                float(
+                    subprocess.run(
+                        words, check=True, capture_output=True, text=True, env=where
+                    ).stdout
+                )
+            )
     for version, costs in found.items():
-        print(f"append: {statistics.median(costs):6.1f} us an evaluation, {min(costs):.1f} at least [{version}]")
+        print(
+            f"append: {statistics.median(costs):6.1f} us an evaluation, {min(costs):.1f} at least [{version}]"
+        )
     before, after = found.values()
     ratios = sorted(new / old for old, new in zip(before, after, strict=True))
-    print(f"  ratio of the pairs: median {statistics.median(ratios):.3f}, from {ratios[0]:.3f} to {ratios[-1]:.3f}")
+    print(
+        f"  ratio of the pairs: median {statistics.median(ratios):.3f}, from {ratios[0]:.3f} to {ratios[-1]:.3f}"
+    )
 
 
 def timed(what: str, ask: Callable[[], object]) -> None:
     """Print the CPU and wall seconds of one call."""
     cpu, wall = time.process_time(), time.perf_counter()
     ask()
-    print(f"  {what:44s} {time.process_time() - cpu:7.3f} s CPU, {time.perf_counter() - wall:7.3f} s wall", flush=True)
+    print(
+        f"  {what:44s} {time.process_time() - cpu:7.3f} s CPU, {time.perf_counter() - wall:7.3f} s wall",
+        flush=True,
+    )
 
 
 def checks(observations: int) -> None:
-    """The checks of a long run."""
-    from culmen.store import chain
+    """The check of a long run, and what asks for none."""
     from culmen.store.journal import SqlJournal
 
     with tempfile.TemporaryDirectory() as home:
-        os.environ["XDG_CACHE_HOME"] = f"{home}/cache"
         run = Path(home) / "run"
         write(run, observations, 64, FRESH)
-        with chain.open_snapshot(run) as connection:
-            seal = chain.read_seal(connection)
-        print(f"{observations:,} observations, {seal.seq if seal else 0:,} events:", flush=True)
-
-        def look(reset: Callable[[], object]) -> Callable[[], object]:
-            def ask() -> None:
-                reset()
-                with chain.open_checked(run):
-                    pass
-
-            return ask
-
-        timed("check, nothing touched since (same process)", look(lambda: None))
-        timed("check, nothing touched since (a new process)", look(chain._known.clear))
-        timed("check of all, a file was touched", look(lambda: os.utime(run / "journal.db")))
-        timed("open to resume, nothing touched", lambda: SqlJournal.open(run, write=True).close())
-        with SqlJournal.open(run, write=True):
-            timed("check while it is written", look(lambda: None))
+        print(f"{observations:,} observations, {views.last_seq(run):,} events:", flush=True)
+        timed("check", lambda: SqlJournal.open(run).check())
+        timed("open to resume, which checks", lambda: SqlJournal.open(run, write=True).close())
+        timed("status", lambda: views.run_status(run))
+        timed("status again", lambda: views.run_status(run))
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--observations", type=int, default=200_000)
     parser.add_argument("--source", help="a folder with another version's culmen")
     parser.add_argument("--rounds", type=int, default=5)
@@ -92,7 +93,10 @@ def main() -> None:
     if options.once:
         print(append_cost())
         return
-    print(f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}", flush=True)
+    print(
+        f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}",
+        flush=True,
+    )
     if options.source:
         compare(options.source, options.rounds)
     checks(options.observations)

@@ -1,11 +1,13 @@
-"""Does training the advisor help, where choosing well can be learnt? The whole of `pacevolve_plus_plus` on a simulated
-search whose hypotheses differ, each baseline against the same advisor untrained, paired by random seed.
+"""Does training the advisor help, where choosing well can be learnt?
+
+The whole of `pacevolve_plus_plus` on a simulated search whose hypotheses differ, each baseline
+against the same advisor untrained, paired by random seed.
 
 The world: a candidate has a true value x in 0..1 and its score is x with noise of 0.01. An experiment is one of ten
 kinds of edit, its feature the first word of the hypothesis. Every random seed gives the kinds other merits q (0, 1/81,
 4/81, ... 1, shuffled). An experiment of merit q fails with probability (1 - q) / 2; else x moves by (1 - x) (0.2 q -
-0.07 + 0.1 z), z standard normal: late in a search differences shrink in proportion to what is left. The advisor is
-`policy=tiny`, told its latest failures, as in a search offline; 8 islands, 40 barriers. Needs the extra `train`.
+0.07 + 0.1 z), z standard normal: late in a search differences shrink in proportion to the rest. The advisor is
+`policy=tiny`, informed of its latest failures, as in a search offline; 8 islands, 40 barriers. Needs the extra `train`.
 
     python bench/bench_choices.py [--seeds 30] [--rows runs/choices.jsonl] [--jobs 2]
 """
@@ -67,14 +69,20 @@ class Choices(Landscape):
         x, q = written_reward(brief.parent), self.merits[kind(brief.hypothesis)]
         moved = x + (1 - x) * (0.2 * q - 0.07 + 0.1 * rng.gauss(0.0, 1.0))
         value = -1.0 if rng.random() < (1 - q) / 2 else min(1.0, max(0.0, moved))
-        made = Candidate.of(landscape_program(value, rng.getrandbits(40)), (brief.parent.id,), Origin("world"))
+        made = Candidate.of(
+            landscape_program(value, rng.getrandbits(40)), (brief.parent.id,), Origin("world")
+        )
         return Proposal((made,), model="world", usage=Usage(calls=1))
 
     def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
         """x with noise, or the failure."""
         if written_reward(candidate) < 0:
-            return Observation(candidate.id, Status.ERROR, reason="failed", seed=seed, feedback="it failed")
-        return Observation(candidate.id, Status.OK, written_reward(candidate) + rng.gauss(0.0, 0.01), seed=seed)
+            return Observation(
+                candidate.id, Status.ERROR, reason="failed", seed=seed, feedback="it failed"
+            )
+        return Observation(
+            candidate.id, Status.OK, written_reward(candidate) + rng.gauss(0.0, 0.01), seed=seed
+        )
 
     def train(self, request: CustomRequest) -> Custom:
         """By the code and the tiny model of a real search."""
@@ -87,21 +95,24 @@ def kind(experiment: str) -> str:
 
 
 def one(arm: str, seed: int) -> dict[str, Any]:
-    """One search: quality of its choices by quarter, the true value of what it reports, alpha and both spreads."""
+    """One search: quality of its choices by quarter, the true value of its report.
+
+    Also alpha and both spreads.
+    """
     import torch  # pyright: ignore[reportMissingImports]
 
-    from culmen.train.advisors import policy_maker
-    from culmen.train.craft import TrainCraft
+    from culmen.extensions.train.advisors import policy_maker
+    from culmen.extensions.train.craft import TrainCraft
 
     torch.set_num_threads(1)
-    scaffold = (
-        f"pacevolve(islands={ISLANDS}, advising=advising(), upkeep=upkeep(), implementing=implementing(repairs=0))"
-    )
+    scaffold = f"pacevolve(islands={ISLANDS}, advising=advising(), upkeep=upkeep(), implementing=implementing(repairs=0))"  # noqa: E501
     strategy = catalog.make_strategy(
         "pacevolve_plus_plus", {"scaffold": scaffold, "worst": "0", "best": "1", **ARMS[arm]}
     )
     with tempfile.TemporaryDirectory() as folder:
-        world = Choices(seed=seed, craft=TrainCraft(Path(folder), policy_maker(lambda role, slots: ("", ""))))
+        world = Choices(
+            seed=seed, craft=TrainCraft(Path(folder), policy_maker(lambda role, slots: ("", "")))
+        )
         budget = Budget(evaluations=2 + ISLANDS * BARRIERS, final=0.0)
         run = simulate(strategy, task(seeds=(0.1,)), world, budget, seed=seed, workers=ISLANDS)
     entries = [entry.entry for entry in run.journal.read()]
@@ -131,10 +142,19 @@ def _candidates(entry: Any) -> Sequence[Candidate]:
 
 
 def report(rows: Sequence[dict[str, Any]]) -> None:
-    """Means with intervals, differences paired with the untrained advisor, and the course of alpha and spreads."""
+    """Means with intervals, differences paired with the untrained advisor.
+
+    Also the course of alpha and spreads.
+    """
     table = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in ARMS}
     base = table["untrained"]
-    heads = ("advisor", "seeds", "merit of choices, first → last quarter", "less untrained, last", "failed, last")
+    heads = (
+        "advisor",
+        "seeds",
+        "merit of choices, first → last quarter",
+        "less untrained, last",
+        "failed, last",
+    )
     print(f"| {' | '.join((*heads, 'value found', 'less untrained'))} |")
     print("|---|---|---|---|---|---|---|")
     for arm, runs in table.items():
@@ -159,11 +179,22 @@ def report(rows: Sequence[dict[str, Any]]) -> None:
 
 def _course(runs: Any) -> None:
     """alpha, and the standard deviations of rewards and of both branches, by eighths of a run."""
-    print("\n| part of the run | alpha | spread of rewards | group branch | frontier branch |\n|---|---|---|---|---|")
+    print(
+        "\n| part of the run | alpha | spread of rewards | group branch | frontier branch |\n|---|---|---|---|---|"
+    )
     for part in range(8):
-        notes = [(a, s) for run in runs for a, s in _part(list(zip(run["alpha"], run["spreads"])), part)]
-        means = [fmean(s[name] for _, s in notes if name in s) for name in ("rewards", "group", "frontier")]
-        cells = [f"{part + 1}/8", f"{fmean(a for a, _ in notes):.2f}", *(f"{mean:.4f}" for mean in means)]
+        notes = [
+            (a, s) for run in runs for a, s in _part(list(zip(run["alpha"], run["spreads"])), part)
+        ]
+        means = [
+            fmean(s[name] for _, s in notes if name in s)
+            for name in ("rewards", "group", "frontier")
+        ]
+        cells = [
+            f"{part + 1}/8",
+            f"{fmean(a for a, _ in notes):.2f}",
+            *(f"{mean:.4f}" for mean in means),
+        ]
         print(f"| {' | '.join(cells)} |")
 
 
@@ -173,18 +204,33 @@ def _part(pairs: list[Any], part: int) -> list[Any]:
 
 def main() -> None:
     """The runs that are missing, then the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--rows", type=Path, default=Path("runs/choices.jsonl"), help="runs made; others are added")
-    parser.add_argument("--arms", type=int, default=len(ARMS), help="so many of the arms, the first ones")
+    parser.add_argument(
+        "--rows", type=Path, default=Path("runs/choices.jsonl"), help="runs made; others are added"
+    )
+    parser.add_argument(
+        "--arms", type=int, default=len(ARMS), help="so many of the arms, the first ones"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.rows.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
+    rows = (
+        [json.loads(line) for line in options.rows.read_text().splitlines()]
+        if options.rows.exists()
+        else []
+    )
     known = {(row["arm"], row["seed"]) for row in rows}
     arms = list(ARMS)[: options.arms]
-    missing = [(arm, seed) for seed in range(options.seeds) for arm in arms if (arm, seed) not in known]
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, options.rows.open("a") as file:
+    missing = [
+        (arm, seed) for seed in range(options.seeds) for arm in arms if (arm, seed) not in known
+    ]
+    with (
+        ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool,
+        options.rows.open("a") as file,
+    ):
         for done in as_completed([pool.submit(one, *job) for job in missing]):
             rows.append(done.result())
             file.write(json.dumps(rows[-1]) + "\n")

@@ -1,16 +1,19 @@
-"""Shares of comparisons that call two groups of runs different: equally good ones, and ones that differ.
+"""Shares of comparisons that call two groups of runs different.
+
+The groups are equally good, or differ.
 
 python bench/bench_compare.py [--comparisons 200] [--runs 6] [--drawn 3]
 
-The task has 24 test cases, of which each run's final choice draws some (3), for its winner and for the initial program
-beside it, once each. A program passes a case by chance, by the case's difficulty and its own skill. Worlds:
+The task has 24 test cases, of which each run's final choice draws some (3), for its winner and for
+the initial program beside it, once each. A program passes a case by chance, by the case's
+difficulty and its own skill. Worlds:
 
   untouched      all runs return the initial program
   one program    every run of a group returns the same program; the two are equally good
   different      every run returns a program of its own; all are equally good, or the second group's better by `gain`
 
-`own` compares the runs as they stand, `together` after all programs were scored on the 24 cases. `wins` is the rule of
-comparing reported scores as they are, by the sign test.
+`own` compares the runs as they stand, `together` after all programs were scored on the 24 cases.
+`wins` is the rule of comparing reported scores as they are, by the sign test.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.report.luck import CASES, World, group
+from tests.extensions.bench.luck import CASES, World, group
 
-from culmen.bench import stats
-from culmen.bench.compare import compare_runs
+from culmen.extensions.bench import stats
+from culmen.extensions.bench.compare import compare_runs
 
 
-def share(kind: str, gain: float, together: bool, asked: argparse.Namespace, base: float = 1.0) -> tuple[float, float]:
+def share(
+    kind: str, gain: float, together: bool, asked: argparse.Namespace, base: float = 1.0
+) -> tuple[float, float]:
     """Shares of comparisons that call the groups different, and in which plain wins do so."""
     called = plain = 0
     for number in range(asked.comparisons):
@@ -44,7 +49,9 @@ def share(kind: str, gain: float, together: bool, asked: argparse.Namespace, bas
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--comparisons", type=int, default=200)
     parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--drawn", type=int, default=3)

@@ -1,5 +1,7 @@
-"""How fast the dashboard is on a long run: a journal of 20,000 candidates is made, every page's document is timed, and,
-where Chromium is installed, how long the table of candidates takes in a browser from its address to its rows.
+"""Times of the dashboard on a long run.
+
+A journal of 20,000 candidates is made, every page's document is timed, and, where Chromium is
+installed, how long the table of candidates takes in a browser from its address to its rows.
 
     python bench/bench_dashboard.py [--candidates 20000] [--folder DIR] [--browser /usr/bin/chromium]
 """
@@ -21,16 +23,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.gallery import Gallery, record, task
 
 from culmen.core.usage import Budget
+from culmen.extensions.web.pages import page_makers
+from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.server import Dashboard, bind_port, encode_document, serve_dashboard
 from culmen.strategies import catalog
-from culmen.web.pages import page_makers
-from culmen.web.runs import Digest
-from culmen.web.server import Dashboard, bind_port, encode_document, serve_dashboard
 
 T = TypeVar("T")
 
 
 def made(folder: Path, candidates: int) -> Path:
-    """A finished run of about so many candidates, made on a virtual clock."""
+    """A finished run of about this number of candidates, made on a virtual clock."""
     run = folder / f"long-{candidates}"
     if not run.exists():
         started = time.perf_counter()
@@ -47,7 +49,10 @@ def made(folder: Path, candidates: int) -> Path:
 
 
 def documents(run: Path) -> None:
-    """Seconds and size of every page's document: as the first page of all, and again. In brackets processor time."""
+    """Seconds and size of every page's document: as the first page of all, and again.
+
+    In brackets processor time.
+    """
     digest = Digest(run).refresh()
     for name, page in page_makers().items():
         first, raw = clocked(lambda page=page: encode_document(page(Digest(run), {})))
@@ -61,7 +66,7 @@ def documents(run: Path) -> None:
 
 
 def clocked(make: Callable[[], T]) -> tuple[str, T]:
-    """What it made, and how long that took."""
+    """The document, and the seconds that making it took."""
     started, worked = time.perf_counter(), time.process_time()
     made = make()
     return f"{time.perf_counter() - started:6.3f} s ({time.process_time() - worked:5.3f})", made
@@ -72,7 +77,9 @@ def browser(run: Path, path: str) -> None:
     from playwright.sync_api import sync_playwright
 
     dashboard, listening, ready = Dashboard(run), bind_port(0), threading.Event()
-    threading.Thread(target=serve_dashboard, args=(dashboard, listening, ready.set), daemon=True).start()
+    threading.Thread(
+        target=serve_dashboard, args=(dashboard, listening, ready.set), daemon=True
+    ).start()
     ready.wait()
     base = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     with sync_playwright() as playwright:
@@ -89,7 +96,10 @@ def browser(run: Path, path: str) -> None:
             page.wait_for_selector(f'main[data-key="{run.name}/{name}"] {wanted}')
             print(f"browser: {name:<10} {time.perf_counter() - started:6.3f} s")
         for label, act in (
-            ("sorted by event", lambda: page.get_by_role("button", name="event", exact=True).click()),
+            (
+                "sorted by event",
+                lambda: page.get_by_role("button", name="event", exact=True).click(),
+            ),
             ("filtered", lambda: page.get_by_label("Status").select_option("failed")),
         ):
             page.goto(f"{base}#/r/{run.name}/candidates")
@@ -97,14 +107,18 @@ def browser(run: Path, path: str) -> None:
             before = page.inner_text("tbody tr:first-child")
             started = time.perf_counter()
             act()
-            page.wait_for_function("before => document.querySelector('tbody tr').innerText !== before", arg=before)
+            page.wait_for_function(
+                "before => document.querySelector('tbody tr').innerText !== before", arg=before
+            )
             print(f"browser: {label:<15} {time.perf_counter() - started:6.3f} s")
         chromium.close()
 
 
 def main() -> None:
     """Make the run, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--candidates", type=int, default=20_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--browser", default=shutil.which("chromium") or "")

@@ -1,10 +1,12 @@
-"""What culmen itself costs: orchestration CPU per evaluated candidate, replay speed, memory, start-up.
+"""Costs of culmen itself: orchestration CPU per evaluated candidate, replay, and more.
+
+Replay is given as speed; the rest is memory and start-up.
 
     python bench/bench_engine.py            # 200, 1,000 and 10,000 evaluations
     python bench/bench_engine.py --quick    # 200 and 1,000
 
-The world is in-process and instant, so everything measured is the strategy (polca), engine, journal and ledger; the CPU
-time of the world's own functions is measured in the same run and taken off.
+The world is in-process and instant, so everything measured is the strategy (polca), engine, journal
+and ledger; the CPU time of the world's own functions is measured in the same run and taken off.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ from culmen.store.journal import SqlJournal
 from culmen.store.reader import JournalObservations
 from culmen.strategies.polca import Polca
 
-PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))  # about 1.5 kB, as a small program
+PROGRAM = "\n".join(
+    f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40)
+)  # about 1.5 kB, as a small program
 STRATEGY = Polca(batch=1)
 TASK = Task("bench", seeds=({"main.py": PROGRAM + "\n# 0.0"},))
 
@@ -73,7 +77,11 @@ class Instant:
         if isinstance(request, EvaluateRequest):
             mean = float(request.candidate.text.rpartition("# ")[2])
             return Observation(
-                request.candidate.id, Status.OK, mean + rng.gauss(0, 0.1), feedback="fine", trust="verified"
+                request.candidate.id,
+                Status.OK,
+                mean + rng.gauss(0, 0.1),
+                feedback="fine",
+                trust="verified",
             )
         if isinstance(request, ProposeRequest):
             mean = rng.gauss(0.5, 0.2)
@@ -83,7 +91,11 @@ class Instant:
             rows = b"".join(rng.randbytes(256) for _ in range(4 * len(request.candidates)))
             import numpy as np
 
-            array = np.frombuffer(rows, np.uint8).astype("<f4").reshape(len(request.candidates), -1)[:, :256]
+            array = (
+                np.frombuffer(rows, np.uint8)
+                .astype("<f4")
+                .reshape(len(request.candidates), -1)[:, :256]
+            )
             array = np.ascontiguousarray(array / np.linalg.norm(array, axis=1, keepdims=True))
             return Vectors(array.shape[0], array.shape[1], array.tobytes(), "random")
         return Text("")
@@ -95,7 +107,14 @@ def measure(evaluations: int, folder: Path) -> None:
         folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget)
     )
     world = Instant()
-    search = Search(STRATEGY, TASK, budget, 1, 8, observations=JournalObservations(folder / f"run-{evaluations}"))
+    search = Search(
+        STRATEGY,
+        TASK,
+        budget,
+        1,
+        8,
+        observations=JournalObservations(folder / f"run-{evaluations}"),
+    )
     driver = Driver(search, world, journal, workers=8)
     began, wall = time.process_time(), time.perf_counter()
     state = asyncio.run(driver.run())
@@ -130,12 +149,16 @@ def startup(words: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     sizes = (200, 1000) if parser.parse_args().quick else (200, 1000, 10_000)
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.redirect_stdout(io.StringIO()):
-            measure(50, Path(folder))  # imports and compiled statements belong to the start, not to an evaluation
+            measure(
+                50, Path(folder)
+            )  # imports and compiled statements belong to the start, not to an evaluation
         for size in sizes:
             measure(size, Path(folder))
     bare = startup([sys.executable, "-c", "pass"])
@@ -143,7 +166,9 @@ def main() -> None:
     print(
         f"import culmen           {startup([sys.executable, '-c', 'import culmen']):.3f} CPU s (interpreter included)"
     )
-    print(f"culmen --help           {startup([str(Path(sys.executable).with_name('culmen')), '--help']):.3f} CPU s")
+    print(
+        f"culmen --help           {startup([str(Path(sys.executable).with_name('culmen')), '--help']):.3f} CPU s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ranking of what mattered in made worlds with a planted truth, beside two naive rules.
+"""Ranking of the factors in made worlds with a planted truth, beside two naive rules.
 
 python bench/bench_factors.py [SEEDS]
 """
@@ -16,6 +16,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 
 from culmen.evidence.pedigree import ValueModel
+from culmen.extensions.web.factors.effects import level_gains
 
 LEVELS = "abcdef"
 
@@ -51,8 +52,12 @@ WORLDS = (
     World("noise as large as a step", 0.05),
     World("noise of two steps", 0.10),
     World("counts from 2 % to 40 %", 0.05, shares=(40, 2, 20, 3, 25, 10)),
-    World("gains shrink; the best comes late", 0.05, slope=0.15, late="f", shares=(1, 1, 1, 1, 1, 3)),
-    World("gains shrink; the worst comes late", 0.05, slope=0.15, late="a", shares=(3, 1, 1, 1, 1, 1)),
+    World(
+        "gains shrink; the best comes late", 0.05, slope=0.15, late="f", shares=(1, 1, 1, 1, 1, 3)
+    ),
+    World(
+        "gains shrink; the worst comes late", 0.05, slope=0.15, late="a", shares=(3, 1, 1, 1, 1, 1)
+    ),
     World("the best is used on the leader alone", 0.10, leading="f"),
     World("the good ones fail more often", 0.05, fails=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4)),
     World("60 candidates", 0.05, size=60),
@@ -72,7 +77,10 @@ class Made:
 
 
 def play(world: World, rng: Random) -> Made:
-    """A search that asks for children of the best of a few, by observed means, and looks at leaders again."""
+    """A search that asks for children of the best of a few, by observed means.
+
+    It looks at leaders again.
+    """
     run = Made(model=ValueModel(exact=True if not world.noise else None))
     best = np.full(world.size + 1, -np.inf)
 
@@ -135,7 +143,7 @@ def estimated(run: Made) -> tuple[list[float], list[float]]:
     """Gains by the value model, and their standard deviations."""
     known = [n for n in range(len(run.truths)) if run.parents[n] >= 0]
     factors = [[column[n] for n in known] for column in (run.operators, run.models)]
-    found = run.model.level_gains([str(n) for n in known], factors, [False] * len(known))[0]
+    found = level_gains(run.model, [str(n) for n in known], factors, [False] * len(known))[0]
     return [each.gain for each in found], [each.sd for each in found]
 
 
@@ -163,7 +171,9 @@ def new_bests(run: Made) -> list[float]:
 def kendall(one: list[float], other: list[float]) -> float:
     """Kendall's tau; pairs equal in one of the two count as half right."""
     pairs = list(combinations(range(len(one)), 2))
-    return float(np.mean([np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs]))
+    return float(
+        np.mean([np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs])
+    )
 
 
 def interval(values: list[float]) -> str:
@@ -182,7 +192,9 @@ def seconds_of(size: int) -> float:
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     print(f"Kendall's tau over {seeds} random seeds, six operators\n")
-    print("| world | what mattered | mean child − parent | new bests | intervals that hold the truth |")
+    print(
+        "| world | what mattered | mean child − parent | new bests | intervals that hold the truth |"
+    )
     print("|---|---|---|---|---|")
     rules: dict[str, Callable[[Made], list[float]]] = {"raw": raw_gains, "bests": new_bests}
     everything: dict[str, list[float]] = {"own": [], **{name: [] for name in rules}}
@@ -199,7 +211,10 @@ def main() -> None:
                 taus[name].append(kendall(rule(run), right))
         for name, found in taus.items():
             everything[name] += found
-        print(f"| {world.name} | {' | '.join(map(interval, taus.values()))} | {np.mean(held):.0%} |", flush=True)
+        print(
+            f"| {world.name} | {' | '.join(map(interval, taus.values()))} | {np.mean(held):.0%} |",
+            flush=True,
+        )
     print(f"| all | {' | '.join(map(interval, everything.values()))} | |")
     for size in (1000, 20_000):
         print(f"\n{size:,} candidates: {seconds_of(size):.2f} s of CPU time")

@@ -1,11 +1,14 @@
-"""The final choice: is the reported number true, and does its 95 % interval hold the truth 90 to 98 times in 100?
+"""The final choice: is the reported number true, and does its interval hold the truth?
 
-Simulated searches (a start of 0.10; a child is 0.05 better with probability 0.15, as good with 0.21, else worse by an
-exponential amount of mean 0.06) follow the highest mean with four workers, 300 evaluations with everything. Each world
-changes one thing: noise, cases, failures. Printed, over the random seeds: true reward of the reported candidate, claim
-minus truth with its standard error, mean half width of the 95 % intervals, share of intervals that hold the truth (of
-the best, of the initial program, of the gain), how often a true gain was called beyond noise (seen), and how often one
-that is none (false). On a data set the truth is the mean of the split.
+A 95 % interval should hold it 90 to 98 times in 100.
+
+Simulated searches (a start of 0.10; a child is 0.05 better with probability 0.15, as good with
+0.21, else worse by an exponential amount of mean 0.06) follow the highest mean with four workers,
+300 evaluations with everything. Each world changes one thing: noise, cases, failures. Printed, over
+the random seeds: true reward of the reported candidate, claim minus truth with its standard error,
+mean half width of the 95 % intervals, share of intervals that hold the truth (of the best, of the
+initial program, of the gain), how often a true gain was called beyond noise (seen), and how often
+one that is none (false). On a data set the truth is the mean of the split.
 
     python bench/bench_finale.py [--seeds 100] [--evaluations 300] [--world NAME]
 """
@@ -33,7 +36,11 @@ from culmen.testing.virtual import simulate
 
 @dataclass(frozen=True)
 class Hill:
-    """A landscape: `sigma` of the noise, of the case effects and of what candidate and case do together."""
+    """A landscape with noise.
+
+    Standard deviations: `sigma` of the noise, `effects` of the cases, `together` of the joint
+    effects of candidate and case.
+    """
 
     sigma: float = 0.1
     train: int = 0
@@ -49,22 +56,34 @@ class Hill:
     def cases(self) -> tuple[Case, ...]:
         """Training and test cases."""
         splits = (("train", self.train), ("test", self.test))
-        return tuple(Case(f"{split}{i}", split=split) for split, many in splits for i in range(many))
+        return tuple(
+            Case(f"{split}{i}", split=split) for split, many in splits for i in range(many)
+        )
 
     def level(self, candidate: Candidate, case: str) -> float:
         """The expected reward of an evaluation that does not fail."""
         mu, serial = candidate.text.split()
-        level = float(mu) + (self.effects * _gauss(case) + self.together * _gauss(f"{serial}/{case}") if case else 0.0)
+        level = float(mu) + (
+            self.effects * _gauss(case) + self.together * _gauss(f"{serial}/{case}")
+            if case
+            else 0.0
+        )
         return 1 / (1 + math.exp(-6 * (level - 0.5))) if self.binary else level
 
     def fails(self, candidate: Candidate) -> float:
         """Probability of a failure."""
-        return self.crashes * (_uniform(candidate.text) < 0.5) if float(candidate.text.split()[0]) > 0.1 else 0.0
+        return (
+            self.crashes * (_uniform(candidate.text) < 0.5)
+            if float(candidate.text.split()[0]) > 0.1
+            else 0.0
+        )
 
     def truth(self, candidate: Candidate) -> float:
         """The mean over the test cases, failures at 0."""
         names = [case.id for case in self.cases() if case.split == "test"] or [""]
-        return (1 - self.fails(candidate)) * statistics.fmean(self.level(candidate, name) for name in names)
+        return (1 - self.fails(candidate)) * statistics.fmean(
+            self.level(candidate, name) for name in names
+        )
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         """The duration and the result of an effect."""
@@ -78,7 +97,9 @@ class Hill:
             mu += 0.05
         elif chance > self.better + 0.21:
             mu -= draw.expovariate(1 / 0.06)
-        child = Candidate.of({"x": f"{min(1.0, mu)!r} {draw.getrandbits(40)}"}, (request.brief.parent.id,))
+        child = Candidate.of(
+            {"x": f"{min(1.0, mu)!r} {draw.getrandbits(40)}"}, (request.brief.parent.id,)
+        )
         return 0.01, Proposal((child,))
 
     def observe(self, request: EvaluateRequest, draw: Random) -> Observation:
@@ -88,7 +109,9 @@ class Hill:
             return Observation(name, Status.ERROR, case=case, seed=request.seed)
         level = self.level(request.candidate, case)
         sigma = self.sigma * (0.3 + 1.4 * _uniform(request.candidate.text) if self.unequal else 1.0)
-        noise = draw.gauss(0.0, sigma) / (math.sqrt(draw.gammavariate(1.5, 2) / 3) if self.student else 1.0)
+        noise = draw.gauss(0.0, sigma) / (
+            math.sqrt(draw.gammavariate(1.5, 2) / 3) if self.student else 1.0
+        )
         score = float(draw.random() < level) if self.binary else level + noise
         return Observation(name, Status.OK, score, case=case, seed=request.seed, trust="verified")
 
@@ -148,15 +171,20 @@ _SHARES = ("best", "initial", "gain", "seen", "false")
 
 
 def ended(world: Hill, evaluations: int, seed: int) -> tuple[RunResult, float, float, float]:
-    """The result of one run, and the true rewards of its best, of its initial program, and of the candidate whose gain
-    is reported."""
+    """The result of one run, and true rewards.
+
+    They are those of its best, of its initial program, and of the candidate whose gain
+    is reported.
+    """
     objective = Objective(bounds=(0.0, None)) if world.crashes else Objective()
     task = Task("hill", seeds=({"x": f"0.1 {seed}"},), cases=world.cases(), objective=objective)
     run = simulate(Follow(), task, world, Budget(evaluations=evaluations), seed=seed, workers=4)
     verdict = run.verdict
     assert verdict is not None and verdict.initial is not None
     gained = verdict.id if verdict.challenger is None else verdict.challenger.id
-    best, first, other = (world.truth(run.search.lab.find(name)) for name in (verdict.id, verdict.initial.id, gained))
+    best, first, other = (
+        world.truth(run.search.lab.find(name)) for name in (verdict.id, verdict.initial.id, gained)
+    )
     return verdict, best, first, other
 
 
@@ -172,8 +200,14 @@ def line(name: str, world: Hill, evaluations: int, seeds: int) -> str:
     """One row."""
     found = [ended(world, evaluations, seed) for seed in range(seeds)]
     claims = [(one.score - best, one.margin) for one, best, _, _ in found]
-    starts = [(one.initial.score - first, one.initial.margin) for one, _, first, _ in found if one.initial]
-    gains = [(one.gain - (other - first), one.gain_margin) for one, _, first, other in found if one.gain is not None]
+    starts = [
+        (one.initial.score - first, one.initial.margin) for one, _, first, _ in found if one.initial
+    ]
+    gains = [
+        (one.gain - (other - first), one.gain_margin)
+        for one, _, first, other in found
+        if one.gain is not None
+    ]
     called: Callable[[RunResult], bool] = lambda one: bool(  # noqa: E731
         one.gain is not None and one.gain_margin is not None and one.gain > one.gain_margin
     )

@@ -1,14 +1,16 @@
-"""What culmen, OpenEvolve and GEPA find and claim with the same model, evaluator and budget of evaluations.
+"""Finds and claims of culmen, OpenEvolve and GEPA with the same model and evaluator.
+
+The budget of evaluations is the same, too.
 
     python bench/bench_peers.py --install --folder VENVS          # a venv for each tool; needs a package index
     python bench/bench_found.py --folder VENVS --out found.jsonl --seeds 30       # goes on where it was cut off
 
-The problem is one with a known truth: a program has a hidden quality, the evaluator tells it with noise. The model is a
-server on this machine that changes the program a prompt shows as the current one, blindly: the child is a step of 0.05
-better with probability 0.15, as good with 0.21, else worse by 0.06 in the mean (POLCA's Assumption 1). So a tool gains
-by what it lets the model change, and by what it makes of the scores. All settings are the tools' defaults: OpenEvolve's
-command line, GEPA's `optimize_anything`, `culmen.optimize`. Printed are the true quality of the program that a tool
-reports, its claim less that truth, and how many evaluations and model calls it made.
+The problem is one with a known truth: a program has a hidden quality, the evaluator reports it with noise. The model
+is a server on this machine that changes the program a prompt shows as the current one, blindly: the child is a step of
+0.05 better with probability 0.15, as good with 0.21, else worse by 0.06 in the mean (POLCA's Assumption 1). So a tool
+gains by the programs that it lets the model change, and by its use of the scores. All settings are the tools'
+defaults: OpenEvolve's command line, GEPA's `optimize_anything`, `culmen.optimize`. Printed are the true quality of the
+program that a tool reports, its claim less that truth, and how many evaluations and model calls it made.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from culmen.testing.worlds import START, Genome, smooth_shape
+from bench.truth.worlds import START, Genome, smooth_shape
 
 PROGRAM = "# EVOLVE-BLOCK-START\nQUALITY = {quality!r}\nSERIAL = {serial}\n# EVOLVE-BLOCK-END\n"
 WORLDS = {"noise of 2 steps": 0.1, "no noise": 0.0}
@@ -123,14 +125,28 @@ def ran(tool: str, venvs: Path, world: str, seed: int, evaluations: int) -> dict
         (place / "search.py").write_text(CULMEN if tool == "culmen" else GEPA)
         words = [str(python), "search.py", str(evaluations), str(seed), server.url]
         if tool == "openevolve":
-            words = [str(python.with_name("openevolve-run")), "program.py", "evaluator.py", "--config", "config.yaml"]
+            words = [
+                str(python.with_name("openevolve-run")),
+                "program.py",
+                "evaluator.py",
+                "--config",
+                "config.yaml",
+            ]
             words += ["--iterations", str(evaluations), "--output", "out"]
-        own = {"BENCH_LOG": str(place / "log"), "OPENAI_API_KEY": "none", "XDG_CACHE_HOME": str(place / "cache")}
-        done = subprocess.run(words, cwd=place, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+        own = {
+            "BENCH_LOG": str(place / "log"),
+            "OPENAI_API_KEY": "none",
+            "XDG_CACHE_HOME": str(place / "cache"),
+        }
+        done = subprocess.run(
+            words, cwd=place, env={**os.environ, **own}, capture_output=True, text=True, check=False
+        )
         if model.unread:
             sys.exit(f"no current program was found in a prompt of {tool}:\n{model.unread}")
         if done.returncode:
-            sys.exit(f"{tool} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+            sys.exit(
+                f"{tool} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         found = _found(tool, place)
         truth = float(re.search(r"^QUALITY = (.*)$", found["text"], re.M)[1])  # type: ignore[index]
         made = len((place / "log").read_text())
@@ -143,20 +159,34 @@ def _found(tool: str, place: Path) -> dict[str, Any]:
         return json.loads((place / "found.json").read_text())
     best = place / "out/best"
     told = json.loads((best / "best_program_info.json").read_text())
-    return {"text": (best / "best_program.py").read_text(), "claim": told["metrics"]["combined_score"]}
+    return {
+        "text": (best / "best_program.py").read_text(),
+        "claim": told["metrics"]["combined_score"],
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Means with 95 % intervals."""
-    lines = ["| world | tool | true quality of what is reported | claim − truth | evaluations | model calls | seeds |"]
+    lines = [
+        "| world | tool | true quality of what is reported | claim − truth | evaluations | model calls | seeds |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for world in WORLDS:
         for tool in ("culmen", "openevolve", "gepa"):
             own = [row for row in rows if (row["world"], row["tool"]) == (world, tool)]
             if len(own) > 1:
                 gap = _mean([row["claim"] - row["truth"] for row in own], "+")
-                spent = [f"{fmean(row[what] for row in own):.0f}" for what in ("evaluations", "calls")]
-                cells = [world, tool, _mean([row["truth"] for row in own]), gap, *spent, str(len(own))]
+                spent = [
+                    f"{fmean(row[what] for row in own):.0f}" for what in ("evaluations", "calls")
+                ]
+                cells = [
+                    world,
+                    tool,
+                    _mean([row["truth"] for row in own]),
+                    gap,
+                    *spent,
+                    str(len(own)),
+                ]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -166,14 +196,20 @@ def _mean(values: list[float], sign: str = "") -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True, help="venvs, one for each tool")
     parser.add_argument("--out", type=Path, required=True, help="file of results")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--evaluations", type=int, default=300)
     parser.add_argument("--tools", default="culmen,openevolve,gepa")
     given = parser.parse_args()
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
+    rows = (
+        [json.loads(line) for line in given.out.read_text().splitlines()]
+        if given.out.exists()
+        else []
+    )
     known = {(row["tool"], row["world"], row["seed"]) for row in rows}
     for seed in range(given.seeds):
         for world in WORLDS:

@@ -1,7 +1,10 @@
-"""Several objectives under noise: the hypervolume of what a search reports, against a weighted sum and random search.
+"""Several objectives under noise: the hypervolume of a search's report.
 
-Every search ends with the same final choice; they differ in where they look. Printed is the true hypervolume of the
-reported candidates (share of the largest possible) with its 95 % interval over the random seeds.
+It is held against a weighted sum and random search.
+
+Every search ends with the same final choice; they differ in where they look. Printed is the true
+hypervolume of the reported candidates (share of the largest possible) with its 95 % interval over
+the random seeds.
 
     python bench/bench_front.py --seeds 30
 """
@@ -10,11 +13,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import msgspec
 import numpy as np
+from bench.truth.worlds import FrontWorld
 
 from culmen.core.brief import Brief
 from culmen.core.ports import Lab
@@ -23,11 +31,10 @@ from culmen.evidence.front import hypervolume
 from culmen.evidence.intervals import t_quantile_95
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import simulate
-from culmen.testing.worlds import FrontWorld
 
 
 class NoFront:
-    """The evidence of a run but for its front."""
+    """The evidence of a run without its front."""
 
     front = None
 
@@ -72,8 +79,13 @@ class RandomParents:
 
 
 def share(world: FrontWorld, strategy: Any, seed: int, evaluations: int) -> tuple[float, int]:
-    """True hypervolume of the reported front as a share of the largest, and how many members it has."""
-    done = simulate(strategy, world.task(), world, Budget(evaluations=evaluations), seed=seed, workers=4)
+    """True hypervolume of the reported front as a share of the largest.
+
+    Also how many members it has.
+    """
+    done = simulate(
+        strategy, world.task(), world, Budget(evaluations=evaluations), seed=seed, workers=4
+    )
     assert done.verdict is not None
     truth = np.array([world.truth(done.search.lab.find(point.id)) for point in done.verdict.front])
     angles = np.linspace(0, math.pi / 2, 400)
@@ -87,12 +99,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--evaluations", type=int, default=200)
     asked = parser.parse_args()
-    print("| front | noise | search | true hypervolume of the reported front | members |\n|---|---|---|---|---|")
+    print(
+        "| front | noise | search | true hypervolume of the reported front | members |\n|---|---|---|---|---|"
+    )
     for bend, name in ((1.0, "convex"), (2.5, "hollow")):
         for noise in (0.03,):
             world = FrontWorld(noise=noise, bend=bend)
             for strategy in (PedigreeSearch(), WeightedSum(), RandomParents()):
-                found = [share(world, strategy, seed, asked.evaluations) for seed in range(asked.seeds)]
+                found = [
+                    share(world, strategy, seed, asked.evaluations) for seed in range(asked.seeds)
+                ]
                 values = [value for value, _ in found]
                 margin = t_quantile_95(len(values) - 1) * stdev(values) / len(values) ** 0.5
                 members = fmean(many for _, many in found)

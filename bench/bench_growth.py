@@ -1,17 +1,21 @@
-"""What a journal of a million observations costs: appending, size, resuming, views, export, vacuum, archive.
+"""Costs of a journal of a million observations.
+
+They are those of appending, size, resuming, views, export, vacuum, archive.
 
     python bench/bench_growth.py [--observations 1000000] [--cases 100] [--dir FOLDER] [--keep]
     python bench/bench_growth.py --cases 1 --strategy map_elites
 
-A real search (map_elites, --cases to a candidate, --workers evaluations at once) on a world that answers at once: what
-is measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation. Take
-no more than sixty workers: each begins with a proposal, and sixty in a row before the first evaluation end a search.
-Times are CPU seconds (user and system) unless wall is said; memory is the growth of the resident set, or the peak of a
-process. --keep leaves the run in FOLDER/large; where one is there, it is measured and not made again.
+A real search (map_elites, --cases to a candidate, --workers evaluations at once) on a world that
+answers at once: the strategy, the engine and the journal are measured. With --cases 1 there
+is a proposal to every observation. Take no more than sixty workers: each begins with a proposal,
+and sixty in a row before the first evaluation end a search. Times are CPU seconds (user and system)
+unless wall is given; memory is the growth of the resident set, or the peak of a process. --keep
+leaves the run in FOLDER/large; where one is there, it is measured and not made again.
 
     python bench/bench_growth.py --resume FOLDER/large --cases 1 --source OLD/src --rounds 3
 
-resumes that run alone, with this version and with the one in OLD/src in turn, each time in a process of its own.
+resumes that run alone, with this version and with the one in OLD/src in turn, each time in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -40,10 +44,12 @@ from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import EVERY, LaneGate
+from culmen.engine.checkpoint import EVERY
 from culmen.engine.driver import Driver
+from culmen.engine.loop import CheckpointBarrier
 from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
+from culmen.extensions.baselines.map_elites import MapElites
 from culmen.run.assemble import restore_checkpoint
 from culmen.store import views
 from culmen.store.archive import archive_run, stored_bytes, vacuum_store
@@ -52,10 +58,13 @@ from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.store.reader import JournalObservations
 from culmen.strategies.best_of_n import BestOfN
-from culmen.strategies.map_elites import MapElites
 from culmen.strategies.pedigree import PedigreeSearch
 
-STRATEGIES = {"map_elites": MapElites(features=("complexity",)), "best_of_n": BestOfN(), "pedigree": PedigreeSearch()}
+STRATEGIES = {
+    "map_elites": MapElites(features=("complexity",)),
+    "best_of_n": BestOfN(),
+    "pedigree": PedigreeSearch(),
+}
 EXPORT = """
 import resource, sys
 from culmen.store.export import export_run
@@ -82,7 +91,7 @@ class Timed:
 
 
 def task(cases: int) -> Task:
-    """A task with so many cases."""
+    """A task with this number of cases."""
     chosen = tuple(Case(f"case-{place}", place) for place in range(cases))
     return Task("growth", seeds=({"main.py": PROGRAM + "\n# 0.0"},), cases=chosen)
 
@@ -93,8 +102,16 @@ def search(folder: Path, options: argparse.Namespace, observations: int) -> Sear
     if not isinstance(strategy, PedigreeSearch):
         strategy = replace(strategy, batch=options.cases)
     budget, known = Budget(evaluations=observations), JournalObservations(folder)
-    gate = LaneGate(options.checkpoints, options.workers)
-    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known, gate=gate)
+    barrier = CheckpointBarrier(options.checkpoints, options.workers)
+    return Search(
+        strategy,
+        task(options.cases),
+        budget,
+        1,
+        options.workers,
+        observations=known,
+        barrier=barrier,
+    )
 
 
 class TimedFile(CheckpointFile):
@@ -139,7 +156,9 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
     before, began, wall = peak(), os.times(), time.perf_counter()
     options.checkpoints = journal.meta.checkpoints
     again = search(folder, options, journal.meta.budget.evaluations or 0)
-    after = 0 if options.whole else restore_checkpoint(again, CheckpointFile(folder, journal.meta.id))
+    after = (
+        0 if options.whole else restore_checkpoint(again, CheckpointFile(folder, journal.meta.id))
+    )
     gc.disable()  # as the driver does
     replayed = replay_journal(again, journal.retrace(after), at_least)
     gc.enable()
@@ -155,14 +174,24 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
 
 
 def peak() -> float:
-    """The most memory this process had, in MB; `ru_maxrss` would count the process that started it, too."""
+    """The most memory this process had, in MB.
+
+    `ru_maxrss` would count the process that started it, too.
+    """
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found[1]) / 1024 if found else float("nan")
 
 
 def resumes(folder: Path, options: argparse.Namespace) -> None:
     """`resume` in processes of their own, with this version and another one in turn."""
-    same = ["--cases", str(options.cases), "--workers", str(options.workers), "--strategy", options.strategy]
+    same = [
+        "--cases",
+        str(options.cases),
+        "--workers",
+        str(options.workers),
+        "--strategy",
+        options.strategy,
+    ]
     same += ["--whole"] if options.whole else []
     for _ in range(options.rounds):
         for source in filter(None, (options.source, str(Path(culmen.__file__).parents[1]))):
@@ -171,7 +200,7 @@ def resumes(folder: Path, options: argparse.Namespace) -> None:
 
 
 def looking(folder: Path) -> None:
-    """How fast views answer."""
+    """Times of views."""
     events = views.run_status(folder).events
     some = views.candidate_rows(folder, "new", limit=1)[0].id
     asked: dict[str, Callable[[], object]] = {
@@ -201,37 +230,64 @@ def keeping(folder: Path, small: Path) -> None:
     for form in ("csv", "jsonl"):
         began = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-c", EXPORT, folder, small, form], check=True, capture_output=True, text=True
+            [sys.executable, "-c", EXPORT, folder, small, form],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         count, grown = done.stdout.split()
-        print(f"export {form}: {count} lines, {time.perf_counter() - began:.0f} s wall, memory + {grown} MB")
+        print(
+            f"export {form}: {count} lines, {time.perf_counter() - began:.0f} s wall, memory + {grown} MB"
+        )
     began = time.perf_counter()
     before, after = vacuum_store(folder)
-    print(f"vacuum: {before / 1e6:.0f} -> {after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
+    print(
+        f"vacuum: {before / 1e6:.0f} -> {after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall"
+    )
     began = time.perf_counter()
     made = archive_run(folder)
-    print(f"archive: {made.before / 1e6:.0f} -> {made.after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
+    print(
+        f"archive: {made.before / 1e6:.0f} -> {made.after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall"
+    )
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--observations", type=int, default=1_000_000)
     parser.add_argument("--cases", type=int, default=100, help="evaluations of one candidate")
-    parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
-    parser.add_argument("--keep", action="store_true", help="leave the run in DIR/large, or measure the one there")
+    parser.add_argument(
+        "--dir", default=None, help="where to write (default: the temporary folder)"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the run in DIR/large, or measure the one there"
+    )
     parser.add_argument("--workers", type=int, default=32, help="evaluations at once")
     parser.add_argument("--strategy", default="map_elites", choices=STRATEGIES)
     parser.add_argument("--resume", type=Path, help="measure nothing but the resume of this run")
-    parser.add_argument("--source", help="a folder with another version's culmen, resumed in turn with this one")
+    parser.add_argument(
+        "--source", help="a folder with another version's culmen, resumed in turn with this one"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="how often each version resumes")
-    parser.add_argument("--checkpoints", type=int, default=EVERY, help="completions after which one is due, at least")
-    parser.add_argument("--whole", action="store_true", help="resume from the first event, not from the checkpoint")
+    parser.add_argument(
+        "--checkpoints",
+        type=int,
+        default=EVERY,
+        help="completions after which one is due, at least",
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="resume from the first event, not from the checkpoint"
+    )
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.resume:
         return (resume if options.once else resumes)(options.resume, options)
-    print(f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}", flush=True)
+    print(
+        f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory(dir=options.dir) as home:
         small, folder = Path(home) / "small", Path(options.dir if options.keep else home) / "large"
         grow(small, options, 2000)

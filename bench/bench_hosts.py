@@ -1,10 +1,13 @@
-"""What happens to a search on a Ray cluster when cables are pulled and nodes come and go; on hosts made of namespaces.
+"""A search on a Ray cluster while cables are pulled and nodes come and go.
+
+The hosts are made of namespaces.
 
     python bench/bench_hosts.py [node driver cluster outside autoscaler ...]
 
-Needs root, iproute2 and culmen[ray]. Every host has a network, processes, a name and temporary files of its own; a
-cable is pulled by taking a port of the switch down, so nobody is told. Prints a line for each case, with seconds by
-the clock. The autoscaler is Ray's own for trying such things out (`fake_multinode`), which starts nodes as processes.
+Needs root, iproute2 and culmen[ray]. Every host has a network, processes, a name and temporary
+files of its own; a cable is pulled by taking a port of the switch down, so no process is informed.
+Prints a line for each case, with seconds by the clock. The autoscaler is Ray's own for trying such
+things out (`fake_multinode`), which starts nodes as processes.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cluster.hosts import Host, network
-from tests.cluster.test_cluster_ray_hosts import TOKEN, Cluster
+from tests.extensions.cluster.hosts import Host, network
+from tests.extensions.cluster.test_cluster_ray_hosts import TOKEN, Cluster
 
 from culmen.testing.backend_kit import kit_task
 
@@ -32,7 +35,7 @@ WORKS = """
 import asyncio, json, sys, time
 from culmen.evaluate.backends import make_backend
 from culmen.core.options import BackendChoice, Needs
-from culmen.evaluate.taskfiles import load
+from culmen.tasks import load
 from culmen.testing.backend_kit import candidate
 
 PROGRAM = "import time\\n\\ndef run(x):\\n    time.sleep({seconds})\\n    return 2 * x + {n}\\n"
@@ -111,7 +114,10 @@ def driver(net: Any, folder: Path) -> None:
 
 
 def cluster(net: Any, folder: Path) -> None:
-    """All machines but the driver's fall silent; then the cluster is started anew, and the run resumed on it."""
+    """All machines except the driver's fall silent.
+
+    Then the cluster is started anew, and the run resumed on it.
+    """
     made = _cluster(net, folder)
     _watched(made, _search(made, made.laptop, made.outside, 60), ["head", "one", "two"])
     for host in (made.head, made.one, made.two):
@@ -124,22 +130,39 @@ def cluster(net: Any, folder: Path) -> None:
 
 
 def autoscaler(net: Any, folder: Path) -> None:
-    """From no nodes, through pauses in which they are taken away, to a resource that no node can have."""
+    """From no nodes, through pauses in which they are taken away.
+
+    At the end, to a resource that no node can have.
+    """
     host = net.add("auto")
     kit_task(folder)
     shutil.copytree(folder, host.root / "tmp/kit")
     (host.root / "tmp/auto.json").write_text(json.dumps(_autoscaling()))
     (host.root / "tmp/works.py").write_text(WORKS)
-    fake = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_enable_autoscaler_v2": "0", **TOKEN}
-    words = ("--head", "--autoscaling-config=/tmp/auto.json", "--num-cpus=0", "--object-store-memory=80000000")
+    fake = {
+        "RAY_FAKE_CLUSTER": "1",
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_enable_autoscaler_v2": "0",
+        **TOKEN,
+    }
+    words = (
+        "--head",
+        "--autoscaling-config=/tmp/auto.json",
+        "--num-cpus=0",
+        "--object-store-memory=80000000",
+    )
     host.run("ray", "start", *words, "--include-dashboard=false", more=fake)
     plan = [[12, 2, 0], [1, 2, 0], [1, 2, 0], [1, 2, 0], [1, 2, 30], [12, 2, 0]]
     host.popen(sys.executable, "/tmp/works.py", "auto", json.dumps(plan), more=TOKEN).wait()
 
 
 CASES: dict[str, Callable[[Any, Path], None]] = {
-    "node": node, "outside": outside, "driver": driver, "cluster": cluster, "autoscaler": autoscaler,
-}  # fmt: skip
+    "node": node,
+    "outside": outside,
+    "driver": driver,
+    "cluster": cluster,
+    "autoscaler": autoscaler,
+}
 
 
 def _cluster(net: Any, folder: Path) -> Cluster:
@@ -150,12 +173,23 @@ def _cluster(net: Any, folder: Path) -> Cluster:
 
 
 def _search(made: Cluster, host: Host, address: str, evaluations: int) -> subprocess.Popen[Any]:
-    words = ["run", "/tmp/kit", "--ray-address", address, "--strategy", "best_of_n", "--run-dir", "/tmp/run"]
+    words = [
+        "run",
+        "/tmp/kit",
+        "--set",
+        f"backend.address={address}",
+        "--strategy",
+        "best_of_n",
+        "--run-dir",
+        "/tmp/run",
+    ]
     return made.culmen(host, *words, "--budget", f"evaluations={evaluations}")
 
 
 def _watched(made: Cluster, run: subprocess.Popen[Any], cables: list[str]) -> None:
-    while run.poll() is None and not all("bwrap" in each.processes().values() for each in made.workers):
+    while run.poll() is None and not all(
+        "bwrap" in each.processes().values() for each in made.workers
+    ):
         time.sleep(0.1)
     time.sleep(5.0)
     began = time.monotonic()
@@ -168,7 +202,11 @@ def _ended(run: subprocess.Popen[Any], what: str, began: float | None = None) ->
     began = time.monotonic() if began is None else began
     out, err = run.communicate()
     told = json.loads(out) if out.strip() else {"error": {"what": err[-500:]}}
-    said = told["error"]["what"] if "error" in told else f"{told['state']}, {told['evaluations']} evaluations"
+    said = (
+        told["error"]["what"]
+        if "error" in told
+        else f"{told['state']}, {told['evaluations']} evaluations"
+    )
     _say(f"{what} after {time.monotonic() - began:.0f} s with exit code {run.returncode}: {said}")
 
 
@@ -181,10 +219,26 @@ def _autoscaling() -> dict[str, Any]:
     own = {"object_store_memory": 80_000_000}
     kinds = {
         "head": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "small": {"resources": {"CPU": 2, **own}, "node_config": {}, "min_workers": 0, "max_workers": 3},
-        "gpu": {"resources": {"CPU": 2, "GPU": 1, **own}, "node_config": {}, "min_workers": 0, "max_workers": 1},
+        "small": {
+            "resources": {"CPU": 2, **own},
+            "node_config": {},
+            "min_workers": 0,
+            "max_workers": 3,
+        },
+        "gpu": {
+            "resources": {"CPU": 2, "GPU": 1, **own},
+            "node_config": {},
+            "min_workers": 0,
+            "max_workers": 1,
+        },
     }
-    lists = ("cluster_synced_files", "rsync_exclude", "rsync_filter", "setup_commands", "head_setup_commands")
+    lists = (
+        "cluster_synced_files",
+        "rsync_exclude",
+        "rsync_filter",
+        "setup_commands",
+        "head_setup_commands",
+    )
     lists += (
         "worker_setup_commands",
         "initialization_commands",
@@ -193,12 +247,23 @@ def _autoscaling() -> dict[str, Any]:
     )
     provider = {"type": "fake_multinode", "use_node_id_as_ip": True}
     return {
-        "cluster_name": "fake", "max_workers": 8, "head_node_type": "head", "upscaling_speed": 1.0,
-        "idle_timeout_minutes": 0.1, "available_node_types": kinds, "auth": {}, "docker": {}, "file_mounts": {},
+        "cluster_name": "fake",
+        "max_workers": 8,
+        "head_node_type": "head",
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 0.1,
+        "available_node_types": kinds,
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
         "file_mounts_sync_continuously": False,
-        "provider": {**provider, "disable_node_updaters": True, "disable_launch_config_check": True},
+        "provider": {
+            **provider,
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+        },
         **{name: [] for name in lists},
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Islands: what a grid costs per candidate, what several candidates per request save, and that no island idles.
+"""Islands: a grid's costs per candidate, savings by several candidates per request.
+
+Also that no island idles.
 
     python bench/bench_islands.py
 
-CPU times are of this process; calls and the trace come from a virtual clock, where a request takes 5 s and an
-evaluation 1 s on average (exponential), so that they are the same on every machine.
+CPU times are of this process; calls and the trace come from a virtual clock, where a request takes
+5 s and an evaluation 1 s on average (exponential), so that they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.event import ProposeRequest
 from culmen.core.usage import Budget
-from culmen.memory.grid import Axis, Elite, Grid, GridIsland, Selection
-from culmen.strategies.openevolve import OpenEvolve
+from culmen.extensions.baselines.openevolve import OpenEvolve
+from culmen.strategies.memory.grid import Axis, Elite, Grid, GridIsland, Selection
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import Simulation, simulate
@@ -32,7 +34,11 @@ def grid_costs(bins: int) -> None:
     rng = Random(0)
     island = GridIsland(Grid([Axis("complexity", bins), Axis("diversity", bins)]), Selection())
     elites = [
-        Elite(Rollout(Candidate.of({"p": str(n)}), (), ()), rng.gauss(n / 2000, 1), (rng.gauss(0, 1), rng.gauss(0, 1)))
+        Elite(
+            Rollout(Candidate.of({"p": str(n)}), (), ()),
+            rng.gauss(n / 2000, 1),
+            (rng.gauss(0, 1), rng.gauss(0, 1)),
+        )
         for n in range(CANDIDATES)
     ]
     begun = time.process_time()
@@ -48,13 +54,17 @@ def grid_costs(bins: int) -> None:
     shown = time.process_time()
     costs = ((inserted - begun), (drawn - inserted), (shown - drawn))
     told = "  ".join(
-        f"{name} {1e3 * cost / CANDIDATES:.4f} ms" for name, cost in zip(("insert", "parent", "shown"), costs)
+        f"{name} {1e3 * cost / CANDIDATES:.4f} ms"
+        for name, cost in zip(("insert", "parent", "shown"), costs)
     )
     print(f"grid of {bins} x {bins}: {told}  ({len(island)} cells taken)")
 
 
 def calls(run: Simulation) -> tuple[float, float, float]:
-    """Requests per evaluated candidate, re-queries included: of all turns, of their second half; and the mean K."""
+    """Requests per evaluated candidate, re-queries included, and the mean K.
+
+    Requests are those of all turns, and of their second half.
+    """
     requests, turns = 0, list[tuple[int, int, int]]()  # requests so far, candidates judged, K
     for entry in (event.entry for event in run.journal.read()):
         requests += entry.kind == "done" and entry.effect == "propose"
@@ -63,11 +73,18 @@ def calls(run: Simulation) -> tuple[float, float, float]:
             turns.append((requests, judged, entry.body["k"]))
     late = turns[len(turns) // 2 :]
     steady = (late[-1][0] - late[0][0]) / max(1, sum(judged for _, judged, _ in late[1:]))
-    return requests / sum(judged for _, judged, _ in turns), steady, sum(k for _, _, k in turns) / len(turns)
+    return (
+        requests / sum(judged for _, judged, _ in turns),
+        steady,
+        sum(k for _, _, k in turns) / len(turns),
+    )
 
 
 def request_savings() -> None:
-    """Model requests per evaluated candidate against K = 1, on an easy, a hard and a faulty landscape."""
+    """Model requests per evaluated candidate against K = 1.
+
+    On an easy, a hard and a faulty landscape.
+    """
     worlds = {
         "easy (30% of proposals improve)": Landscape(delta0=0.3, gamma=0.002),
         "hard (3%)": Landscape(delta0=0.03, gamma=0.002),
@@ -86,7 +103,10 @@ def request_savings() -> None:
 
 
 def idle_trace() -> None:
-    """One island's requests are twenty times slower: the others' turns must not slow down with it."""
+    """One island's requests are twenty times slower.
+
+    The others' turns must not slow down with it.
+    """
 
     class Slow(Landscape):
         def perform(self, effect: Any, rng: Random) -> Any:
@@ -96,13 +116,18 @@ def idle_trace() -> None:
 
     print("turns by virtual time, island 0 asks a model twenty times slower (8 workers):")
     for label, world in (("all alike", Landscape(delta0=0.1)), ("island 0 slow", Slow(delta0=0.1))):
-        run = simulate(TurboEvolve(islands=4), task(), world, Budget(seconds=600.0, final=0.0), workers=8)
+        run = simulate(
+            TurboEvolve(islands=4), task(), world, Budget(seconds=600.0, final=0.0), workers=8
+        )
         ends: dict[int, list[float]] = defaultdict(list)
         for event in run.journal.read():
             if event.entry.body.get("note") == "event":
                 ends[event.entry.body["island"]].append(event.entry.elapsed)
         for island in sorted(ends):
-            line = "".join("#" if any(t <= e < t + 10 for e in ends[island]) else "." for t in range(0, 600, 10))
+            line = "".join(
+                "#" if any(t <= e < t + 10 for e in ends[island]) else "."
+                for t in range(0, 600, 10)
+            )
             print(f"  {label:14} island {island}: {len(ends[island]):3d} turns  {line}")
 
 

@@ -1,4 +1,6 @@
-"""What a jailed evaluation costs: median of a trivial candidate, rate with two workers, against fresh interpreters.
+"""Costs of a jailed evaluation: median of a trivial candidate, rate with two workers.
+
+They are held against fresh interpreters.
 
 python bench/bench_jail.py [RUNS]
 """
@@ -17,8 +19,8 @@ from pathlib import Path
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
+from culmen.jail import probes
 
 SCORE = "def score(output): return output\n"
 CANDIDATE = Candidate.of({"program": "import numpy\ndef run(): return float(numpy.ones(3).sum())"})
@@ -61,7 +63,9 @@ def fresh(runs: int) -> float:
 def main() -> None:
     """Print the table."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-    print(f"trivial candidate, numpy imported, {runs} runs, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    print(
+        f"trivial candidate, numpy imported, {runs} runs, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
+    )
     plain = fresh(max(5, runs // 20))
     print(f"{'fresh python + numpy':<22} median {plain:7.1f} ms")
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +78,9 @@ def main() -> None:
                 print(f"{level:<22} not here: {error}")
                 continue
             faster = f"{plain / median:5.1f} x faster than fresh"
-            print(f"{level:<22} median {median:7.1f} ms  p99 {tail:7.1f} ms  two workers {rate:6.1f}/s  {faster}")
+            print(
+                f"{level:<22} median {median:7.1f} ms  p99 {tail:7.1f} ms  two workers {rate:6.1f}/s  {faster}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Kills real runs at random instants and checks that nothing finished is lost or repeated and the best is never wrong.
+"""Kills real runs at random instants and checks that nothing finished is lost.
+
+Nothing is repeated, either, and the best is never wrong.
 
     python bench/bench_kill.py [--kills 100]
 
-Each run is a real process with the real journal, jail and offline proposer; it is killed with SIGKILL, resumed, killed
-again ..., over all strategies in turn. After every kill the journal is read and compared with what it held before.
+Each run is a real process with the real journal, jail and offline proposer; it is killed with
+SIGKILL, resumed, killed again ..., over all strategies in turn. After every kill the journal is
+read and compared with its earlier contents.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from culmen.core.event import at_least
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
+from culmen.run.study import Study
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
-from culmen.study import Study
 
 TASK_TOML = """
 name = "line"
@@ -42,7 +45,7 @@ import random
 def score(output, seed):
     return -abs(float(output) - 3.0) + {noise} * random.Random(seed).gauss(0, 1)
 """
-RESUME = "import sys; from culmen.study import Study; print(Study.resume(sys.argv[1]).run())"
+RESUME = "import sys; from culmen.run.study import Study; print(Study.resume(sys.argv[1]).run())"
 PER_RUN = 8  # then it may finish, so that all strategies have their turn
 STRATEGIES = (
     "polca",
@@ -82,7 +85,7 @@ def check_best(run: Path) -> None:
     journal = SqlJournal.open(run, write=False)
     meta = journal.meta
     proposer = None
-    from culmen.offline.proposer import OfflineProposer
+    from culmen.models.offline.proposer import OfflineProposer
 
     proposer = OfflineProposer()
     search = Search(
@@ -113,7 +116,9 @@ def check_best(run: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
     kills = parser.parse_args().kills
     rng, killed, runs, lost = random.Random(1), 0, 0, 0
@@ -125,14 +130,21 @@ def main() -> None:
             noisy = runs % 2 == 0
             tasks = task_folder(folder / f"task-{runs}", noisy)
             study = Study.create(
-                tasks, name, budget=Budget(evaluations=80), random_seed=runs, workers=2, run_dir=folder / f"run-{runs}"
+                tasks,
+                name,
+                budget=Budget(evaluations=80),
+                random_seed=runs,
+                workers=2,
+                run_dir=folder / f"run-{runs}",
             )
             runs += 1
             before: dict[int, str] = {}
             here = 0
             while True:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", RESUME, str(study.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                    [sys.executable, "-c", RESUME, str(study.path)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                 )
                 try:
                     _, errors = process.communicate(
@@ -150,7 +162,10 @@ def main() -> None:
                 if process.returncode == 0:
                     break
             kind = "noisy" if noisy else "exact"
-            print(f"run {runs:>3} {name:<11} {kind:<6} {killed:>4} kills  {len(before)} effects", flush=True)
+            print(
+                f"run {runs:>3} {name:<11} {kind:<6} {killed:>4} kills  {len(before)} effects",
+                flush=True,
+            )
     seconds = time.perf_counter() - began
     print(f"{killed} kills over {runs} runs in {seconds:.0f} s")
     print(f"{lost} finished effects lost; none repeated and every total right (asserted)")

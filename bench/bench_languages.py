@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 
 from culmen.core.candidate import Candidate
-from culmen.evaluate.taskfiles.languages import LANGUAGES
-from culmen.offline.tools import vary_candidate
+from culmen.models.offline.tools import vary_candidate
+from culmen.tasks.languages import LANGUAGES
 
 CHECKS = {
     "c": ("gcc", "-fsyntax-only"),
@@ -34,7 +34,9 @@ def compiles(command: tuple[str, ...], name: str, text: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text)
         settings = {**os.environ, "GO111MODULE": "off"}
-        ran = subprocess.run([*command, name], cwd=folder, env=settings, capture_output=True, check=False)
+        ran = subprocess.run(
+            [*command, name], cwd=folder, env=settings, capture_output=True, check=False
+        )
     return ran.returncode == 0
 
 
@@ -46,7 +48,8 @@ def main() -> None:
         parent, shares = Candidate.of({made.file: made.program}), list[str]()
         for name in OPERATORS:
             children = [
-                vary_candidate((parent,), {"weights": {name: 1.0}, "count": 1}, Random(seed)) for seed in range(count)
+                vary_candidate((parent,), {"weights": {name: 1.0}, "count": 1}, Random(seed))
+                for seed in range(count)
             ]
             texts = [child.parts[0][made.file] for child in children if child.parts]
             good = sum(compiles(CHECKS[language], made.file, text) for text in texts)

@@ -1,12 +1,15 @@
-"""How large the source tree is, and how many of its files a reader meets: what docs/decisions/layout.md shows.
+"""The size of the source tree, and the number of its files that a reader meets.
+
+These are the figures of docs/decisions/layout.md.
 
     python bench/bench_layout.py             # sizes, rules, and the files that one small offline run enters
     python bench/bench_layout.py --files     # those files by name, too
     python bench/bench_layout.py --docstrings 20 --seed 1    # first lines of docstrings, drawn at random
 
-A file is entered when one of its functions is called in the driver's process, other than while modules are imported.
-Programs are files that are run or shown as they are rather than imported: the attacks of `audit` and of
-the jail, the files of built-in tasks, stand-ins for other packages, migrations, and the scripts of coding agents.
+A file is entered when one of its functions is called in the driver's process, other than while
+modules are imported. Programs are files that are run or shown as they are rather than imported: the
+attacks of `audit` and of the jail, the files of built-in tasks, stand-ins for other packages,
+migrations, and the scripts of coding agents.
 """
 
 from __future__ import annotations
@@ -27,11 +30,32 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.layout import prose, rules  # noqa: E402
-from tests.wings import WINGS  # noqa: E402
 
-_PROGRAMS = ("audit/attacks/", "audit/jail_attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
+_PROGRAMS = tuple(
+    f"extensions/{folder}/"
+    for folder in ("audit/attacks", "audit/jail_attacks", "builtin", "agents/sandbox/scripts")
+)
 _STANDINS = "/standins/"
-_LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_LAYOUT = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
+
+SMALL_RUN = (
+    "run",
+    "mytask",
+    "--run-dir",
+    "small",
+    "--budget",
+    "evaluations=12",
+    "--strategy",
+    "polca",
+    "--quiet",
+)
 
 _TRACED = """
 import json, sys, threading
@@ -66,7 +90,10 @@ sys.exit(code)
 
 
 def entered(folder: Path, *words: str) -> list[str]:
-    """Files below src/culmen/ that `culmen WORDS` enters; `optimize TASK FOLDER` stands for the Python call."""
+    """Files below src/culmen/ that `culmen WORDS` enters.
+
+    `optimize TASK FOLDER` stands for the Python call.
+    """
     out = folder / "entered.json"
     root = str(ROOT / "src" / "culmen") + "/"
     command = [sys.executable, "-c", _TRACED, root, str(out), *words]
@@ -77,22 +104,31 @@ def entered(folder: Path, *words: str) -> list[str]:
 
 
 def is_program(path: Path) -> bool:
-    """Whether a file of src/culmen is a program of its own rather than a module."""
+    """True if a file of src/culmen is a program of its own rather than a module."""
     place = path.relative_to(rules.SOURCE).as_posix()
     return place.startswith(_PROGRAMS) or _STANDINS in place
 
 
 def code_lines(path: Path) -> int:
-    """Lines that hold more than white space, a comment or (where the file is whole Python) a docstring."""
+    """Lines that hold more than white space, a comment or a docstring.
+
+    Docstrings are left out where the file is whole Python.
+    """
     text = path.read_text(encoding="utf-8")
-    tokens = (t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in _LAYOUT)
+    tokens = (
+        t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in _LAYOUT
+    )
     lines = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:  # a template of a program
         return len(lines)
     for node in nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
 
@@ -103,29 +139,42 @@ def count_lines(path: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", action="store_true", help="name the files")
-    parser.add_argument("--docstrings", type=int, default=0, help="draw so many docstrings and print nothing else")
+    parser.add_argument(
+        "--docstrings", type=int, default=0, help="draw so many docstrings and print nothing else"
+    )
     parser.add_argument("--seed", type=int, default=1, help="random seed of the draw")
     args = parser.parse_args()
     if args.docstrings:
         draw_docstrings(args.docstrings, args.seed)
         return
     named = args.files
-    parsed, paths = rules.trees(), [p for p in rules.SOURCE.rglob("*.py") if "__pycache__" not in p.parts]
+    parsed, paths = (
+        rules.trees(),
+        [p for p in rules.SOURCE.rglob("*.py") if "__pycache__" not in p.parts],
+    )
     sizes = [lines for lines, _ in rules.functions(parsed)]
     lengths = sorted(p.read_text(encoding="utf-8").count("\n") for p in paths)
-    print(f"{len(paths)} files, {sum(lengths)} lines in src/culmen; module median {lengths[len(lengths) // 2]},")
+    print(
+        f"{len(paths)} files, {sum(lengths)} lines in src/culmen; module median {lengths[len(lengths) // 2]},"
+    )
     print(f"  95 % up to {lengths[int(len(lengths) * 0.95)]}, longest {lengths[-1]}")
     programs = [path for path in paths if is_program(path)]
     print(f"{len(paths) - len(programs)} of the files are modules, {len(programs)} are programs")
     code, theirs = sum(map(code_lines, paths)), sum(map(code_lines, programs))
     print(f"{code} lines without blanks, docstrings and comments, {theirs} of them in programs")
-    core = [path for path in paths if path.relative_to(rules.SOURCE).parts[0] not in (*WINGS, "testing")]
-    print(f"core: {sum(map(count_lines, core))} lines in {len(core)} files, without the wings and the kits for tests")
+    core = [
+        path for path in paths if path.relative_to(rules.SOURCE).parts[0] not in ("extensions",)
+    ]
+    print(f"core: {sum(map(count_lines, core))} lines in {len(core)} files, without the extensions")
     print(f"{len(list((rules.SOURCE / 'cli').glob('*.py')))} files in cli/")
     print(f"{len(rules.twins(parsed))} public class names that several modules define")
-    print(f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)")
+    print(
+        f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)"
+    )
     print(f"{prose.one_word_share(parsed):.0%} of the functions' names are one word")
     print(f"Any stands {prose.untyped()} times")
     long = sum(lines > rules.LONG for lines in sizes)
@@ -138,15 +187,16 @@ def main() -> None:
             entered(folder, "optimize", "mytask", "first"),
             named,
         )
-        words = ("run", "mytask", "--run-dir", "small", "--budget", "evaluations=12", "--strategy", "polca", "--quiet")
-        show("culmen run with the same settings", entered(folder, *words), named)
+        show("culmen run with the same settings", entered(folder, *SMALL_RUN), named)
 
 
 def draw_docstrings(count: int, seed: int) -> None:
     """Print the first lines of `count` docstrings of the source, drawn without choice."""
     parsed = rules.trees()
     lines = [
-        (module, text.partition("\n")[0]) for module in sorted(parsed) for _, text in prose.docstrings(parsed[module])
+        (module, text.partition("\n")[0])
+        for module in sorted(parsed)
+        for _, text in prose.docstrings(parsed[module])
     ]
     for module, text in Random(seed).sample(lines, count):
         shown = re.sub(r"(<\w+>)", r"`\1`", text)  # a page would take it for HTML

@@ -1,15 +1,18 @@
-"""Mining without a model: are planted faults found, are they cured, does a planted secret come through?
+"""Mining without a model: are planted faults found and cured?
+
+Does a planted secret come through?
 
     python bench/bench_mining.py --seeds 5                 200 sessions and a search each
     python bench/bench_mining.py --keep FOLDER --seeds 1   leave sessions and cases there
 
-The world writes sessions of Claude Code, Codex, OpenCode and ATIF in equal shares. Twelve faults are planted, each in
-eight or more sessions: eight commands that fail until another one is used, three that a person corrects, and one
-correction that no command shows, which no case can check. The other sessions are noise: tests that fail until the code
-is right, commands that fail once, corrections that are made once. Keys, passwords and personal data stand in requests,
-commands and results. Cases are confirmed all, then a scripted agent works on them: it uses the right command with
-probability .9 if its skill names it, otherwise with .1. A proposer without a model reads the failed tests; the search
-is the real engine on a virtual clock.
+The world writes sessions of Claude Code, Codex, OpenCode and ATIF in equal shares. Twelve faults
+are planted, each in eight or more sessions: eight commands that fail until another one is used,
+three that a person corrects, and one correction that no command shows, which no case can check. The
+other sessions are noise: tests that fail until the code is right, commands that fail once,
+corrections that are made once. Keys, passwords and personal data stand in requests, commands and
+results. Cases are confirmed all, then a scripted agent works on them: it uses the right command
+with probability .9 if its skill names it, otherwise with .1. A proposer without a model reads the
+failed tests; the search is the real engine on a virtual clock.
 
 cases    planted faults that became cases; false: cases of no planted fault
 cured    planted faults whose right command the chosen skill names
@@ -30,22 +33,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from culmen.agents.mining.commands import judge_commands
-from culmen.agents.mining.proposals import MiningReport, accept_proposals, mine_sessions
-from culmen.agents.rollouts import harbor
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Objective, Surface, Task
 from culmen.core.usage import Budget, Usage
+from culmen.extensions.skills.mining.commands import judge_commands
+from culmen.extensions.skills.mining.proposals import MiningReport, accept_proposals, mine_sessions
+from culmen.extensions.skills.rollouts import harbor
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape
 from culmen.testing.virtual import simulate
 
 SESSIONS, ROLLOUTS, EACH = 200, 600, 8
 NAMED, UNNAMED = 0.9, 0.1  # probability of the right command
-JUNK = ("Be careful and precise.", "Work as fast as you can.", "Explain what you do.", "Keep answers short.")
+JUNK = (
+    "Be careful and precise.",
+    "Work as fast as you can.",
+    "Explain what you do.",
+    "Keep answers short.",
+)
 HEAD = "---\nname: house\ndescription: How we work here.\n---\n\n"
 
 
@@ -177,7 +185,9 @@ class Secrets:
 
     def letters(self, count: int, alphabet: str = string.ascii_letters + string.digits) -> str:
         """Random letters with at least one digit."""
-        return "".join(self.dice.choice(alphabet) for _ in range(count - 1)) + self.dice.choice(string.digits)
+        return "".join(self.dice.choice(alphabet) for _ in range(count - 1)) + self.dice.choice(
+            string.digits
+        )
 
     def keep(self, secret: str) -> str:
         """The secret, remembered."""
@@ -186,14 +196,21 @@ class Secrets:
 
     def sentence(self) -> str:
         """A line with a secret, of a kind and in a form drawn at random."""
-        letters, name = self.letters, self.dice.choice(("jorgen", "priyanka", "mbeki", "valentina", "oleksiy"))
-        key = self.keep(self.dice.choice(("sk-ant-api03-", "sk-proj-", "ghp_", "hf_", "xoxb-")) + letters(32))
+        letters, name = (
+            self.letters,
+            self.dice.choice(("jorgen", "priyanka", "mbeki", "valentina", "oleksiy")),
+        )
+        key = self.keep(
+            self.dice.choice(("sk-ant-api03-", "sk-proj-", "ghp_", "hf_", "xoxb-")) + letters(32)
+        )
         forms: tuple[Callable[[], str], ...] = (
             lambda: f"OPENAI_API_KEY={key}",
             lambda: f"the key is {key}, please use it",
             lambda: json.dumps({"env": {"TOKEN": key}}),
             lambda: json.dumps(json.dumps({"api_key": key})).replace("-", "\\u002d"),
-            lambda: f"curl -H 'Authorization: Bearer {self.keep(letters(24))}' https://api.example.com",
+            lambda: (
+                f"curl -H 'Authorization: Bearer {self.keep(letters(24))}' https://api.example.com"
+            ),
             lambda: f"postgres://svc:{self.keep(letters(12))}@db.internal.example.com:5432/main",
             lambda: f"https://example.com/hook?access_token={self.keep(letters(20))}&page=2",
             lambda: f"password: {self.keep('Winter' + letters(6))}",
@@ -231,7 +248,11 @@ def fault_steps(fault: Planted, word: str, secrets: Secrets) -> list[Said]:
         return text.replace("{x}", word)
 
     leak = secrets.sentence
-    steps = [Said("user", f"{fill(fault.request)} {leak() if secrets.dice.random() < 0.5 else ''}".strip())]
+    steps = [
+        Said(
+            "user", f"{fill(fault.request)} {leak() if secrets.dice.random() < 0.5 else ''}".strip()
+        )
+    ]
     if fault.wrong:
         failed = 1 if fault.error else 0
         output = f"{leak()}\n{fill(fault.error)}\n{leak()}" if fault.error else f"done\n{leak()}"
@@ -241,7 +262,12 @@ def fault_steps(fault: Planted, word: str, secrets: Secrets) -> list[Said]:
     if fault.between and secrets.dice.random() < 0.5:
         steps.append(Said("agent", "", fault.between, leak()))
     if fault.correction:
-        steps.append(Said("user", f"{fault.correction} {leak() if secrets.dice.random() < 0.3 else ''}".strip()))
+        steps.append(
+            Said(
+                "user",
+                f"{fault.correction} {leak() if secrets.dice.random() < 0.3 else ''}".strip(),
+            )
+        )
     if fault.right:
         steps.append(Said("agent", "Now it works.", fill(fault.right), f"ok\n{leak()}"))
     return [*steps, Said("agent", "Done.")]
@@ -251,16 +277,34 @@ def noise_steps(word: str, secrets: Secrets) -> list[Said]:
     """A session without a planted fault."""
     dice, test = secrets.dice, f"cargo test {word}"
     kinds = (
-        [Said("agent", "", test, f"error: test {word} failed: left 1, right 2", 101), Said("agent", "", test, "ok")],
-        [Said("agent", "", f"cat src/{word}.rs", f"cat: src/{word}.rs: No such file or directory", 1)],
+        [
+            Said("agent", "", test, f"error: test {word} failed: left 1, right 2", 101),
+            Said("agent", "", test, "ok"),
+        ],
+        [
+            Said(
+                "agent",
+                "",
+                f"cat src/{word}.rs",
+                f"cat: src/{word}.rs: No such file or directory",
+                1,
+            )
+        ],
         [Said("agent", "", f"git log --oneline -3 {word}", secrets.sentence())],
-        [Said("agent", "I did."), Said("user", f"no, use {word} instead of {dice.choice(WORDS)} there")],
+        [
+            Said("agent", "I did."),
+            Said("user", f"no, use {word} instead of {dice.choice(WORDS)} there"),
+        ],
         [
             Said("agent", "", f"./{word}.sh", f"{word}.sh: permission denied", 126),
             Said("agent", "", f"bash {word}.sh", "ok"),
         ],
     )
-    return [Said("user", f"Look into {word}. {secrets.sentence()}"), *dice.choice(kinds), Said("agent", "Done.")]
+    return [
+        Said("user", f"Look into {word}. {secrets.sentence()}"),
+        *dice.choice(kinds),
+        Said("agent", "Done."),
+    ]
 
 
 # -- the four formats
@@ -275,12 +319,30 @@ def write_claude(file: Path, steps: Sequence[Said]) -> None:
             continue
         blocks: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
         if step.command:
-            blocks.append({"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": step.command}})
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": f"t{number}",
+                    "name": "Bash",
+                    "input": {"command": step.command},
+                }
+            )
         rows.append({"type": "assistant", "message": {"role": "assistant", "content": blocks}})
         if step.command:
             text = f"Exit code {step.code}\n{step.result}" if step.code else step.result
-            block = {"type": "tool_result", "tool_use_id": f"t{number}", "content": text, "is_error": step.code != 0}
-            rows.append({"type": "user", "message": {"role": "user", "content": [block]}, "toolUseResult": text})
+            block = {
+                "type": "tool_result",
+                "tool_use_id": f"t{number}",
+                "content": text,
+                "is_error": step.code != 0,
+            }
+            rows.append(
+                {
+                    "type": "user",
+                    "message": {"role": "user", "content": [block]},
+                    "toolUseResult": text,
+                }
+            )
     _write_lines(file.with_suffix(".jsonl"), rows)
 
 
@@ -289,19 +351,34 @@ def write_codex(file: Path, steps: Sequence[Said]) -> None:
     items: list[dict[str, Any]] = []
     for number, step in enumerate(steps):
         if step.text:
-            kind, role = ("input_text", "user") if step.who == "user" else ("output_text", "assistant")
-            items.append({"type": "message", "role": role, "content": [{"type": kind, "text": step.text}]})
+            kind, role = (
+                ("input_text", "user") if step.who == "user" else ("output_text", "assistant")
+            )
+            items.append(
+                {"type": "message", "role": role, "content": [{"type": kind, "text": step.text}]}
+            )
         if step.command and number % 2:
             arguments = json.dumps({"command": ["bash", "-lc", step.command]})
-            output = json.dumps({"output": step.result, "metadata": {"exit_code": step.code, "duration_seconds": 0.1}})
+            output = json.dumps(
+                {
+                    "output": step.result,
+                    "metadata": {"exit_code": step.code, "duration_seconds": 0.1},
+                }
+            )
         else:
             arguments = json.dumps({"cmd": step.command})
-            output = (
-                f"Chunk ID: a\nWall time: 0.1 seconds\nProcess exited with code {step.code}\nOutput:\n{step.result}"
-            )
+            output = f"Chunk ID: a\nWall time: 0.1 seconds\nProcess exited with code {step.code}\nOutput:\n{step.result}"  # noqa: E501
         if step.command:
-            call = {"type": "function_call", "name": "shell", "call_id": f"c{number}", "arguments": arguments}
-            items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": output}]
+            call = {
+                "type": "function_call",
+                "name": "shell",
+                "call_id": f"c{number}",
+                "arguments": arguments,
+            }
+            items += [
+                call,
+                {"type": "function_call_output", "call_id": f"c{number}", "output": output},
+            ]
     rows = [{"type": "session_meta", "payload": {"id": "x", "cwd": "/work"}}]
     rows += [{"type": "response_item", "payload": item} for item in items]
     _write_lines(file.parent / f"rollout-{file.name}.jsonl", rows)
@@ -311,14 +388,22 @@ def write_opencode(file: Path, steps: Sequence[Said]) -> None:
     """A session in OpenCode's storage."""
     storage, session = file.parent / "storage", f"ses_{file.name}"
     (storage / "session" / "p").mkdir(parents=True, exist_ok=True)
-    (storage / "session" / "p" / f"{session}.json").write_text(json.dumps({"id": session, "directory": "/work"}))
+    (storage / "session" / "p" / f"{session}.json").write_text(
+        json.dumps({"id": session, "directory": "/work"})
+    )
     for number, step in enumerate(steps):
         message = f"msg_{file.name}_{number:03d}"
         role = "user" if step.who == "user" else "assistant"
         parts: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
         if step.command:
-            state = {"input": {"command": step.command}, "output": step.result, "metadata": {"exit": step.code}}
-            parts.append({"type": "tool", "tool": "bash", "state": {"status": "completed", **state}})
+            state = {
+                "input": {"command": step.command},
+                "output": step.result,
+                "metadata": {"exit": step.code},
+            }
+            parts.append(
+                {"type": "tool", "tool": "bash", "state": {"status": "completed", **state}}
+            )
         place = storage / "message" / session / f"{message}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps({"id": message, "role": role}))
@@ -334,12 +419,25 @@ def write_atif(file: Path, steps: Sequence[Said]) -> None:
     for number, step in enumerate(steps, 1):
         row: dict[str, Any] = {"step_id": number, "source": step.who, "message": step.text}
         if step.command:
-            call = {"tool_call_id": f"c{number}", "function_name": "bash", "arguments": {"command": step.command}}
-            result = {"source_call_id": f"c{number}", "content": step.result, "extra": {"exit_code": step.code}}
+            call = {
+                "tool_call_id": f"c{number}",
+                "function_name": "bash",
+                "arguments": {"command": step.command},
+            }
+            result = {
+                "source_call_id": f"c{number}",
+                "content": step.result,
+                "extra": {"exit_code": step.code},
+            }
             row |= {"tool_calls": [call], "observation": {"results": [result]}}
         rows.append(row)
     file.mkdir(parents=True)
-    document = {"schema_version": "ATIF-v1.6", "session_id": "x", "agent": {"name": "a", "version": "1"}, "steps": rows}
+    document = {
+        "schema_version": "ATIF-v1.6",
+        "session_id": "x",
+        "agent": {"name": "a", "version": "1"},
+        "steps": rows,
+    }
     (file / "trajectory.json").write_text(json.dumps(document))
 
 
@@ -347,7 +445,12 @@ def _write_lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-WRITERS = {"claude": write_claude, "codex": write_codex, "opencode": write_opencode, "atif": write_atif}
+WRITERS = {
+    "claude": write_claude,
+    "codex": write_codex,
+    "opencode": write_opencode,
+    "atif": write_atif,
+}
 
 
 def write_sessions(folder: Path, count: int, seed: int, each: int = EACH) -> Secrets:
@@ -401,7 +504,14 @@ class MinedWorld(Landscape):
         cases = tuple(Case(one.name, one.name, split=one.split) for one in found)
         first = {"SKILL.md": f"{HEAD}- {JUNK[0]}\n"}
         surface = Surface(language="markdown", frontmatter="frozen")
-        return Task("mined", "improve", (first,), cases=cases, objective=Objective(bounds=(0.0, 1.0)), surface=surface)
+        return Task(
+            "mined",
+            "improve",
+            (first,),
+            cases=cases,
+            objective=Objective(bounds=(0.0, 1.0)),
+            surface=surface,
+        )
 
     def perform(self, effect: Effect, rng: random.Random) -> tuple[float, Result]:
         """The duration and the result of an effect."""
@@ -412,7 +522,13 @@ class MinedWorld(Landscape):
             commands = write_commands(skill, rule, f"{request.seed}/{request.case.id}")
             wrong = judge_commands(commands, rule["avoid"], rule["use"])
             feedback = f"{wrong}: {rule['why']}" if wrong else "passed"
-            seen = Observation(request.candidate.id, Status.OK, float(not wrong), request.case.id, feedback=feedback)
+            seen = Observation(
+                request.candidate.id,
+                Status.OK,
+                float(not wrong),
+                request.case.id,
+                feedback=feedback,
+            )
             return rng.expovariate(1.0), seen
         if isinstance(request, ProposeRequest):
             dice = random.Random(request.seed)
@@ -424,7 +540,11 @@ class MinedWorld(Landscape):
     def child(self, brief: Brief, dice: random.Random) -> Candidate:
         """The parent's sentences with one for a failed test, or with an idle one more or less."""
         assert brief.parent is not None
-        listed = [line[2:] for line in brief.parent.parts["SKILL.md"].splitlines() if line.startswith("- ")]
+        listed = [
+            line[2:]
+            for line in brief.parent.parts["SKILL.md"].splitlines()
+            if line.startswith("- ")
+        ]
         found = {
             f"Use `{worked[1]}`."
             for seen in brief.observations
@@ -441,7 +561,10 @@ class MinedWorld(Landscape):
 
 
 def search(folder: Path, seed: int, rollouts: int) -> tuple[str, list[str]]:
-    """The skill that a search over the cases of a folder chooses, and the requests for proposals."""
+    """The skill that a search over the cases of a folder chooses.
+
+    Also the requests for proposals.
+    """
     world = MinedWorld(folder=folder)
     task = world.task()
     budget = Budget(evaluations=rollouts, calls=50 * rollouts)
@@ -458,7 +581,11 @@ def search(folder: Path, seed: int, rollouts: int) -> tuple[str, list[str]]:
 def leaked(secrets: Sequence[str], texts: Iterator[str]) -> set[str]:
     """Secrets that stand in a text, whole or with an end of twelve letters."""
     joined = "\n".join(texts)
-    return {one for one in secrets if one in joined or (len(one) >= 16 and (one[:12] in joined or one[-12:] in joined))}
+    return {
+        one
+        for one in secrets
+        if one in joined or (len(one) >= 16 and (one[:12] in joined or one[-12:] in joined))
+    }
 
 
 def file_texts(folder: Path) -> Iterator[str]:
@@ -473,7 +600,11 @@ def measure(seed: int, folder: Path, sessions: int, rollouts: int) -> dict[str, 
     secrets = write_sessions(folder / "sessions", sessions, seed)
     out = folder / "house"
     report: MiningReport = mine_sessions([folder / "sessions"], out)
-    pairs = {each.name: planted_of(each.avoid, each.use) for each in report.faults if each.name in report.new}
+    pairs = {
+        each.name: planted_of(each.avoid, each.use)
+        for each in report.faults
+        if each.name in report.new
+    }
     accept_proposals(out, list(pairs))
     skill, asked = search(out / "tasks", seed, rollouts)
     cured = [one for one in pairs.values() if one is not None and f"`{one.use}`" in skill]
@@ -500,7 +631,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rollouts", type=int, default=ROLLOUTS)
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args(arguments)
-    print("| seed | sessions read | cases of 12 | false | tasks | cured | secrets planted | through |")
+    print(
+        "| seed | sessions read | cases of 12 | false | tasks | cured | secrets planted | through |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for seed in range(given.seeds):
         with tempfile.TemporaryDirectory() as place:

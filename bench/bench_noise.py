@@ -1,8 +1,9 @@
 """Noise: how good is the candidate a search *reports*, when every evaluation is noisy?
 
-Simulated landscape (Assumption 1 of POLCA's analysis), sigma = 2 gamma, 300 evaluations, all of them counted, the final
-choice included. Two ways to report are compared for a greedy search that trusts single samples (evaluate once, improve
-the best score ever seen): its own (the highest score ever seen) and the engine's; and the engine's for the strategies.
+Simulated landscape (Assumption 1 of POLCA's analysis), sigma = 2 gamma, 300 evaluations, all of
+them counted, the final choice included. Two ways to report are compared for a greedy search that
+trusts single samples (evaluate once, improve the best score ever seen): its own (the highest score
+ever seen) and the engine's; and the engine's for the strategies.
 
     python bench/bench_noise.py [--seeds 200]
 """
@@ -17,9 +18,9 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab, MinimalStrategy
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Quantile, UcbSigma
+from culmen.extensions.baselines.map_elites import MapElites
 from culmen.strategies.best_of_n import BestOfN
-from culmen.strategies.map_elites import MapElites
+from culmen.strategies.memory.priorities import Quantile, UcbSigma
 from culmen.strategies.polca import Polca
 from culmen.strategies.special_cases import Beam, Sequential
 from culmen.testing.landscape import Landscape, task, written_reward
@@ -80,7 +81,10 @@ def claimed(run: Simulation) -> tuple[float, float]:
 
 
 def line(name: str, pairs: list[tuple[float, float]]) -> str:
-    """One row: mean true reward with standard error, its lowest decile, and mean of reported minus true."""
+    """One row: mean true reward with standard error, its lowest decile.
+
+    Also the mean of reported minus true.
+    """
     true = sorted(mu for mu, _ in pairs)
     error = statistics.stdev(true) / len(true) ** 0.5
     curse = statistics.mean(score - mu for mu, score in pairs)
@@ -92,12 +96,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--evaluations", type=int, default=300)
     args = parser.parse_args()
-    print(f"sigma {WORLD.sigma}, gamma {WORLD.gamma}, delta0 {WORLD.delta0}, best possible {WORLD.bound}, ", end="")
+    print(
+        f"sigma {WORLD.sigma}, gamma {WORLD.gamma}, delta0 {WORLD.delta0}, best possible {WORLD.bound}, ",
+        end="",
+    )
     print(f"{args.evaluations} evaluations, {args.seeds} seeds")
-    print(f"{'search, and who reports':40}{'true reward':>16}{'10 % worst':>12}{'reported - true':>16}")
+    print(
+        f"{'search, and who reports':40}{'true reward':>16}{'10 % worst':>12}{'reported - true':>16}"
+    )
     for name, (strategy, world) in SEARCHES.items():
         budget = Budget(evaluations=args.evaluations, calls=20 * args.evaluations)
-        runs = [simulate(strategy, task(), world, budget, seed=seed, workers=4) for seed in range(args.seeds)]
+        runs = [
+            simulate(strategy, task(), world, budget, seed=seed, workers=4)
+            for seed in range(args.seeds)
+        ]
         print(line(f"{name}, engine", [reported(run) for run in runs]))
         if isinstance(strategy, Greedy):
             print(line(f"{name}, itself", [claimed(run) for run in runs]))

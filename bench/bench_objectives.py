@@ -1,8 +1,11 @@
-"""What each objective does to a policy late in training, on a toy whose scores come closer and closer together.
+"""Effects of each objective on a policy late in training, on a toy.
 
-The policy is the tiny language model of `policy=tiny`, trained with the same code as in a search; the toy is
-`tests.train.toy_advisor`: a reply is a few words, most replies are invalid at first, and score differences shrink to
-the level of the noise. Needs the extra `train`. One process per run and core.
+The toy's scores come closer and closer together.
+
+The policy is the tiny language model of `policy=tiny`, trained with the same code as in a search;
+the toy is `tests.extensions.train.toy_advisor`: a reply is a few words, most replies are invalid at
+first, and score differences shrink to the level of the noise. Needs the extra `train`. One process
+per run and core.
 
     python bench/bench_objectives.py [--seeds 5] [--rate 0.01] [--plot docs/img/objectives.png] [--csv rows.csv]
 """
@@ -25,12 +28,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.train.toy_advisor import Toy, examined, policy, rehearse
+from tests.extensions.train.toy_advisor import Toy, examined, policy, rehearse
 
 from culmen.core.errors import missing_extra
-from culmen.train import OBJECTIVES
-from culmen.train.engine import Rules
-from culmen.train.objectives import AdvantageRule
+from culmen.extensions.train import OBJECTIVES
+from culmen.extensions.train.engine import Rules
+from culmen.extensions.train.objectives import AdvantageRule
 
 FLIPPED = "random sign"
 ARMS = (*(name for name in OBJECTIVES if name != "none"), "none", FLIPPED)
@@ -40,7 +43,10 @@ FRESH = 256  # replies of the final policy
 
 @dataclass(frozen=True)
 class Course:
-    """One policy trained from scratch: a row for every barrier, and what its fresh replies are like in the end."""
+    """One policy trained from scratch.
+
+    It has a row for every barrier, and the figures of its fresh replies in the end.
+    """
 
     arm: str
     seed: int
@@ -49,13 +55,20 @@ class Course:
 
 
 def course(arm: str, seed: int, rate: float, toy: Toy) -> Course:
-    """Train once; `random sign` takes the advantages of the phase-adaptive mix and gives each a sign by chance."""
+    """Train once.
+
+    `random sign` takes the advantages of the phase-adaptive mix and gives each a sign by chance.
+    """
     import torch  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(1)
     objective: Any = "phase_adaptive" if arm == FLIPPED else arm
     engine = policy(seed)
-    rows = tuple(rehearse(engine, toy, AdvantageRule(objective, k=4), Rules(rate=rate), seed, flip=arm == FLIPPED))
+    rows = tuple(
+        rehearse(
+            engine, toy, AdvantageRule(objective, k=4), Rules(rate=rate), seed, flip=arm == FLIPPED
+        )
+    )
     return Course(arm, seed, rows, examined(engine, toy, FRESH))
 
 
@@ -67,9 +80,16 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         courses = list(pool.map(course, *zip(*jobs, strict=True)))
     spent = time.perf_counter() - begun
-    print(f"rate {options.rate:g}, {options.seeds} seeds, {toy}; {spent:.0f} s, load before {load:.1f}\n")
-    print("| | valid, first → last tenth | quality, first → last tenth | of 256 fresh replies | different |", end="")
-    print(f" entropy, start → middle → end | gradient norm, last {LATE}: median | largest | skipped |")
+    print(
+        f"rate {options.rate:g}, {options.seeds} seeds, {toy}; {spent:.0f} s, load before {load:.1f}\n"
+    )
+    print(
+        "| | valid, first → last tenth | quality, first → last tenth | of 256 fresh replies | different |",
+        end="",
+    )
+    print(
+        f" entropy, start → middle → end | gradient norm, last {LATE}: median | largest | skipped |"
+    )
     print("|---" * 9 + "|")
     for arm in ARMS:
         print(line(arm, [each for each in courses if each.arm == arm]))
@@ -84,13 +104,20 @@ def line(arm: str, courses: Sequence[Course]) -> str:
     tenth = len(courses[0].rows) // 10
 
     def span(name: str) -> str:
-        first, last = (fmean(row[name] for each in courses for row in cut(each, tenth)) for cut in (_first, _last))
+        first, last = (
+            fmean(row[name] for each in courses for row in cut(each, tenth))
+            for cut in (_first, _last)
+        )
         return f"{first:.2f} → {last:.2f}"
 
     entropies = [_known(each, "entropy") for each in courses]
-    norms = [[row["grad_norm"] for row in each.rows[-LATE:] if "grad_norm" in row] for each in courses]
+    norms = [
+        [row["grad_norm"] for row in each.rows[-LATE:] if "grad_norm" in row] for each in courses
+    ]
     late = [norm for each in norms for norm in each]
-    shape = " → ".join(f"{fmean(e[at] for e in entropies):.2f}" for at in (0, len(entropies[0]) // 2, -1))
+    shape = " → ".join(
+        f"{fmean(e[at] for e in entropies):.2f}" for at in (0, len(entropies[0]) // 2, -1)
+    )
     cells = [
         arm,
         span("valid"),
@@ -123,7 +150,11 @@ def _known(course: Course, name: str) -> list[float]:
 
 def write(courses: Sequence[Course], path: Path) -> None:
     """All barriers of all runs."""
-    rows = [{"arm": c.arm, "seed": c.seed, "barrier": n, **row} for c in courses for n, row in enumerate(c.rows)]
+    rows = [
+        {"arm": c.arm, "seed": c.seed, "barrier": n, **row}
+        for c in courses
+        for n, row in enumerate(c.rows)
+    ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)
@@ -132,11 +163,17 @@ def write(courses: Sequence[Course], path: Path) -> None:
 
 
 def draw(courses: Sequence[Course], path: Path, rate: float) -> None:
-    """Gradient norm before clipping and entropy, barrier by barrier: medians over seeds, bands from least to most."""
+    """Gradient norm before clipping and entropy, barrier by barrier.
+
+    Medians over seeds, bands from least to most.
+    """
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     figure = Figure(figsize=(10.4, 3.8), layout="constrained")
-    figure.suptitle(f"tiny policy on the toy, learning rate {rate:g}: median of seeds, from least to most", fontsize=10)
+    figure.suptitle(
+        f"tiny policy on the toy, learning rate {rate:g}: median of seeds, from least to most",
+        fontsize=10,
+    )
     panels: Any = figure.subplots(1, 2)
     titles = {"grad_norm": "gradient norm before clipping", "entropy": "entropy per token, nats"}
     for panel, (name, title) in zip(panels, titles.items(), strict=True):
@@ -147,7 +184,9 @@ def draw(courses: Sequence[Course], path: Path, rate: float) -> None:
             columns = list(zip(*series, strict=True))
             (drawn,) = panel.plot([median(c) for c in columns], label=arm, linewidth=1.1)
             low, high = [min(c) for c in columns], [max(c) for c in columns]
-            panel.fill_between(range(len(columns)), low, high, alpha=0.12, color=drawn.get_color(), linewidth=0)
+            panel.fill_between(
+                range(len(columns)), low, high, alpha=0.12, color=drawn.get_color(), linewidth=0
+            )
         panel.set(xlabel="barrier", ylabel=title)
     panels[0].set_yscale("log")
     panels[0].legend(fontsize=7)
@@ -157,9 +196,13 @@ def draw(courses: Sequence[Course], path: Path, rate: float) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=0.01, help="learning rate; 0.01 is that of policy=tiny")
+    parser.add_argument(
+        "--rate", type=float, default=0.01, help="learning rate; 0.01 is that of policy=tiny"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--csv", type=Path)

@@ -1,4 +1,6 @@
-"""CPU time of one decision of the default strategy, beside the same with every node handled one by one.
+"""CPU time of one decision of the default strategy.
+
+Beside it the same with every node handled one by one.
 
 python bench/bench_pedigree.py
 """
@@ -17,7 +19,7 @@ from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
 
 class Plenty:
-    """What `Costs` asks a lab."""
+    """The lab as `Costs` asks it."""
 
     workers = 4
 

@@ -1,13 +1,14 @@
-"""culmen beside OpenEvolve and GEPA: what an installation adds, what an evaluation costs, what a kill costs.
+"""culmen beside OpenEvolve and GEPA: an installation's size, costs of evaluations and kills.
 
     python bench/bench_peers.py --install            # needs a package index
     python bench/bench_peers.py --run                # the same venvs; a model server on this machine
 
-Each tool has a venv of its own in --folder. All improve the same small program with the same model, a server that
-answers at once, and the same evaluator, which takes 50 ms. CPU is that of the tool and all its children, from the
-difference of two runs, so that starting up does not count. The kill is SIGKILL to all its processes after half the
-evaluations; then the tool goes on as its documentation says, all its settings at their defaults. GEPA's model and
-evaluator are functions in its process.
+Each tool has a venv of its own in --folder. All improve the same small program with the same model,
+a server that answers at once, and the same evaluator, which takes 50 ms. CPU is that of the tool
+and all its children, from the difference of two runs, so that starting up does not count. The kill
+is SIGKILL to all its processes after half the evaluations; then the tool goes on as its
+documentation describes, all its settings at their defaults. GEPA's model and evaluator are
+functions in its process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {"culmen": str(ROOT), "openevolve": "openevolve", "gepa": "gepa"}
-IMPORTS = {"culmen": "import culmen; culmen.optimize", "openevolve": "import openevolve", "gepa": "import gepa"}
+IMPORTS = {
+    "culmen": "import culmen; culmen.optimize",
+    "openevolve": "import openevolve",
+    "gepa": "import gepa",
+}
 PROGRAM = "# EVOLVE-BLOCK-START\nVALUE = 0.0\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = """
 import os, random, re, time
@@ -83,27 +88,44 @@ def python(folder: Path, tool: str) -> Path:
 
 
 def installed(folder: Path) -> None:
-    """What each installation adds to a fresh venv."""
+    """Additions of each installation to a fresh venv."""
     for tool, what in TOOLS.items():
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder / tool], check=True)
         before = megabytes(folder / tool)
-        pip = [python(folder, tool), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", what]
+        pip = [
+            python(folder, tool),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            what,
+        ]
         subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
         listed = json.loads(output([python(folder, tool), "-m", "pip", "list", "--format=json"]))
         added = megabytes(folder / tool) - before
         version = next(each["version"] for each in listed if each["name"].lower() == tool)
         times = sorted(
-            children(lambda tool=tool: output([python(folder, tool), "-c", IMPORTS[tool]])) for _ in range(5)
+            children(lambda tool=tool: output([python(folder, tool), "-c", IMPORTS[tool]]))
+            for _ in range(5)
         )
-        print(f"{tool} {version}: {added:.0f} MB, {len(listed) - 2} packages, import {times[2]:.2f} CPU s", flush=True)
+        print(
+            f"{tool} {version}: {added:.0f} MB, {len(listed) - 2} packages, import {times[2]:.2f} CPU s",
+            flush=True,
+        )
 
 
 def output(command: list[object]) -> str:
-    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        list(map(str, command)), check=True, capture_output=True, text=True
+    ).stdout
 
 
 def megabytes(folder: Path) -> float:
-    return int(output(["du", "-sk", next(folder.glob("lib/python3*/site-packages"))]).split()[0]) / 1024
+    return (
+        int(output(["du", "-sk", next(folder.glob("lib/python3*/site-packages"))]).split()[0])
+        / 1024
+    )
 
 
 def children(work: object) -> float:
@@ -115,13 +137,22 @@ def children(work: object) -> float:
 
 
 def command(folder: Path, tool: str, evaluations: int, place: Path) -> list[str]:
-    """How a search of so many evaluations begins or, where it began, goes on."""
+    """The command that begins a search of this number of evaluations, or goes on with it."""
     if tool != "openevolve":
         (place / "search.py").write_text(CULMEN if tool == "culmen" else GEPA)
         return [str(python(folder, tool)), "search.py", str(evaluations)]
-    words = [str(folder / tool / "bin/openevolve-run"), "program.py", "evaluator.py", "--config", "config.yaml"]
+    words = [
+        str(folder / tool / "bin/openevolve-run"),
+        "program.py",
+        "evaluator.py",
+        "--config",
+        "config.yaml",
+    ]
     words += ["--iterations", str(evaluations), "--output", "out"]
-    kept = sorted((place / "out/checkpoints").glob("checkpoint_*"), key=lambda path: int(path.name.split("_")[1]))
+    kept = sorted(
+        (place / "out/checkpoints").glob("checkpoint_*"),
+        key=lambda path: int(path.name.split("_")[1]),
+    )
     return [*words, "--checkpoint", str(kept[-1])] if kept else words
 
 
@@ -147,7 +178,9 @@ def counted(place: Path, what: str) -> int:
     return len(file.read_text()) if file.exists() else 0
 
 
-def whole(folder: Path, tool: str, evaluations: int, place: Path, serve: object, kill: bool) -> tuple[float, int, int]:
+def whole(
+    folder: Path, tool: str, evaluations: int, place: Path, serve: object, kill: bool
+) -> tuple[float, int, int]:
     """CPU seconds, model calls and evaluations of one search, killed once if wanted."""
     with serve(place) as url:  # type: ignore[operator]
         environment = prepare(place, url)
@@ -156,9 +189,16 @@ def whole(folder: Path, tool: str, evaluations: int, place: Path, serve: object,
             words = command(folder, tool, evaluations, place)
             with (place / "said").open("ab") as said:
                 process = subprocess.Popen(
-                    words, cwd=place, env=environment, stdout=said, stderr=said, start_new_session=True
+                    words,
+                    cwd=place,
+                    env=environment,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
                 )
-            while kill and process.poll() is None and counted(place, "evaluations") < evaluations // 2:
+            while (
+                kill and process.poll() is None and counted(place, "evaluations") < evaluations // 2
+            ):
                 time.sleep(0.01)
             if kill:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -202,15 +242,22 @@ def ran(folder: Path, evaluations: int, seeds: int) -> None:
             few = whole(folder, tool, evaluations // 4, Path(name, "few"), serve, False)
             plain = whole(folder, tool, evaluations, Path(name, "plain"), serve, False)
             each = 1000 * (plain[0] - few[0]) / max(1, plain[2] - few[2])
-            print(f"{tool}: {each:.1f} ms CPU an evaluation; {plain[1]} calls, {plain[2]} evaluations", flush=True)
+            print(
+                f"{tool}: {each:.1f} ms CPU an evaluation; {plain[1]} calls, {plain[2]} evaluations",
+                flush=True,
+            )
             for seed in range(seeds):
-                _, calls, made = whole(folder, tool, evaluations, Path(name, f"kill{seed}"), serve, True)
+                _, calls, made = whole(
+                    folder, tool, evaluations, Path(name, f"kill{seed}"), serve, True
+                )
                 print(f"  killed half-way: {calls} calls, {made} evaluations in all", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, default=Path("/tmp/culmen-peers"))
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--run", action="store_true")

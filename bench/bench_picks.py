@@ -1,6 +1,6 @@
 """The candidates of a bench's finished runs that other rules would report, evaluated afresh.
 
-    culmen bench polca --strategies polca,gepa --seeds 30 --budget evaluations=300 --out runs/picks
+    culmen compare bench polca --strategies polca,gepa --seeds 30 --budget evaluations=300 --out runs/picks
     python bench/bench_picks.py runs/picks [--times 1]        # writes picks.csv there; goes on where it was cut off
 
 POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings,
@@ -16,13 +16,18 @@ import csv
 import json
 from pathlib import Path
 
-from culmen.bench.picks import Pick, evaluate_picks, pick_rows, picks_markdown
+from culmen.extensions.bench.analyses import Rows
+from culmen.extensions.bench.picks import Pick, evaluate_picks, pick_rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="folder of a bench")
-    parser.add_argument("--times", type=int, default=1, help="evaluations of each pick on each case")
+    parser.add_argument(
+        "--times", type=int, default=1, help="evaluations of each pick on each case"
+    )
     given = parser.parse_args()
     document = json.loads((given.folder / "bench.json").read_text(encoding="utf-8"))
     parts = {name: document["suite"][name] for name in ("model", "models_file", "workers")}
@@ -37,6 +42,39 @@ def main() -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def picks_markdown(rows: Rows) -> str:
+    """The table for a page of documentation."""
+    heads = [
+        "task",
+        "strategy",
+        "observations",
+        "rule",
+        "runs",
+        "score of its pick",
+        "less that of the empirical mean",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in rows:
+        cells = [
+            row["task"],
+            f"`{row['strategy']}`",
+            f"{row['share']:.0%}",
+            row["rule"],
+            str(row["runs"]),
+        ]
+        cells += [
+            plus_minus(row["mean"], row["se"]),
+            plus_minus(row["difference"], row["difference_se"]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plus_minus(value: float | None, error: float | None) -> str:
+    """A mean with its standard error, to four digits."""
+    return "-" if value is None else f"{value:.4g}" + ("" if error is None else f" ± {error:.2g}")
 
 
 if __name__ == "__main__":

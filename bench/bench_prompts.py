@@ -1,19 +1,23 @@
-"""Prompts over labelled cases: the default strategy and GEPA at equal evaluations, calls and dollars.
+"""Prompts over labelled cases: the default strategy and GEPA at equal costs.
+
+The costs are evaluations, calls and dollars.
 
     pip install gepa
     python bench/bench_prompts.py --seeds 30 --out prompts.jsonl              # goes on where it was cut off
     python bench/bench_prompts.py --out prompts.jsonl --report
     python bench/bench_prompts.py --readers first last named --currencies evaluations --out readers.jsonl
 
-A prompt is a set of words in one part or four. Words raise or lower the log odds that a small model answers a case
-rightly, all of them or those of one topic; cases have difficulties. A strong model changes the words of one part of the
-prompt that it is shown. A proposal costs 1, 10 or 50 answers: 40 % of that is its prompt; each further child of a
-call costs 60 % more. Both tools run through their own entry points, settings at their defaults, with the same model,
-cases and splits (without a val split GEPA chooses on its training cases). `culmen` runs the real engine on a virtual
-clock, its evaluations of the test cases included; GEPA tests nothing and ends with the iteration that spends all.
-Calls are those of both models. With `--readers` the strong model gets the prompt that each tool writes and goes on
-from the first fenced text in it, from the last, or from the one that the prompt names as the one to improve; without,
-it always knows that one. Printed is the true accuracy, over 400 new cases, of the prompt that is reported.
+A prompt is a set of words in one part or four. Words raise or lower the log odds that a small model
+answers a case rightly, all of them or those of one topic; cases have difficulties. A strong model
+changes the words of one part of the prompt that it is shown. A proposal costs 1, 10 or 50 answers:
+40 % of that is its prompt; each further child of a call costs 60 % more. Both tools run through
+their own entry points, settings at their defaults, with the same model, cases and splits (without a
+val split GEPA chooses on its training cases). `culmen` runs the real engine on a virtual clock, its
+evaluations of the test cases included; GEPA tests nothing and ends with the iteration that spends
+all. Calls are those of both models. With `--readers` the strong model gets the prompt that each
+tool writes and goes on from the first fenced text in it, from the last, or from the one that the
+prompt names as the one to improve; without, it always knows that one. Printed is the true accuracy,
+over 400 new cases, of the prompt that is reported.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ from culmen.core.evaluation import Case, Observation, RoleUsage, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Request, Result
 from culmen.core.task import Objective, Surface, Task
 from culmen.core.usage import Budget, Usage
-from culmen.prompts.formats import FORMATS, Completion, read_replies
-from culmen.prompts.writer import PromptWriter
+from culmen.models.prompts.formats import FORMATS, Completion, read_replies
+from culmen.models.prompts.writer import PromptWriter
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape
 from culmen.testing.virtual import simulate
@@ -54,13 +58,19 @@ PARENT_SHARE = 0.4  # of a proposal's cost: its prompt, which k children share
 ANSWER_TOKENS, PROPOSAL_TOKENS = (300, 20), (2000, 800)
 EVALUATIONS, CALLS = 600, 40
 READERS = ("first", "last", "named")
-NAMES = ("# Current candidate", "with the following instructions")  # culmen's and GEPA's, of the text to improve
+NAMES = (
+    "# Current candidate",
+    "with the following instructions",
+)  # culmen's and GEPA's, of the text to improve
 _FENCED = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.M | re.S)
 CURRENCIES = ("evaluations", "calls", "dollars 1", "dollars 10", "dollars 50")
 
 
 class Steps(NamedTuple):
-    """Changes of one proposal: words added (least, most); chances of a useful and of a harmful one, and of spoiling."""
+    """Changes of one proposal: words added (least, most), and chances.
+
+    The chances are of a useful and of a harmful one, and of spoiling.
+    """
 
     add: tuple[int, int]
     useful: float
@@ -68,18 +78,23 @@ class Steps(NamedTuple):
     spoil: float = 0.15
 
 
-SMALL, LARGE, MOSTLY_HARMFUL = Steps((1, 3), 0.6, 0.1), Steps((3, 6), 0.5, 0.25), Steps((1, 3), 0.25, 0.5, 0.3)
+SMALL, LARGE, MOSTLY_HARMFUL = (
+    Steps((1, 3), 0.6, 0.1),
+    Steps((3, 6), 0.5, 0.25),
+    Steps((1, 3), 0.25, 0.5, 0.3),
+)
 
 
 @dataclass(frozen=True)
 class PromptWorld(Landscape):
     """One member of the family.
 
-    `cases` of the train, val and test split; `graded` scores lie between 0 and 1, others are 0 or 1; `base` is the log
-    odds of the initial prompt on a case of mean difficulty, `parts` its parts. `same`: a prompt has one answer to a
-    case, however often it is asked. `reads`: the model adds a word for the topic of a wrong answer that it is shown.
-    `price` of a proposal in answers, and `priced`: dollars are known. `reader`: how the model finds the text to change
-    in a prompt; without one it gets the text alone.
+    `cases` of the train, val and test split; `graded` scores lie between 0 and 1, others are 0 or
+    1; `base` is the log odds of the initial prompt on a case of mean difficulty, `parts` its parts.
+    `same`: a prompt has one answer to a case, however often it is asked. `reads`: the model adds a
+    word for the topic of a wrong answer that it is shown. `price` of a proposal in answers, and
+    `priced`: dollars are known. `reader`: how the model finds the text to change in a prompt;
+    without one it gets the text alone.
     """
 
     cases: tuple[int, int, int] = (30, 15, 15)
@@ -121,7 +136,9 @@ class PromptWorld(Landscape):
         for name, text in parts.items():
             effects = self.effects[int(name[1:])]
             for word in words_of(text):
-                size, on = (-1.5, -1) if word < 0 else effects.get(word, (0.0, -1))  # else of another part
+                size, on = (
+                    (-1.5, -1) if word < 0 else effects.get(word, (0.0, -1))
+                )  # else of another part
                 logit += size if on in (-1, topic) else 0.0
         return 1.0 / (1.0 + math.exp(-logit))
 
@@ -133,12 +150,19 @@ class PromptWorld(Landscape):
         """The score of one answer."""
         rng = Random(f"{sorted(parts.items())}/{case}/{'' if self.same else seed}/{self.number}")
         chance = min(max(self.chance(parts, case), 1e-3), 1 - 1e-3)
-        return rng.betavariate(8 * chance, 8 * (1 - chance)) if self.graded else float(rng.random() < chance)
+        return (
+            rng.betavariate(8 * chance, 8 * (1 - chance))
+            if self.graded
+            else float(rng.random() < chance)
+        )
 
     # -- the model
 
     def change(self, name: str, text: str, failed: Sequence[int], rng: Random) -> str:
-        """The text of a part after one proposal; `failed` are topics of wrong answers that were shown."""
+        """The text of a part after one proposal.
+
+        `failed` are topics of wrong answers that were shown.
+        """
         effects, steps, words = self.effects[int(name[1:])], self.steps, set(words_of(text))
         for _ in range(rng.randint(*steps.add)):
             draw = rng.random()
@@ -191,7 +215,9 @@ class PromptWorld(Landscape):
         """The cost of a request, known before it is made."""
         if isinstance(request, EvaluateRequest):
             return self.answer_usage() + Usage(evaluations=1)
-        return self.proposal_usage(request.brief.k) if isinstance(request, ProposeRequest) else Usage()
+        return (
+            self.proposal_usage(request.brief.k) if isinstance(request, ProposeRequest) else Usage()
+        )
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         """The duration and the result of an effect."""
@@ -236,7 +262,9 @@ class PromptWorld(Landscape):
         prompt = PromptWriter(task).brief_prompt(brief, form).user
         texts = [self.reply(prompt, failed, rng) for _ in range(form.samples(brief.k))]
         read = read_replies(tuple(map(Completion, texts)), form, task, brief, "strong")
-        return Proposal(read.candidates, model="strong", usage=self.proposal_usage(brief.k), faults=read.faults)
+        return Proposal(
+            read.candidates, model="strong", usage=self.proposal_usage(brief.k), faults=read.faults
+        )
 
     def reply(self, prompt: str, failed: Sequence[int], rng: Random) -> str:
         """The model's reply to a prompt, by how it reads."""
@@ -248,7 +276,9 @@ def read_part(prompt: str, reader: str, rng: Random) -> tuple[str, str]:
     """Name and text of the part that a model goes on from; of several that are named, any."""
     place = max(prompt.find(mark) for mark in NAMES) if reader == "named" else 0
     assert place >= 0, prompt
-    shown = prompt[place:].partition("\n# ")[0] if reader == "named" else prompt  # the section under the name
+    shown = (
+        prompt[place:].partition("\n# ")[0] if reader == "named" else prompt
+    )  # the section under the name
     found = [(info, text) for _, info, text in _FENCED.findall(shown)]
     if reader == "named" and len(found) > 1 and NAMES[1] not in prompt:
         info, text = rng.choice(found)
@@ -260,7 +290,10 @@ def read_part(prompt: str, reader: str, rng: Random) -> tuple[str, str]:
 
 def words_of(text: str) -> list[int]:
     """The words in the text of a part."""
-    return [int(word) for word in re.findall(r"-?\d+", (re.search(r"words:([ \d-]*)", text) or ["", ""])[1])]
+    return [
+        int(word)
+        for word in re.findall(r"-?\d+", (re.search(r"words:([ \d-]*)", text) or ["", ""])[1])
+    ]
 
 
 def part_text(name: str, words: Sequence[int] | set[int]) -> str:
@@ -278,14 +311,20 @@ TUNED = {
     "60 cases": PromptWorld(),
     "20 cases, harmful, hard": PromptWorld(cases=(10, 5, 5), steps=MOSTLY_HARMFUL, base=-1.0),
     "10 cases, graded, large": PromptWorld(cases=(10, 0, 0), steps=LARGE, graded=True),
-    "100 cases, graded, 4 parts, hard": PromptWorld(cases=(50, 25, 25), graded=True, parts=4, base=-1.0),
+    "100 cases, graded, 4 parts, hard": PromptWorld(
+        cases=(50, 25, 25), graded=True, parts=4, base=-1.0
+    ),
     "60 cases, harmful": PromptWorld(steps=MOSTLY_HARMFUL),
     "60 cases, graded, harmful": PromptWorld(graded=True, steps=MOSTLY_HARMFUL, reads=True),
-    "100 cases, large, same answers": PromptWorld(cases=(50, 25, 25), steps=LARGE, same=True, reads=True),
+    "100 cases, large, same answers": PromptWorld(
+        cases=(50, 25, 25), steps=LARGE, same=True, reads=True
+    ),
 }
 HELD_OUT = {
     "100 cases, harmful": PromptWorld(cases=(50, 25, 25), steps=MOSTLY_HARMFUL),
-    "20 cases, graded, same answers": PromptWorld(cases=(10, 5, 5), graded=True, same=True, reads=True),
+    "20 cases, graded, same answers": PromptWorld(
+        cases=(10, 5, 5), graded=True, same=True, reads=True
+    ),
     "10 cases, hard": PromptWorld(cases=(10, 0, 0), base=-1.0),
     "20 cases, large, 4 parts": PromptWorld(cases=(10, 5, 5), steps=LARGE, parts=4),
     "100 cases, graded, harmful, hard": PromptWorld(
@@ -313,7 +352,9 @@ class Spent:
         self.price, self.answers, self.calls, self.dollars = price, 0, 0, 0.0
 
 
-def run_culmen(strategy: str, world: PromptWorld, budget: Budget, seed: int, workers: int) -> dict[str, Any]:
+def run_culmen(
+    strategy: str, world: PromptWorld, budget: Budget, seed: int, workers: int
+) -> dict[str, Any]:
     """One search of culmen."""
     done = simulate(
         catalog.make_strategy(strategy),
@@ -332,7 +373,9 @@ def run_culmen(strategy: str, world: PromptWorld, budget: Budget, seed: int, wor
         result = event.entry.result
         if isinstance(result, Proposal):
             spent.calls += 1
-            spent.dollars += world.proposal_price(round(result.usage.output_tokens / PROPOSAL_TOKENS[1]))
+            spent.dollars += world.proposal_price(
+                round(result.usage.output_tokens / PROPOSAL_TOKENS[1])
+            )
             found.update((candidate.id, candidate) for candidate in result.candidates)
         elif isinstance(result, Observation):
             spent.answers += 1
@@ -355,17 +398,25 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
 
         propose_new_texts = None
 
-        def evaluate(self, batch: list[str], candidate: dict[str, str], capture_traces: bool = False) -> Any:
+        def evaluate(
+            self, batch: list[str], candidate: dict[str, str], capture_traces: bool = False
+        ) -> Any:
             scores = []
             for case in batch:
                 scores.append(world.answer(candidate, case, f"{seed}/{spent.answers}"))
                 spent.answers += 1
                 spent.dollars += 1.0
-            traces = [{"topic": world.case_law(case)[1], "score": s} for case, s in zip(batch, scores)]
-            return EvaluationBatch(outputs=scores, scores=scores, trajectories=traces if capture_traces else None)
+            traces = [
+                {"topic": world.case_law(case)[1], "score": s} for case, s in zip(batch, scores)
+            ]
+            return EvaluationBatch(
+                outputs=scores, scores=scores, trajectories=traces if capture_traces else None
+            )
 
         def make_reflective_dataset(self, candidate: Any, batch: Any, components: list[str]) -> Any:
-            seen = [{"Feedback": f"topic={t['topic']} score={t['score']}"} for t in batch.trajectories]
+            seen = [
+                {"Feedback": f"topic={t['topic']} score={t['score']}"} for t in batch.trajectories
+            ]
             return {name: seen for name in components}
 
     def model(prompt: str) -> str:
@@ -387,7 +438,9 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
             return spent.dollars >= budget.dollars
         return budget.calls is not None and spent.answers + spent.calls >= budget.calls
 
-    train, val = ([f"{split}-{k}" for k in range(n)] for split, n in zip(("train", "val"), world.cases))
+    train, val = (
+        [f"{split}-{k}" for k in range(n)] for split, n in zip(("train", "val"), world.cases)
+    )
     result = gepa.optimize(
         seed_candidate=world.first(),
         trainset=train,
@@ -400,11 +453,19 @@ def run_gepa(world: PromptWorld, budget: Budget, seed: int, merge: bool) -> dict
         logger=Log(),
         seed=seed,
     )
-    assert not any("Exception" in line for line in logged), [line for line in logged if "Exception" in line][:1]
-    return {"truth": world.accuracy(result.best_candidate), **vars(spent), "made": len(result.candidates)}
+    assert not any("Exception" in line for line in logged), [
+        line for line in logged if "Exception" in line
+    ][:1]
+    return {
+        "truth": world.accuracy(result.best_candidate),
+        **vars(spent),
+        "made": len(result.candidates),
+    }
 
 
-def run(tool: str, name: str, currency: str, seed: int, workers: int, reader: str = "") -> dict[str, Any]:
+def run(
+    tool: str, name: str, currency: str, seed: int, workers: int, reader: str = ""
+) -> dict[str, Any]:
     """One search; plain data."""
     budget, price, priced = budget_of(currency)
     world = replace(FAMILY[name], number=seed, price=price, priced=priced, reader=reader)
@@ -420,13 +481,17 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     """Mean and half of its 95 % interval."""
     if len(values) < 2:
         return fmean(values), math.nan
-    return fmean(values), float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return fmean(values), float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(
+        len(values)
+    )
 
 
 def report(rows: list[dict[str, Any]], one: str, other: str) -> None:
     """A table of worlds and currencies, and one of means over worlds."""
     known = {(r["tool"], r["world"], r["currency"], r["seed"]): r for r in rows}
-    print(f"| world | currency | start | {one} | {other} | paired difference | calls | evaluations | seeds |")
+    print(
+        f"| world | currency | start | {one} | {other} | paired difference | calls | evaluations | seeds |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     everything: dict[tuple[str, str], list[float]] = {}
     for half, members in (("tuned", TUNED), ("held out", HELD_OUT)):
@@ -439,15 +504,24 @@ def report(rows: list[dict[str, Any]], one: str, other: str) -> None:
                 mine, its = ([known[t, world, currency, s] for s in seeds] for t in (one, other))
                 gaps = [a["truth"] - b["truth"] for a, b in zip(mine, its)]
                 everything.setdefault((half, currency), []).extend(gaps)
-                cells = ["{:.3f} ± {:.3f}".format(*interval([r["truth"] for r in each])) for each in (mine, its)]
+                cells = [
+                    "{:.3f} ± {:.3f}".format(*interval([r["truth"] for r in each]))
+                    for each in (mine, its)
+                ]
                 cells.append("{:+.3f} ± {:.3f}".format(*interval(gaps)))
                 for what in ("calls", "answers"):
-                    cells.append(" : ".join(f"{fmean(r[what] for r in each):.0f}" for each in (mine, its)))
+                    cells.append(
+                        " : ".join(f"{fmean(r[what] for r in each):.0f}" for each in (mine, its))
+                    )
                 start = fmean(r["start"] for r in mine)
-                print(f"| {world} | {currency} | {start:.3f} | {' | '.join(cells)} | {len(seeds)} |")
+                print(
+                    f"| {world} | {currency} | {start:.3f} | {' | '.join(cells)} | {len(seeds)} |"
+                )
     print(f"\n| half | currency | {one} − {other} | runs |\n|---|---|---|---|")
     for (half, currency), gaps in everything.items():
-        print(f"| {half} | {currency} | {'{:+.3f} ± {:.3f}'.format(*interval(gaps))} | {len(gaps)} |")
+        print(
+            f"| {half} | {currency} | {'{:+.3f} ± {:.3f}'.format(*interval(gaps))} | {len(gaps)} |"
+        )
 
 
 def report_readers(rows: list[dict[str, Any]], tools: Sequence[str]) -> None:
@@ -457,20 +531,32 @@ def report_readers(rows: list[dict[str, Any]], tools: Sequence[str]) -> None:
     print(f"|---|---|---|---|{'---|' * len(tools)}---|")
     for world, currency in worlds:
         for reader in READERS:
-            mine = [r for r in rows if (r["world"], r["currency"], r["reader"]) == (world, currency, reader)]
+            mine = [
+                r
+                for r in rows
+                if (r["world"], r["currency"], r["reader"]) == (world, currency, reader)
+            ]
             each = [[r["truth"] for r in mine if r["tool"] == tool] for tool in tools]
             if all(each):
                 cells = ["{:.3f} ± {:.3f}".format(*interval(one)) for one in each]
                 start = f"{fmean(r['start'] for r in mine):.3f}"
-                print(f"| {world} | {currency} | {reader} | {start} | {' | '.join(cells)} | {min(map(len, each))} |")
+                print(
+                    f"| {world} | {currency} | {reader} | {start} | {' | '.join(cells)} | {min(map(len, each))} |"
+                )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tools", nargs="*", default=["pedigree", "gepa"], help="strategies, gepa, gepa+merge")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tools", nargs="*", default=["pedigree", "gepa"], help="strategies, gepa, gepa+merge"
+    )
     parser.add_argument("--worlds", nargs="*", help="names, or tuned, or held-out")
     parser.add_argument("--currencies", nargs="*", default=CURRENCIES)
-    parser.add_argument("--readers", nargs="*", default=[""], choices=READERS, help="a table of its own")
+    parser.add_argument(
+        "--readers", nargs="*", default=[""], choices=READERS, help="a table of its own"
+    )
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=8)
@@ -478,7 +564,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("prompts.jsonl"))
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
+    rows = (
+        [json.loads(line) for line in given.out.read_text().splitlines()]
+        if given.out.exists()
+        else []
+    )
     rows = [{"reader": "", **row} for row in rows]
     if not given.report:
         halves = {"tuned": TUNED, "held-out": HELD_OUT}

@@ -1,11 +1,13 @@
-"""What a proxy costs: evaluate(path) with the candidate in a process of its own against both in one, and a single call.
+"""Costs of a proxy: evaluate(path) with the candidate in a process of its own.
+
+It is held against both in one, and a single call.
 
     python bench/bench_proxied.py [RUNS]
 
-The evaluators pack 26 circles in the two usual ways: one imports the program, the other starts an interpreter that does
-and pickles what it returned. The program lays the circles out on a grid, which takes no time at all, so that only what
-surrounds it is compared; another one also works a little. Both ways are measured in turn on one worker, after a few
-evaluations to get warm.
+The evaluators pack 26 circles in the two usual ways: one imports the program, the other starts an
+interpreter that does and pickles what it returned. The program lays the circles out on a grid,
+which takes no time at all, so that only what surrounds it is compared; another one also works a
+little. Both ways are measured in turn on one worker, after a few evaluations to get warm.
 """
 
 from __future__ import annotations
@@ -139,11 +141,18 @@ def backend(folder: Path, source: str, trust: str) -> LocalBackend:
     path = folder / "evaluator.py"
     folder.mkdir()
     path.write_text(source)
-    task = Task("bench", seeds=({"program.py": PROGRAM},), evaluator=Evaluator("legacy", str(path)), limits=LIMITS)
+    task = Task(
+        "bench",
+        seeds=({"program.py": PROGRAM},),
+        evaluator=Evaluator("legacy", str(path)),
+        limits=LIMITS,
+    )
     return LocalBackend(task, 1, scoring=Scoring(trust))
 
 
-async def compare(folder: Path, source: str, candidate: Candidate, runs: int) -> tuple[float, float]:
+async def compare(
+    folder: Path, source: str, candidate: Candidate, runs: int
+) -> tuple[float, float]:
     """Median milliseconds proxied and unproxied, the two taken in turn."""
     folder.mkdir()
     both = [backend(folder / trust, source, trust) for trust in ("proxied", "self-reported")]
@@ -171,14 +180,19 @@ async def calls(folder: Path) -> dict[str, float]:
         rounds = [(await one.evaluate(CANDIDATE, None, number)).metrics for number in range(5)]
     finally:
         await one.close()
-    return {name: statistics.median(each[name] for each in rounds) for name in ("number", "thousand", "large")}
+    return {
+        name: statistics.median(each[name] for each in rounds)
+        for name in ("number", "thousand", "large")
+    }
 
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        print(f"{'evaluator, median of ' + str(runs):38} {'proxied':>9} {'unproxied':>9} {'ratio':>6}")
+        print(
+            f"{'evaluator, median of ' + str(runs):38} {'proxied':>9} {'unproxied':>9} {'ratio':>6}"
+        )
         for number, (name, source, candidate) in enumerate(
             (
                 ("starts an interpreter, pickles", STARTING, CANDIDATE),

@@ -1,10 +1,13 @@
-"""What the file queue adds to an experiment: from the request's file to the result in the agent's hands, less the time
+"""The time that the file queue adds to an experiment.
+
+From the request's file to the result in the agent's hands, less the time
 that the evaluation takes for any strategy.
 
     python bench/bench_queue.py [--experiments 200] [--wide 8]
 
-An agent program in its sandbox runs experiments one after another, then several at once: against a world that answers
-at once, which leaves the queue alone, and in a real run with the real journal and jail.
+An agent program in its sandbox runs experiments one after another, then several at once: against a
+world that answers at once, which leaves the queue alone, and in a real run with the real journal
+and jail.
 """
 
 from __future__ import annotations
@@ -19,8 +22,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from culmen.agents.cato import Cato
-from culmen.agents.messages import (
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.event import CustomRequest
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.evaluate.local import LocalBackend
+from culmen.extensions.agents.cato import Cato
+from culmen.extensions.agents.messages import (
     AnswerExperiments,
     EndSession,
     ExperimentRow,
@@ -30,16 +39,10 @@ from culmen.agents.messages import (
     from_plain_data,
     to_plain_data,
 )
-from culmen.agents.sandbox.repository import run_git
-from culmen.agents.sandbox.world import SessionWorld
-from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation
-from culmen.core.event import CustomRequest
-from culmen.core.task import Task
-from culmen.core.usage import Budget
-from culmen.evaluate.local import LocalBackend
+from culmen.extensions.agents.sandbox.repository import run_git
+from culmen.extensions.agents.sandbox.world import SessionWorld
 from culmen.run.options import folder_task
-from culmen.study import Study
+from culmen.run.study import Study
 
 TASK_TOML = """
 name = "queue"
@@ -70,7 +73,9 @@ json.dump([one[10:], wide], open("notes/a00.md", "w"))
 """
 
 
-Times = list[list[tuple[float, list[str]]]]  # seconds and candidates of each request, one at a time and several at once
+Times = list[
+    list[tuple[float, list[str]]]
+]  # seconds and candidates of each request, one at a time and several at once
 WORKERS = 2
 
 
@@ -104,7 +109,9 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
     world = SessionWorld(folder / "alone", Task("queue", seeds=({"main.py": ""},)))
 
     async def do(kind: str, request: Open | Wait | AnswerExperiments | EndSession) -> dict:
-        return (await world.perform(CustomRequest(f"session.{kind}", to_plain_data(request), 0))).data
+        return (
+            await world.perform(CustomRequest(f"session.{kind}", to_plain_data(request), 0))
+        ).data
 
     kind = f"cmd: {sys.executable} {{prompt_file}}"
     await do("open", Open(0, kind, {"TASK.md": ""}, program(experiments, wide)))
@@ -115,7 +122,10 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
             waited = from_plain_data(await do("wait", Wait(0, seen, nth)), Waited)
             seen += len(waited.experiments)
             for n, one in enumerate(waited.experiments):
-                await do("answer", AnswerExperiments(0, (ExperimentRow(seen + n, 0, one.ticket, "c", score=1.0),)))
+                await do(
+                    "answer",
+                    AnswerExperiments(0, (ExperimentRow(seen + n, 0, one.ticket, "c", score=1.0),)),
+                )
             if waited.ended:
                 assert waited.ended == "finished", waited
                 return json.loads((await do("end", EndSession(0, "finished")))["notes"])
@@ -132,23 +142,36 @@ def run(folder: Path, experiments: int, wide: int) -> tuple[Times, dict[str, flo
     (place / "evaluator.py").write_text("def score(output):\n    return float(output)\n")
     task = folder_task(place, None, "")
     backend = Timed(task)
-    strategy = Cato(agents=1, agent=f"cmd: {sys.executable} -c {shlex.quote(program(experiments, wide))}")
+    strategy = Cato(
+        agents=1, agent=f"cmd: {sys.executable} -c {shlex.quote(program(experiments, wide))}"
+    )
     budget = Budget(evaluations=2 * experiments)
-    Study.create(task, strategy, budget=budget, workers=WORKERS, run_dir=folder / "run", backend=backend).run()
-    return json.loads(run_git(folder / "run/control/repo.git", "show", "trunk:notes/a00.md")), backend.seconds
+    Study.create(
+        task, strategy, budget=budget, workers=WORKERS, run_dir=folder / "run", backend=backend
+    ).run()
+    return json.loads(
+        run_git(folder / "run/control/repo.git", "show", "trunk:notes/a00.md")
+    ), backend.seconds
 
 
 def line(name: str, times: list[tuple[float, list[str]]], evaluations: dict[str, float]) -> str:
-    """A row of the table: milliseconds per experiment without its evaluation, of which `WORKERS` run at once."""
+    """A row of the table: milliseconds per experiment without its evaluation.
+
+    `WORKERS` evaluations run at once.
+    """
     found = []
     for seconds, candidates in times:
-        inside = sum(evaluations.get(name, 0.0) for name in candidates) / min(WORKERS, len(candidates))
+        inside = sum(evaluations.get(name, 0.0) for name in candidates) / min(
+            WORKERS, len(candidates)
+        )
         found.append(1000 * (seconds - inside) / len(candidates))
     return f"| {name} | {statistics.median(found):.1f} | {sorted(found)[int(0.95 * (len(found) - 1))]:.1f} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--experiments", type=int, default=200)
     parser.add_argument("--wide", type=int, default=8)
     given = parser.parse_args()

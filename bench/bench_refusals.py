@@ -1,12 +1,15 @@
-"""Replies a second from a server that refuses some requests, against the same server that refuses none.
+"""Replies a second from a server that refuses some requests.
+
+They are held against the same server that refuses none.
 
     python bench/bench_refusals.py [--seconds 20] [--callers 8]
 
-A real HTTP server on the loopback takes 0.5 s for a reply. `random`: a request in ten is refused as too many (429, half
-of them with Retry-After: 1), one in twenty as a fault of the server (500), whatever the load, as overloaded providers
-do. `window`: within each ten seconds half as many requests are served as the callers could make; the others get 429
-with the seconds to wait. `told`: as many, but the allowance fills up steadily and is told in the headers of every
-reply, as OpenAI does. The ideal of a limit is the limit.
+A real HTTP server on the loopback takes 0.5 s for a reply. `random`: a request in ten is refused as
+too many (429, half of them with Retry-After: 1), one in twenty as a fault of the server (500),
+whatever the load, as overloaded providers do. `window`: within each ten seconds half as many
+requests are served as the callers could make; the others get 429 with the seconds to wait. `told`:
+as many, but the allowance fills up steadily and is given in the headers of every reply, as OpenAI
+does. The ideal of a limit is the limit.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.servers.openai_server import OpenAIServer
 
-from culmen.llm.call import Call, ChatMessage
-from culmen.llm.caller import Providers
-from culmen.llm.spec import ModelSpec, Price, PriceList, Provider
+from culmen.models.call import Call, ChatMessage
+from culmen.models.caller import Providers
+from culmen.models.spec import ModelSpec, Price, PriceList, Provider
 
 LATENCY = 0.5
 RANDOM = {"429": 0.05, "429_after": 0.05, "500": 0.05}
@@ -56,7 +59,7 @@ class WindowServer(OpenAIServer):
 
 
 class BucketServer(OpenAIServer):
-    """A server whose allowance of `limit` requests fills up within a window, and is told."""
+    """A server whose allowance of `limit` requests fills up within a window, and is reported."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(_answer_late)
@@ -64,7 +67,7 @@ class BucketServer(OpenAIServer):
         self._left, self._time = float(limit), time.monotonic()
 
     def take(self, body, key):
-        """Serve or refuse a request by what is left."""
+        """Serve or refuse a request by the allowance left."""
         with self._counting:
             now, rate = time.monotonic(), self.limit / WINDOW
             self._left = min(self.limit, self._left + (now - self._time) * rate)

@@ -1,4 +1,6 @@
-"""Capacity of one driver: how many evaluations at once it serves, and with --real what this machine's backends do.
+"""Capacity of one driver: the number of evaluations that it serves at once.
+
+With --real also the capacity of this machine's backends.
 
     python bench/bench_scale.py [--at-once 10,100,1000] [--strategy best_of_n] [--real]
 
@@ -38,8 +40,8 @@ from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
 from culmen.evaluate.backends import make_backend
-from culmen.evaluate.taskfiles import load
 from culmen.strategies import catalog
+from culmen.tasks import load
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
@@ -102,9 +104,13 @@ def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Fi
     # large enough that the run does not end, and no completion waits for the slowest
     budget = Budget(evaluations=20 * wanted)
     with tempfile.TemporaryDirectory() as folder:
-        journal = SqlJournal.create(Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget))
+        journal = SqlJournal.create(
+            Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
+        )
         try:
-            return _Simulation(Search(strategy, task(), budget, seed, workers), journal, workers).run(wanted)
+            return _Simulation(
+                Search(strategy, task(), budget, seed, workers), journal, workers
+            ).run(wanted)
         finally:
             journal.close()
 
@@ -182,7 +188,9 @@ class _Simulation:
         rng = Random(f"{effect.mark}/{effect.key}")
         _, result = self._world.perform(effect, rng)
         if isinstance(effect.request, EvaluateRequest):
-            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (SLOWER if rng.random() < STRAGGLERS else 1.0)
+            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (
+                SLOWER if rng.random() < STRAGGLERS else 1.0
+            )
             seconds = seconds if effect.key > 1 else 1.0  # the seed: everything waits for it
             self._worker_seconds += seconds
         else:
@@ -200,7 +208,9 @@ class _Simulation:
         self._started.append(Entry("started", effect.key, effect.mark, effect.kind))
 
     def _measured_figure(self, now: float) -> Figure:
-        unfinished = sum(max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate")
+        unfinished = sum(
+            max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate"
+        )
         return Figure(
             workers=self._workers,
             evaluations=self._done,
@@ -217,7 +227,9 @@ class _Simulation:
 
 
 _FILES = {
-    "task.toml": ('name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n'),
+    "task.toml": (
+        'name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n'
+    ),
     "p.py": "def run():\n    return 1.0\n",
     "evaluator.py": "def score(output):\n    return float(output)\n",
 }
@@ -240,7 +252,9 @@ class BackendFigure(msgspec.Struct, frozen=True):
     lost: int
 
 
-def measure_backend(name: str, choice: BackendChoice, workers: int, evaluations: int) -> BackendFigure:
+def measure_backend(
+    name: str, choice: BackendChoice, workers: int, evaluations: int
+) -> BackendFigure:
     """Evaluate `evaluations` different programs, `workers` at once.
 
     Twice as many evaluations as workers come before, to warm up.
@@ -263,7 +277,9 @@ async def _measure_backend(
     async def evaluate_program(n: int) -> None:
         async with slots:
             sent = time.perf_counter()
-            observation = await backend.evaluate(Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n)
+            observation = await backend.evaluate(
+                Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n
+            )
             times.append(time.perf_counter() - sent)
             statuses.append(observation.status)
 
@@ -293,9 +309,11 @@ async def _measure_backend(
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of `count` nodes on this machine's loopback; its address."""
-    from culmen.cluster.ray_connection import LOOPBACK, QUIET
+    from culmen.extensions.cluster.ray_connection import LOOPBACK, QUIET
 
-    os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    os.environ.update(
+        QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    )
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
@@ -316,7 +334,9 @@ def measure_backends() -> Iterator[BackendFigure]:
         return
     with ray_nodes(3, 2) as address:
         for workers in (1, 6):
-            yield measure_backend("ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL)
+            yield measure_backend(
+                "ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL
+            )
 
 
 def print_drivers(levels: Sequence[int], strategy: MinimalStrategy) -> None:
@@ -337,7 +357,9 @@ def print_drivers(levels: Sequence[int], strategy: MinimalStrategy) -> None:
             f"{each.calls:5}  {each.peak_mb:7.0f}  {each.limiting_resource}",
             flush=True,
         )
-    named = (f"{saturating_workers(figures, s):.0f} of {s:g} s" for s in (*_EXAMPLES, mean_seconds()))
+    named = (
+        f"{saturating_workers(figures, s):.0f} of {s:g} s" for s in (*_EXAMPLES, mean_seconds())
+    )
     print(f"At that cost the driver is busy all the time with {', '.join(named)} at once.")
 
 
@@ -354,12 +376,19 @@ def print_backends() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--at-once", default=",".join(map(str, LEVELS)), help="numbers of evaluations at once")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--at-once", default=",".join(map(str, LEVELS)), help="numbers of evaluations at once"
+    )
     parser.add_argument("--strategy", default="best_of_n")
     parser.add_argument("--real", action="store_true", help="measure this machine's backends, too")
     given = parser.parse_args()
-    print_drivers([int(level) for level in given.at_once.split(",")], catalog.make_strategy(given.strategy, {}))
+    print_drivers(
+        [int(level) for level in given.at_once.split(",")],
+        catalog.make_strategy(given.strategy, {}),
+    )
     if given.real:
         print_backends()
 

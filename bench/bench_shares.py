@@ -1,6 +1,8 @@
-"""Shares over the tasks of a bench: the share solved, and fast_p; as tables, and over the course of the runs.
+"""Shares over the tasks of a bench: the share solved, and fast_p.
 
-    culmen bench polca --tasks kernels --seeds 3 --out runs/kernels
+They are given as tables, and over the course of the runs.
+
+    culmen compare bench polca --tasks kernels --seeds 3 --out runs/kernels
     python bench/bench_shares.py runs/kernels          # writes shares.csv and shares_by_steps.csv there
 
 A task is solved by a run whose reported candidate reaches the task's target, with its certified
@@ -14,10 +16,86 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
-from culmen.bench.analyses import Rows
-from culmen.bench.shares import METRIC, read_runs, share_curves, share_remarks, share_rows, shares_markdown
+from culmen.extensions.bench.analyses import Rows
+from culmen.extensions.bench.shares import (
+    METRIC,
+    SuiteRun,
+    is_solved,
+    share_curves,
+    share_rows,
+    speed_ups,
+)
+from culmen.store import views
+
+
+def read_runs(folder: Path) -> list[SuiteRun]:
+    """Runs that `culmen compare bench` has recorded in its folder, with theirs."""
+    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    runs: list[SuiteRun] = []
+    for row in rows:
+        run = folder.joinpath(*Path(row["run"]).parts[-3:])
+        best, objective = views.best_result(run), views.run_meta(run).task.objective
+        reported = is_solved(objective, best), speed_ups(run, best)
+        runs.append(SuiteRun(row["task"], row["strategy"], str(run), row["state"], *reported))
+    return runs
+
+
+def share_remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
+    """Sentences on the tasks that do not count, with the reasons."""
+    if not rows:
+        return []
+    done = [run for run in outcomes if run.state == "finished"]
+    strategies = {run.strategy for run in outcomes}
+    partial = {
+        task
+        for task in dict.fromkeys(run.task for run in outcomes)
+        if {run.strategy for run in done if run.task == task} != strategies
+    }
+    complete = {task for task in dict.fromkeys(run.task for run in done) if task not in partial}
+    aimless = {run.task for run in done if run.solved is None}
+    untimed = complete - {run.task for run in done if run.speed_ups is not None}
+    measures = {row["measure"] for row in rows}
+    lines = [
+        ("Not every strategy has a finished run, so left out of all shares", partial),
+        (
+            "No target stated, so left out of solved",
+            complete & aimless if "solved" in measures else (),
+        ),
+        (
+            f"No metric {METRIC} reported, so left out of fast_p",
+            untimed if "fast_1" in measures else (),
+        ),
+    ]
+    return [f"{reason}: {', '.join(sorted(tasks))}." for reason, tasks in lines if tasks]
+
+
+def wide_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The table with one row per strategy: headings, and rows."""
+    measures = list(dict.fromkeys(row["measure"] for row in rows))
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        cells.setdefault(row["strategy"], {})[row["measure"]] = _percent_text(row)
+    tasks = {row["measure"]: row["tasks"] for row in rows}
+    heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
+    return heads, [
+        [strategy, *(texts[measure] for measure in measures)] for strategy, texts in cells.items()
+    ]
+
+
+def _percent_text(row: dict[str, float]) -> str:
+    interval = "" if row["low"] is None else f" [{row['low']:.0%}, {row['high']:.0%}]"
+    return f"{row['share']:.0%}{interval}"
+
+
+def shares_markdown(rows: Rows) -> str:
+    """The same for a page of documentation."""
+    heads, cells = wide_table(rows)
+    lines = [heads, ["---"] * len(heads), *([f"`{name}`", *rest] for name, *rest in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def write_csv(path: Path, rows: Rows) -> None:
@@ -29,7 +107,9 @@ def write_csv(path: Path, rows: Rows) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="folder of a bench")
     folder = parser.parse_args().folder
     outcomes = read_runs(folder)

@@ -1,16 +1,17 @@
-"""Skills without a model: is the best of known skills found, and is what is claimed of it true?
+"""Skills without a model: is the best of known skills found, are claims about it true?
 
     python bench/bench_skills.py --seeds 30 --json skills.jsonl      (resumable: keeps finished runs)
     python bench/bench_skills.py --null --seeds 100                  proposals that change nothing (A/A)
     python bench/bench_skills.py --kind set                          a set of skills; tools: descriptions of tools
     python bench/bench_skills.py --real 200                          rollouts in the jail beside the fast form
 
-The world is the example task `skill`: a scripted agent writes reports on 20 Harbor tasks (8 train, 8 val, 4 test) and
-keeps to a rule of the house style with a probability that its skill's sentences set. Of 13 sentences five name a rule,
-two help only together, four hurt (one of them makes the agent write the reward instead of the report) and two do
-nothing. The pass rate of every skill is known. A proposer without a model reads the failed tests: it adds the sentence
-for what they complain of, or adds or takes out another one. Rollouts are those of the agent and of the tests in this
-process, the search is the real engine on a virtual clock; --real compares them with real processes.
+The world is the example task `skill`: a scripted agent writes reports on 20 Harbor tasks (8 train,
+8 val, 4 test) and keeps to a rule of the house style with a probability that its skill's sentences
+set. Of 13 sentences five name a rule, two help only together, four hurt (one of them makes the
+agent write the reward instead of the report) and two do nothing. The pass rate of every skill is
+known. A proposer without a model reads the failed tests: it adds the sentence for their complaint,
+or adds or takes out another one. Rollouts are those of the agent and of the tests in this process,
+the search is the real engine on a virtual clock; --real compares them with real processes.
 
 --kind set: the same agent and tasks, but it reads all skills of a set, and each skill after the first costs it 5 % of
 its care, so the best set is one skill with all that helps. A proposal also adds, drops or merges skills.
@@ -20,7 +21,7 @@ two hurt and two do nothing; the best pass rate is that of an agent that always 
 
 found       share of the runs whose skill has at most 0.01 less than the best pass rate, 95 % Wilson interval
 truth       true pass rate over all tasks of the skill that is chosen, mean
-claim       what is claimed of it less what is true on the tasks that the claim is of, mean and standard error:
+claim       its claimed pass rate less the true one on the tasks of the claim, mean and standard error:
             by culmen's verdict (test cases), by a gate the mean at which its skill passed (val cases)
 false       runs that claim a gain where the skill is truly not better than the initial one
 """
@@ -49,8 +50,8 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Objective, Surface, Task
 from culmen.core.usage import Budget, Usage
-from culmen.evaluate.taskfiles import example_path
 from culmen.strategies import catalog
+from culmen.tasks import example_path
 from culmen.testing.landscape import Landscape
 from culmen.testing.virtual import simulate
 
@@ -66,7 +67,10 @@ RULES = {  # by what the tests say if the rule is broken
     "no rows": "",
     "no report": "",
 }
-TOGETHER = ("List the rules that apply before you begin.", "Compare the report with the rules before you finish.")
+TOGETHER = (
+    "List the rules that apply before you begin.",
+    "Compare the report with the rules before you finish.",
+)
 HARMFUL = (
     "Work as fast as you can.",
     "Explain what you did in the report.",
@@ -108,7 +112,10 @@ STRATEGIES = {
 }
 KEY = ("strategy", "seed", "rollouts", "null", "kind")
 KINDS = ("skill", "set", "tools")
-HURRIED = (*filter(None, RULES.values()), HARMFUL[0])  # passes about every third test, for null proposals
+HURRIED = (
+    *filter(None, RULES.values()),
+    HARMFUL[0],
+)  # passes about every third test, for null proposals
 Job = tuple[str, int, int, bool, str]
 Listing = dict[str, list[str]]  # sentences by skill or tool
 Row = dict[str, Any]
@@ -117,7 +124,9 @@ Row = dict[str, Any]
 @functools.cache
 def module(name: str) -> ModuleType:
     """A file of the example task."""
-    spec = importlib.util.spec_from_file_location(f"skill_{name}", example_path("skill") / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"skill_{name}", example_path("skill") / f"{name}.py"
+    )
     assert spec is not None and spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
@@ -188,7 +197,9 @@ def true_rate(text: str, split: str = "") -> float:
     """The probability of a pass, over all tasks or those of a split."""
     chances = module("agent").habits(text)
     numbers = [number for number in range(TASKS) if split in ("", SPLITS[number])]
-    return fmean(math.prod(chances[name] for name in rules_that_matter(number)) for number in numbers)
+    return fmean(
+        math.prod(chances[name] for name in rules_that_matter(number)) for number in numbers
+    )
 
 
 def best_rate() -> float:
@@ -203,14 +214,18 @@ def set_parts(listing: Listing) -> dict[str, str]:
     """A set of skills with these sentences."""
     head = "---\nname: {}\ndescription: {}.\n---\n\n"
     return {
-        f"{name}/SKILL.md": head.format(name, f"Reports, on {name}") + "".join(f"- {line}\n" for line in lines)
+        f"{name}/SKILL.md": head.format(name, f"Reports, on {name}")
+        + "".join(f"- {line}\n" for line in lines)
         for name, lines in sorted(listing.items())
     }
 
 
 def tool_parts(listing: Listing) -> dict[str, str]:
     """Tools with these descriptions."""
-    bodies = {name: "".join(f"{line}\n" for line in lines) or "No more is known.\n" for name, lines in listing.items()}
+    bodies = {
+        name: "".join(f"{line}\n" for line in lines) or "No more is known.\n"
+        for name, lines in listing.items()
+    }
     tables = (f'[{name}]\ndescription = """\n{body}"""\n' for name, body in bodies.items())
     return {"tools.toml": "\n".join(tables)}
 
@@ -222,12 +237,15 @@ def set_listing(parts: dict[str, str]) -> Listing:
 
 def tool_listing(parts: dict[str, str]) -> Listing:
     """The sentences of the descriptions."""
-    found = {name: table["description"].splitlines() for name, table in tomllib.loads(parts["tools.toml"]).items()}
+    found = {
+        name: table["description"].splitlines()
+        for name, table in tomllib.loads(parts["tools.toml"]).items()
+    }
     return {name: [line for line in lines if line in LINES] for name, lines in found.items()}
 
 
 def set_text(parts: dict[str, str]) -> str:
-    """What the agent reads of a set; `set_habits` counts its heads."""
+    """The text that the agent reads of a set; `set_habits` counts its heads."""
     return "\n".join(text for _, text in sorted(parts.items()))
 
 
@@ -259,8 +277,10 @@ def set_agent() -> ModuleType:
 
 
 def tool_descriptions(parts: dict[str, str]) -> dict[str, str]:
-    """What the agent is told of each tool."""
-    return {name: table["description"] for name, table in tomllib.loads(parts["tools.toml"]).items()}
+    """The description of each tool that the agent reads."""
+    return {
+        name: table["description"] for name, table in tomllib.loads(parts["tools.toml"]).items()
+    }
 
 
 def play(kind: str, parts: dict[str, str], number: int, seed: int) -> tuple[float, str]:
@@ -277,7 +297,13 @@ def play(kind: str, parts: dict[str, str], number: int, seed: int) -> tuple[floa
     is_taken, is_formed, is_used = agent.draw(tool_descriptions(parts), right, str(seed))
     if is_taken and is_formed and is_used:
         return 1.0, "passed"
-    what = "answers from memory" if not is_used else "takes another tool" if not is_taken else "unknown"
+    what = (
+        "answers from memory"
+        if not is_used
+        else "takes another tool"
+        if not is_taken
+        else "unknown"
+    )
     return 0.0, f"reward 0\n{right}: {what}"
 
 
@@ -288,7 +314,9 @@ def rate_of(kind: str, parts: dict[str, str], split: str = "") -> float:
     if kind == "set":
         chances = set_agent().habits(set_text(parts))
         numbers = [number for number in range(TASKS) if split in ("", SPLITS[number])]
-        return fmean(math.prod(chances[name] for name in rules_that_matter(number)) for number in numbers)
+        return fmean(
+            math.prod(chances[name] for name in rules_that_matter(number)) for number in numbers
+        )
     agent, make = mcp("agent"), mcp("make_tasks")
     numbers = [number for number in range(TASKS) if split in ("", SPLITS[number])]
     rights = [agent.kind_of(make.make_orders(number)[0])[0] for number in numbers]
@@ -299,7 +327,9 @@ def best_of(kind: str) -> float:
     """The best pass rate of a kind of candidate."""
     if kind == "tools":
         forms = {name: FORMS[name == "lookup_4"] for name in OFFERS}
-        return rate_of(kind, tool_parts({name: [offer, forms[name]] for name, offer in OFFERS.items()}))
+        return rate_of(
+            kind, tool_parts({name: [offer, forms[name]] for name, offer in OFFERS.items()})
+        )
     if kind == "set":
         return rate_of(kind, set_parts({"orders": [*filter(None, RULES.values()), *TOGETHER]}))
     return best_rate()
@@ -312,7 +342,9 @@ def first_of(kind: str, null: bool) -> dict[str, str]:
     if kind == "set":
         hurried = {"haste": [HARMFUL[0]], "orders": [*filter(None, RULES.values())]}
         return set_parts(hurried if null else {name: list(lines) for name, lines in SKILLS.items()})
-    half = {name: [offer] for name, offer in OFFERS.items()} | {"lookup_3": [OFFERS["lookup_3"], FORMS[0]]}
+    half = {name: [offer] for name, offer in OFFERS.items()} | {
+        "lookup_3": [OFFERS["lookup_3"], FORMS[0]]
+    }
     return tool_parts(half if null else {name: list(lines) for name, lines in DESCRIBED.items()})
 
 
@@ -320,7 +352,9 @@ def complaints_of(kind: str, listing: Listing, feedback: str) -> list[tuple[str,
     """(skill or tool, sentence to add or to take out) that a failed test suggests."""
     if kind == "set":
         known = {line for lines in listing.values() for line in lines}
-        wanted = [line for mark, line in RULES.items() if mark in feedback and line and line not in known]
+        wanted = [
+            line for mark, line in RULES.items() if mark in feedback and line and line not in known
+        ]
         return [(max(listing), line) for line in wanted]
     right = next((name for name in OFFERS if f"{name}:" in feedback), "")
     if "answers from memory" in feedback:
@@ -329,7 +363,12 @@ def complaints_of(kind: str, listing: Listing, feedback: str) -> list[tuple[str,
         return [(right, line) for line in FORMS if line not in listing[right]]
     if "takes another tool" not in feedback:
         return []
-    offers = [(name, line) for name in OFFERS for line in (OFFERS[right], SPOILT[0]) if line in listing[name]]
+    offers = [
+        (name, line)
+        for name in OFFERS
+        for line in (OFFERS[right], SPOILT[0])
+        if line in listing[name]
+    ]
     missing = [] if OFFERS[right] in listing[right] else [(right, OFFERS[right])]
     return missing or [pair for pair in offers if pair[0] != right]
 
@@ -338,7 +377,8 @@ def complaints_of(kind: str, listing: Listing, feedback: str) -> list[tuple[str,
 class SkillWorld(Landscape):
     """Rollouts and proposals of the example, on a virtual clock.
 
-    `initial` are the first skill's sentences; with `null` a proposal adds a comment that nobody reads.
+    `initial` are the first skill's sentences; with `null` a proposal adds a comment without a
+    reader.
     """
 
     initial: tuple[str, ...] = INITIAL
@@ -348,22 +388,32 @@ class SkillWorld(Landscape):
     def task(self) -> Task:
         """The task as a folder of 20 Harbor tasks would give it."""
         cases = tuple(Case(f"orders-{n + 1:02d}", n, split=SPLITS[n]) for n in range(TASKS))
-        first = first_of(self.kind, self.null) if self.kind != "skill" else {"SKILL.md": skill_text(self.initial)}
+        first = (
+            first_of(self.kind, self.null)
+            if self.kind != "skill"
+            else {"SKILL.md": skill_text(self.initial)}
+        )
         surface = Surface(language="markdown", frontmatter="frozen")
         if self.kind == "set":
             surface = Surface(language="markdown", frontmatter="frozen", skills=len(NAMES))
         elif self.kind == "tools":
             surface = Surface(language="toml", tools="frozen")
         objective = Objective(bounds=(0.0, 1.0))
-        return Task("skills", "pass the tests", (first,), cases=cases, objective=objective, surface=surface)
+        return Task(
+            "skills", "pass the tests", (first,), cases=cases, objective=objective, surface=surface
+        )
 
     def perform(self, effect: Effect, rng: random.Random) -> tuple[float, Result]:
         """The duration and the result of an effect."""
         request = effect.request
         if isinstance(request, EvaluateRequest):
             assert request.case is not None
-            reward, feedback = play(self.kind, request.candidate.parts, request.case.input, request.seed)
-            seen = Observation(request.candidate.id, Status.OK, reward, request.case.id, feedback=feedback)
+            reward, feedback = play(
+                self.kind, request.candidate.parts, request.case.input, request.seed
+            )
+            seen = Observation(
+                request.candidate.id, Status.OK, reward, request.case.id, feedback=feedback
+            )
             return rng.expovariate(1.0), seen
         if isinstance(request, ProposeRequest):
             dice = random.Random(request.seed)
@@ -407,7 +457,11 @@ class SkillWorld(Landscape):
             parts[name] = parts[name].rstrip() + "\n" + comment.format(dice.getrandbits(40))
             return Candidate.of(parts, (brief.parent.id,), Origin("world"))
         listing = (tool_listing if self.kind == "tools" else set_listing)(parts)
-        told = [pair for seen in brief.observations for pair in complaints_of(self.kind, listing, seen.feedback)]
+        told = [
+            pair
+            for seen in brief.observations
+            for pair in complaints_of(self.kind, listing, seen.feedback)
+        ]
         for turn in range(1 + (dice.random() < 0.3)):
             if self.kind == "set" and dice.random() < 0.3:
                 _change_skills(listing, dice)
@@ -480,7 +534,11 @@ def wilson(hits: int, count: int) -> str:
     """A share in per cent with its 95 % interval."""
     z, share = 1.96, hits / count
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    half = (
+        z
+        * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+        / (1 + z * z / count)
+    )
     return f"{100 * share:.0f} ({100 * max(0.0, middle - half):.0f} to {100 * min(1.0, middle + half):.0f})"
 
 
@@ -511,8 +569,12 @@ def any_parts(kind: str, dice: random.Random) -> dict[str, str]:
     good = dice.random() < 0.5  # others hardly pass
     if kind == "tools":
         own = {name: [offer, *FORMS] if good else [] for name, offer in OFFERS.items()}
-        return tool_parts({name: [*lines, *dice.sample(LINES, dice.randint(0, 1 if good else 5))]
-                           for name, lines in own.items()})  # fmt: skip
+        return tool_parts(
+            {
+                name: [*lines, *dice.sample(LINES, dice.randint(0, 1 if good else 5))]
+                for name, lines in own.items()
+            }
+        )
     names = dice.sample(NAMES, dice.randint(1, 4))
     listing = {name: dice.sample(SENTENCES, dice.randint(1, 2 if good else 6)) for name in names}
     listing[names[0]] += [line for line in RULES.values() if line and good]
@@ -524,19 +586,28 @@ def compare_with_processes(count: int, kind: str) -> None:
     import asyncio
     import tempfile
 
-    from culmen.agents.rollouts.form import RolloutBackend, read_skill_folder
+    from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 
     async def compare(folder: Path) -> int:
         task, dice = read_skill_folder(folder), random.Random(0)
         backend, same = RolloutBackend(task, 2), 0
         jobs: list[tuple[Candidate, int, int]] = []
         for _ in range(count):
-            jobs.append((Candidate.of(any_parts(kind, dice)), dice.randrange(TASKS), dice.randrange(1 << 30)))
+            jobs.append(
+                (
+                    Candidate.of(any_parts(kind, dice)),
+                    dice.randrange(TASKS),
+                    dice.randrange(1 << 30),
+                )
+            )
         cases = {case.id: case for case in task.cases}
         try:
             await backend.start()
             found = await asyncio.gather(
-                *(backend.evaluate(one, cases[f"orders-{n + 1:02d}"], seed) for one, n, seed in jobs)
+                *(
+                    backend.evaluate(one, cases[f"orders-{n + 1:02d}"], seed)
+                    for one, n, seed in jobs
+                )
             )
         finally:
             await backend.close()
@@ -546,7 +617,9 @@ def compare_with_processes(count: int, kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as place:
         folder = write_folder(Path(place), kind)
-        print(f"{asyncio.run(compare(folder))} of {count} rollouts have the same reward in both forms")
+        print(
+            f"{asyncio.run(compare(folder))} of {count} rollouts have the same reward in both forms"
+        )
 
 
 def write_folder(folder: Path, kind: str = "skill") -> Path:
@@ -581,7 +654,7 @@ def write_tools_folder(folder: Path) -> Path:
 
 
 def made_rows(jobs: Sequence[Job], path: Path | None, processes: int) -> Iterator[Row]:
-    """The rows of these runs, each written as soon as it is known."""
+    """The rows of these runs, each written as soon as known."""
     with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(row_of, jobs) if jobs else ():
             if path is not None:
@@ -596,7 +669,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--rollouts", type=int, default=ROLLOUTS)
-    parser.add_argument("--strategy", action="append", help="NAME or NAME(setting=value,...); may be repeated")
+    parser.add_argument(
+        "--strategy", action="append", help="NAME or NAME(setting=value,...); may be repeated"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--null", action="store_true", help="proposals that change nothing")
@@ -609,12 +684,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept: dict[tuple[Any, ...], Row] = {}
     if asked.json is not None and asked.json.exists():
         rows = map(json.loads, asked.json.read_text(encoding="utf-8").splitlines())
-        kept = {tuple(row.get(name, "skill") for name in KEY): row | {"kind": row.get("kind", "skill")} for row in rows}
+        kept = {
+            tuple(row.get(name, "skill") for name in KEY): row | {"kind": row.get("kind", "skill")}
+            for row in rows
+        }
     kind = asked.kind
     print(f"best {best_of(kind):.3f}, initial {rate_of(kind, first_of(kind, asked.null)):.3f}")
-    print("| strategy | | runs | found | truth | claim - truth | false | skills tried |", "|" + "---|" * 8, sep="\n")
+    print(
+        "| strategy | | runs | found | truth | claim - truth | false | skills tried |",
+        "|" + "---|" * 8,
+        sep="\n",
+    )
     for name in asked.strategy or STRATEGIES:
-        jobs: list[Job] = [(name, seed, asked.rollouts, asked.null, kind) for seed in range(asked.seeds)]
+        jobs: list[Job] = [
+            (name, seed, asked.rollouts, asked.null, kind) for seed in range(asked.seeds)
+        ]
         new = made_rows([job for job in jobs if job not in kept], asked.json, asked.jobs)
         print(line_of(name, [*(kept[job] for job in jobs if job in kept), *new]), flush=True)
 

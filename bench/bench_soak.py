@@ -1,16 +1,18 @@
-"""A long run under faults and kills: what grows, what leaks, what is lost.
+"""A long run under faults and kills: growth, leaks, losses.
 
     python bench/bench_soak.py                                      # 200,000 cheap evaluations
     python bench/bench_soak.py --evaluations 5000 --backend jail    # real jailed ones
 
-One run of `map_elites` with the real engine, gateway and journal. One model call in ten fails: refused by the server,
-rate limited, cut, empty, or prose without a program. One program in twenty fails: it raises, returns no number, or ends
-its process. After about `--every` seconds of work it is killed with SIGKILL at a random instant and resumed, until all
-evaluations are made. With `--backend cheap` a program is a line that is read, not run, so hours of evaluations fit
-into minutes; with `jail` it is run as any candidate is.
+One run of `map_elites` with the real engine, gateway and journal. One model call in ten fails:
+refused by the server, rate limited, cut, empty, or prose without a program. One program in twenty
+fails: it raises, returns no number, or ends its process. After about `--every` seconds of work it
+is killed with SIGKILL at a random instant and resumed, until all evaluations are made. With
+`--backend cheap` a program is a line that is read, not run, so hours of evaluations fit into
+minutes; with `jail` it is run as any candidate is.
 
-After every kill the journal is compared with what it held before and with what the killed process had been told is
-durable. Memory and open files are those of the searching process, read from /proc while it works.
+After every kill the journal is compared with its earlier contents and with the events that the
+killed process knew to be durable. Memory and open files are those of the searching process, read
+from /proc while it works.
 """
 
 from __future__ import annotations
@@ -41,9 +43,18 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Event
 from culmen.core.usage import Budget
-from culmen.llm.call import BadResponse, Call, Completion, Interrupted, RateLimited, Reply, ServerFailed, Tokens
-from culmen.strategies.map_elites import MapElites
-from culmen.study import Study
+from culmen.extensions.baselines.map_elites import MapElites
+from culmen.models.call import (
+    BadResponse,
+    Call,
+    Completion,
+    Interrupted,
+    RateLimited,
+    Reply,
+    ServerFailed,
+    Tokens,
+)
+from culmen.run.study import Study
 
 TASK_TOML = """
 name = "soak"
@@ -69,7 +80,10 @@ _VALUE = re.compile(r"return (-?[\d.]+)")
 
 
 class Model:
-    """Answers with programs near the one it is shown; a pure function of the call but for its faults."""
+    """Answers with programs near the one it is shown.
+
+    It is a pure function of the call except for its faults.
+    """
 
     def __init__(self) -> None:
         self._rng = random.Random(os.getpid())
@@ -80,7 +94,10 @@ class Model:
             return self._fail(prompt)
         found = _VALUE.findall(prompt)
         value = float(found[0]) if found else 1.0
-        choices = tuple(Completion(f"Closer.\n\n```main.py\n{self._program(value)}```\n") for _ in range(call.samples))
+        choices = tuple(
+            Completion(f"Closer.\n\n```main.py\n{self._program(value)}```\n")
+            for _ in range(call.samples)
+        )
         return Reply(choices, Tokens(len(prompt) // 4, 20 * call.samples), dollars=0.0)
 
     def _program(self, value: float) -> str:
@@ -98,7 +115,11 @@ class Model:
             raise Interrupted("cut", "the connection broke")
         if kind == 3:
             raise BadResponse("no_content", raw="{}")
-        return Reply((Completion("I would rather talk about the weather."),), Tokens(len(prompt) // 4, 9), dollars=0.0)
+        return Reply(
+            (Completion("I would rather talk about the weather."),),
+            Tokens(len(prompt) // 4, 9),
+            dollars=0.0,
+        )
 
 
 class Cheap:
@@ -110,10 +131,16 @@ class Cheap:
     async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation:
         found = _VALUE.search(candidate.text)
         if found is None:
-            return Observation(candidate.id, Status.ERROR, reason="exception", feedback="it failed", seed=seed)
+            return Observation(
+                candidate.id, Status.ERROR, reason="exception", feedback="it failed", seed=seed
+            )
         value = float(found[1])
         return Observation(
-            candidate.id, Status.OK, -abs(value - 3.0), metrics={"low": value % 1.0, "high": value // 1.0}, seed=seed
+            candidate.id,
+            Status.OK,
+            -abs(value - 3.0),
+            metrics={"low": value % 1.0, "high": value // 1.0},
+            seed=seed,
         )
 
     async def close(self) -> None:
@@ -121,7 +148,10 @@ class Cheap:
 
 
 class Acknowledged:
-    """Tells the parent, through a shared page that survives a kill, the last event that is durable."""
+    """Sends the parent the last event that is durable.
+
+    It does so through a shared page that survives a kill.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -134,7 +164,9 @@ class Acknowledged:
 def child(run: Path, backend: str) -> None:
     """One session of the run."""
     more: dict[str, Any] = {"backend": Cheap()} if backend == "cheap" else {}
-    study = Study.resume(run, model=Model(), observers=(Acknowledged(run.parent / "acknowledged"),), **more)
+    study = Study.resume(
+        run, model=Model(), observers=(Acknowledged(run.parent / "acknowledged"),), **more
+    )
     print(study.run())
 
 
@@ -148,7 +180,12 @@ def make(folder: Path, evaluations: int, workers: int) -> Study:
     (folder / "acknowledged").write_bytes(bytes(16))
     strategy = MapElites(features=("low", "high"), proposals=4)
     return Study.create(
-        task, strategy, model=Model(), budget=Budget(evaluations=evaluations), workers=workers, run_dir=folder / "run"
+        task,
+        strategy,
+        model=Model(),
+        budget=Budget(evaluations=evaluations),
+        workers=workers,
+        run_dir=folder / "run",
     )
 
 
@@ -159,14 +196,14 @@ def rows(run: Path) -> Iterator[tuple[int, str, int, str, bytes]]:
 
 
 class Account:
-    """What the journal held when it was last looked at: a digest of every prefix that matters."""
+    """Contents of the journal at the last look: a digest of every prefix that matters."""
 
     def __init__(self) -> None:
         self.events = self.done = self.lost = self.repeated = 0
         self.digest = ""
 
     def look(self, run: Path, acknowledged: int) -> None:
-        """Compare with the last look; count what was lost or is there twice."""
+        """Compare with the last look; count events that were lost or are there twice."""
         running, seen, events, done = hashlib.sha256(), set[int](), 0, 0
         for seq, kind, key, mark, result in rows(run):
             running.update(f"{seq} {kind} {key} {mark} ".encode() + (result or b""))
@@ -182,7 +219,10 @@ class Account:
 
 
 class Gauge(threading.Thread):
-    """Samples a process: resident megabytes, open files, threads; with the evaluations made so far."""
+    """Samples a process: resident megabytes, open files, threads.
+
+    With the evaluations made so far.
+    """
 
     def __init__(self, pid: int, page: mmap.mmap, session: int) -> None:
         super().__init__(daemon=True)
@@ -218,11 +258,13 @@ class Gauge(threading.Thread):
 
 
 def acknowledged(page: mmap.mmap) -> int:
-    """The last event that a session was told is durable."""
+    """The last event that a session knew to be durable."""
     return struct.unpack("<q", page[:8])[0]
 
 
-def soak(folder: Path, evaluations: int, backend: str, every: float, workers: int) -> dict[str, Any]:
+def soak(
+    folder: Path, evaluations: int, backend: str, every: float, workers: int
+) -> dict[str, Any]:
     """Run to the end under kills; everything that was measured."""
     study, account, rng = make(folder, evaluations, workers), Account(), random.Random(1)
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
@@ -232,7 +274,9 @@ def soak(folder: Path, evaluations: int, backend: str, every: float, workers: in
     with (folder / "acknowledged").open("r+b") as file:
         page = mmap.mmap(file.fileno(), 16)
     while True:
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
         gauge = Gauge(process.pid, page, kills)
         gauge.start()
         kills += not left_alone(process, page, rng.uniform(0.5, 1.5) * every)
@@ -250,9 +294,14 @@ def soak(folder: Path, evaluations: int, backend: str, every: float, workers: in
 
 
 def left_alone(process: subprocess.Popen[bytes], page: mmap.mmap, seconds: float) -> bool:
-    """Whether the session ended by itself within so many seconds of work (reading the journal does not count)."""
+    """True if the session ended by itself within `seconds` of work.
+
+    Reading the journal does not count.
+    """
     before = acknowledged(page)
-    while process.poll() is None and acknowledged(page) <= before + 1:  # the first event only says that it runs
+    while (
+        process.poll() is None and acknowledged(page) <= before + 1
+    ):  # the first event only says that it runs
         time.sleep(0.05)
     try:
         _, errors = process.communicate(timeout=seconds)
@@ -267,14 +316,19 @@ def left_alone(process: subprocess.Popen[bytes], page: mmap.mmap, seconds: float
 def report(
     study: Study, account: Account, samples: list[dict[str, float]], kills: int, seconds: float
 ) -> dict[str, Any]:
-    """The figures, checked: nothing lost, nothing twice, and the journal replays to the very same end."""
+    """The figures, checked: nothing lost, nothing twice.
+
+    The journal replays to the very same end.
+    """
     from culmen.store import views
 
     status = views.run_status(study.path)
     kinds: dict[str, int] = {}
     for observation in study.observations():
         kinds[observation.status] = kinds.get(observation.status, 0) + 1
-    ends = [[s for s in samples if s["session"] == n] for n in sorted({s["session"] for s in samples})]
+    ends = [
+        [s for s in samples if s["session"] == n] for n in sorted({s["session"] for s in samples})
+    ]
     longest = max(ends, key=len)
     half = longest[len(longest) // 2 :]
     return {
@@ -288,7 +342,9 @@ def report(
         "state": status.state,
         "journal_mb": round(sum(f.stat().st_size for f in study.path.glob("journal.db*")) / 2**20),
         "mb_by_events": [[round(s[-1]["events"]), round(s[-1]["mb"])] for s in ends if s],
-        "kb_per_evaluation": round(1024 * _slope(samples) * ends[-1][-1]["events"] / max(1, status.evaluations), 2),
+        "kb_per_evaluation": round(
+            1024 * _slope(samples) * ends[-1][-1]["events"] / max(1, status.evaluations), 2
+        ),
         "files": [min(s["files"] for s in half), max(s["files"] for s in half)],
         "files_at_session_ends": [s[-1]["files"] for s in ends if s],
         "threads": [min(s["threads"] for s in half), max(s["threads"] for s in half)],
@@ -301,14 +357,20 @@ def _slope(samples: list[dict[str, float]]) -> float:
     samples = [now for before, now in pairwise(samples) if now["events"] > before["events"]]
     if len({s["events"] for s in samples}) < 2:
         return 0.0
-    return statistics.linear_regression([s["events"] for s in samples], [s["mb"] for s in samples]).slope
+    return statistics.linear_regression(
+        [s["events"] for s in samples], [s["mb"] for s in samples]
+    ).slope
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--evaluations", type=int, default=200_000)
     parser.add_argument("--backend", choices=("cheap", "jail"), default="cheap")
-    parser.add_argument("--every", type=float, default=150.0, help="seconds of work between kills, on average")
+    parser.add_argument(
+        "--every", type=float, default=150.0, help="seconds of work between kills, on average"
+    )
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

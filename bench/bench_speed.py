@@ -1,13 +1,16 @@
-"""What culmen itself costs on the real path: milliseconds of CPU an evaluation, whole and by part.
+"""Costs of culmen itself on the real path: milliseconds of CPU an evaluation.
+
+They are given whole and by part.
 
     python bench/bench_speed.py                          # the default strategy, 400 evaluations
     python bench/bench_speed.py --strategy map_elites openevolve --evaluations 1000
     python bench/bench_speed.py --profile                # where the main process spends it, by function
 
-A model server of its own (its CPU does not count), a Python function as evaluator (`culmen.optimize`), every strategy
-in a process of its own. Counted are the user and system seconds of culmen's process and of all its children. The parts
-are measured alone in the same session: an evaluation by one process that stays, or by a fork for each call; a model
-call as culmen makes it, or by the plain SDK. The rest is strategy, engine, journal, prompts and parsing.
+A model server of its own (its CPU does not count), a Python function as evaluator
+(`culmen.optimize`), every strategy in a process of its own. Counted are the user and system seconds
+of culmen's process and of all its children. The parts are measured alone in the same session: an
+evaluation by one process that stays, or by a fork for each call; a model call as culmen makes it,
+or by the plain SDK. The rest is strategy, engine, journal, prompts and parsing.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40)) + "\n\nVALUE = 0.0\n"
+PROGRAM = (
+    "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40)) + "\n\nVALUE = 0.0\n"
+)
 _VALUE = re.compile(r"^VALUE = .*$", re.MULTILINE)
 
 
@@ -44,7 +49,10 @@ def score(text: str) -> float:
 
 
 def serve(delay: float) -> None:
-    """The model server, in a process of its own: a new number in the program, as a rewrite or as a diff."""
+    """The model server, in a process of its own.
+
+    It answers with a new number in the program, as a rewrite or as a diff.
+    """
     from tests.servers.openai_server import OpenAIServer
 
     rng = random.Random(0)
@@ -55,7 +63,9 @@ def serve(delay: float) -> None:
         old = _VALUE.findall(asked)
         line = f"VALUE = {rng.gauss(0.5, 0.3)!r}"
         if "<<<<<<< SEARCH" in asked and old:
-            return f"Another number.\n\n<<<<<<< SEARCH\n{old[-1]}\n=======\n{line}\n>>>>>>> REPLACE\n"
+            return (
+                f"Another number.\n\n<<<<<<< SEARCH\n{old[-1]}\n=======\n{line}\n>>>>>>> REPLACE\n"
+            )
         return f"Another number.\n\n```python\n{_VALUE.sub(line, PROGRAM)}```\n"
 
     with OpenAIServer(answer) as server:
@@ -67,7 +77,9 @@ def serve(delay: float) -> None:
 def server(delay: float = 0.0):
     """The address of a model server."""
     words = [sys.executable, __file__, "--serve", str(delay)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdin is not None
         yield process.stdout.readline().strip()
         process.stdin.close()
@@ -79,7 +91,9 @@ def cpu() -> float:
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
-def whole(strategy: str, evaluations: int, url: str, folder: Path, workers: int) -> dict[str, float]:
+def whole(
+    strategy: str, evaluations: int, url: str, folder: Path, workers: int
+) -> dict[str, float]:
     """One run; milliseconds of CPU an evaluation."""
     from tests.servers.openai_server import SCRIPTED
 
@@ -95,11 +109,20 @@ def whole(strategy: str, evaluations: int, url: str, folder: Path, workers: int)
     began, wall = cpu(), time.perf_counter()
     own = time.process_time()
     study = culmen.optimize(
-        PROGRAM, score, run_dir=folder / "run", budget=Budget(evaluations=evaluations), random_seed=1, **keywords
+        PROGRAM,
+        score,
+        run_dir=folder / "run",
+        budget=Budget(evaluations=evaluations),
+        random_seed=1,
+        **keywords,
     )
     took, own, wall = cpu() - began, time.process_time() - own, time.perf_counter() - wall
     status = study.status
-    done = sum(status.evaluations.values()) if isinstance(status.evaluations, dict) else status.evaluations
+    done = (
+        sum(status.evaluations.values())
+        if isinstance(status.evaluations, dict)
+        else status.evaluations
+    )
     return {
         "evaluations": done,
         "calls": status.usage.calls,
@@ -117,10 +140,14 @@ def evaluation(count: int, calls: int) -> float:
     from culmen.evaluate.function import FunctionBackend
 
     async def work() -> None:
-        backend = FunctionBackend(Task("f", evaluator=Evaluator(form="function"), limits=Limits(calls=calls)), score, 2)
+        backend = FunctionBackend(
+            Task("f", evaluator=Evaluator(form="function"), limits=Limits(calls=calls)), score, 2
+        )
         await backend.start()
         for _ in range(count // 4):
-            await asyncio.gather(*(backend.evaluate(Candidate.of({"main.py": PROGRAM}), None, i) for i in range(4)))
+            await asyncio.gather(
+                *(backend.evaluate(Candidate.of({"main.py": PROGRAM}), None, i) for i in range(4))
+            )
         await backend.close()
 
     began = cpu()
@@ -130,9 +157,9 @@ def evaluation(count: int, calls: int) -> float:
 
 def call(count: int, url: str, plain: bool) -> float:
     """Milliseconds of CPU of one model call: culmen's, or the plain SDK's."""
-    from culmen.llm.backends import Endpoint, OpenAIBackend
-    from culmen.llm.call import Call, ChatMessage
-    from culmen.llm.spec import Key
+    from culmen.models.backends import Endpoint, OpenAIBackend
+    from culmen.models.call import Call, ChatMessage
+    from culmen.models.spec import Key
 
     asked = Call("scripted", (ChatMessage("user", PROGRAM),), max_tokens=1000)
 
@@ -148,7 +175,9 @@ def call(count: int, url: str, plain: bool) -> float:
         async with AsyncOpenAI(api_key="none", base_url=url, max_retries=0) as client:
             for _ in range(count // 4):
                 many = [
-                    client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": PROGRAM}])
+                    client.chat.completions.create(
+                        model="scripted", messages=[{"role": "user", "content": PROGRAM}]
+                    )
                     for _ in range(4)
                 ]
                 await asyncio.gather(*many)
@@ -175,7 +204,9 @@ def profiled(strategy: str, evaluations: int, url: str, folder: Path) -> None:
 
 def one(words: list[str]) -> dict[str, float]:
     """Measure in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *words], check=True, capture_output=True, text=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -186,7 +217,9 @@ def parts(evaluations: int) -> None:
         fork = one(["--part", "fork", "--evaluations", str(evaluations)])["ms"]
         lean = one(["--part", "call", "--evaluations", str(evaluations), "--url", url])["ms"]
         plain = one(["--part", "sdk", "--evaluations", str(evaluations), "--url", url])["ms"]
-    print(f"evaluation alone: {stay:.2f} ms by a process that stays, {fork:.2f} ms by a fork for each call")
+    print(
+        f"evaluation alone: {stay:.2f} ms by a process that stays, {fork:.2f} ms by a fork for each call"
+    )
     print(f"model call alone: {lean:.2f} ms as culmen calls, {plain:.2f} ms by the plain SDK")
 
 
@@ -198,7 +231,9 @@ def part(name: str, count: int, url: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--strategy", nargs="+", default=["default"])
     parser.add_argument("--evaluations", type=int, default=400)
     parser.add_argument("--profile", action="store_true")
@@ -225,7 +260,16 @@ def main() -> None:
                 return profiled(chosen.strategy[0], chosen.evaluations, url, Path(name))
     for strategy in chosen.strategy:
         with server() as url:
-            words = ["--part", "whole", "--strategy", strategy, "--evaluations", str(chosen.evaluations), "--url", url]
+            words = [
+                "--part",
+                "whole",
+                "--strategy",
+                strategy,
+                "--evaluations",
+                str(chosen.evaluations),
+                "--url",
+                url,
+            ]
             found = one(words)
         print(
             f"{strategy:<14} {found['ms']:6.2f} ms of CPU an evaluation ({found['own']:.2f} culmen's process, "

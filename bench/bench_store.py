@@ -1,7 +1,10 @@
-"""Figures of the journal: CPU and wall time per evaluation, file size, replay speed, and how fast views answer.
+"""Figures of the journal: time per evaluation, file size, replay speed, times of views.
 
-Usage: python bench/bench_store.py [--large] [--dir FOLDER]. An evaluation is a new candidate of 3 kB (a note), its
-`started` row and its `done` row. --large adds 1,000,000 observations (minutes, 2 GB).
+Time per evaluation is CPU and wall time.
+
+Usage: python bench/bench_store.py [--large] [--dir FOLDER]. An evaluation is a new candidate of 3
+kB (a note), its `started` row and its `done` row. --large adds 1,000,000 observations (minutes, 2
+GB).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.task import Task
+from culmen.extensions.web.pages import page_makers
+from culmen.extensions.web.runs import Digest
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -29,20 +34,33 @@ TEXT = "".join(f"def f{i}(x):\n    return x * {i}\n" for i in range(100))
 
 
 def entries(evaluations: int, fresh: float, seed: int = 1) -> Iterator[list[Entry]]:
-    """The entries of one evaluation after the other; a share `fresh` of them is of a new candidate."""
+    """The entries of one evaluation after the other.
+
+    A share `fresh` of them is of a new candidate.
+    """
     chance, pool = random.Random(seed), list[Candidate]()
     for key in range(evaluations):
         made: list[Entry] = []
         if not pool or chance.random() < fresh:
             parent = (chance.choice(pool).id,) if pool else ()
-            pool.append(Candidate.of({"main.py": f"{TEXT}x = {key}\n"}, parent, Origin("rewrite", "model")))
+            pool.append(
+                Candidate.of({"main.py": f"{TEXT}x = {key}\n"}, parent, Origin("rewrite", "model"))
+            )
             note = {"note": "candidates"}
-            made.append(Entry("note", key, effect="candidates", body=note, result=Proposal((pool[-1],))))
+            made.append(
+                Entry("note", key, effect="candidates", body=note, result=Proposal((pool[-1],)))
+            )
         place = chance.randrange(len(pool)) if fresh < 1 else len(pool) - 1
         score = (place % 997) / 997 + chance.gauss(0, 0.1)
         metrics = {"speed": 1.5, "size": 2.0}
         seen = Observation(
-            pool[place].id, Status.OK, score, metrics=metrics, feedback="ok " * 30, seed=key, trust="verified"
+            pool[place].id,
+            Status.OK,
+            score,
+            metrics=metrics,
+            feedback="ok " * 30,
+            seed=key,
+            trust="verified",
         )
         mark = f"{key:016x}"
         made.append(Entry("started", key, mark, "evaluate", elapsed=key / 10))
@@ -50,8 +68,13 @@ def entries(evaluations: int, fresh: float, seed: int = 1) -> Iterator[list[Entr
         yield made
 
 
-def write(folder: Path, evaluations: int, batch: int, fresh: float = 1.0) -> tuple[float, float, list[float]]:
-    """Write a run; CPU seconds, wall seconds, and the wall time of each append. Making the entries is not counted."""
+def write(
+    folder: Path, evaluations: int, batch: int, fresh: float = 1.0
+) -> tuple[float, float, list[float]]:
+    """Write a run; CPU seconds, wall seconds, and the wall time of each append.
+
+    Making the entries is not counted.
+    """
     journal = SqlJournal.create(folder, RunMeta(folder.name, Task("bench")))
     source, cpu, walls = entries(evaluations, fresh), 0.0, list[float]()
     while group := [entry for _, made in zip(range(batch), source) for entry in made]:
@@ -78,17 +101,25 @@ def writing(home: Path) -> None:
         )
     for evaluations in (200, 1000, 10_000):
         cpu, _, _ = write(home / f"flat-{evaluations}", evaluations, 8)
-        print(f"batches of 8, {evaluations:6d} evaluations: {cpu / evaluations * 1e3:.3f} CPU ms each")
+        print(
+            f"batches of 8, {evaluations:6d} evaluations: {cpu / evaluations * 1e3:.3f} CPU ms each"
+        )
 
 
 def reading(home: Path, observations: int) -> None:
-    """Replay speed and view times on a run of so many observations, one candidate in five of them new."""
+    """Replay speed and view times on a run of this number of observations.
+
+    One candidate in five of them is new.
+    """
     folder = home / f"views-{observations}"
     write(folder, observations, 64, fresh=0.2)
     began = time.process_time()
     events = sum(1 for _ in SqlJournal.open(folder).read())
     seconds = time.process_time() - began
-    print(f"\n{observations} observations, {views.run_status(folder).candidates} candidates, {events} events;", end=" ")
+    print(
+        f"\n{observations} observations, {views.run_status(folder).candidates} candidates, {events} events;",
+        end=" ",
+    )
     print(f"replay reads {events / seconds:,.0f} events/s, {observations / seconds:,.0f} effects/s")
     some = views.candidate_rows(folder, "new", limit=1)[0].id
     asked: dict[str, Callable[[], object]] = {
@@ -102,24 +133,32 @@ def reading(home: Path, observations: int) -> None:
         "log, 100 states": lambda: views.log_events(folder, kinds=["state"]),
         "calls": lambda: views.call_costs(folder),
         "progress": lambda: views.progress_points(folder),
+        "overview": lambda: page_makers()["overview"](Digest(folder), {}),
+        "table": lambda: page_makers()["candidates"](Digest(folder), {}),
+        "table by mean": lambda: page_makers()["candidates"](Digest(folder), {"sort": "mean"}),
     }
     for name, ask in asked.items():
         walls: list[float] = []
+        cpu = time.process_time()
         ask()
+        first = time.process_time() - cpu
         cpu = time.process_time()
         for _ in range(5):
             began = time.perf_counter()
             ask()
             walls.append(time.perf_counter() - began)
         cpu = (time.process_time() - cpu) / 5
-        print(f"  {name:28s} {statistics.median(walls) * 1e3:8.1f} ms, {cpu * 1e3:7.1f} ms CPU")
+        wall = statistics.median(walls) * 1e3
+        print(f"  {name:28s} {wall:8.1f} ms, {cpu * 1e3:7.1f} ms CPU, {first * 1e3:7.1f} at first")
 
 
 def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="also 1,000,000 observations")
-    parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
+    parser.add_argument(
+        "--dir", default=None, help="where to write (default: the temporary folder)"
+    )
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(dir=options.dir))
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())

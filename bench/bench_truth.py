@@ -1,24 +1,34 @@
-"""How true is what a run reports? Worlds with known true scores x random seeds x strategies.
+"""Is a run's report true? Worlds with known true scores x random seeds x strategies.
 
     python bench/bench_truth.py --seeds 100 --json truth.jsonl     (resumable: keeps finished runs)
     python bench/bench_truth.py --world flaky --strategy all --seeds 30 --json truth.jsonl
 
 Every run is a whole search of the real engine on a virtual clock, final choice included; only its
 verdict and its journal are read. The worlds, and what a failed evaluation is worth in each, are
-those of `culmen.testing.hazards`: at the declared bound, without one at the true score of the
-initial program, and not at all where it is nobody's fault. Differences are turned so that higher is
+those of `bench/truth/hazards.py`: at the declared bound, without one at the true score of the
+initial program, and not at all where no candidate is at fault. Differences are turned so that higher is
 better, also where scores are minimised. The columns, shares in per cent:
 
 worth / best     true score of the report, and of the best evaluated in that run (means)
 claim - truth    of the reported score, with its standard error over the runs
-score, gain      95 % intervals that hold the truth, of those given; the gain is over the initial one
+score, gain      95 % intervals that hold the truth, of those given; the gain is over the initial one,
+                 of the best other candidate if the initial one is reported
 claimed          runs whose gain is larger than its margin
+replaced         runs that report another program than the initial one
+kept             evaluations of the final choice (mean)
 false            of these, those that are not truly better than the initial program
 worse            runs whose report is truly worse than the initial program
 ± 0, no ±        runs that report a margin of 0, or none
+width            the margin as a multiple of that of a t interval of the reported candidate's own
+                 final evaluations, of those with at least 5 that differ (median)
+spent            evaluations of the final choice (mean)
 unconfirmed      runs whose report rests on no fresh evaluation
 steady           runs that report a candidate that never fails, and not the initial one
 CPU s            processor seconds per run
+
+No evaluator runs here: a world draws its noise from the seed of each evaluation, in this process.
+Generators of real evaluators, and the processes that keep or restart them, are measured by
+`bench_inherit.py aa`.
 """
 
 from __future__ import annotations
@@ -26,21 +36,26 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, TypeGuard
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.truth.hazards import HAZARDS, HazardWorld, TwoObjectives, hazard_world
 
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.evidence.intervals import t_quantile_95
 from culmen.strategies import catalog
-from culmen.testing.hazards import HAZARDS, HazardWorld, TwoObjectives, hazard_world
 from culmen.testing.virtual import Simulation, simulate
 
 STRATEGIES = ("pedigree", "best_of_n", "map_elites", "polca", "gepa", "openevolve", "turboevolve")
@@ -58,10 +73,13 @@ COLUMNS = (
         "score",
         "gain",
         "claimed",
+        "replaced",
+        "kept",
     ),
-    *("false", "worse", "± 0", "no ±", "unconfirmed", "steady", "CPU s"),
+    *("false", "worse", "± 0", "no ±", "width", "spent", "unconfirmed"),
+    *("steady", "CPU s"),
 )
-WIDTHS = (26, 12, 6, 12, 15, 16, 6, 6, 8, 6, 6, 5, 5, 12, 7, 6)
+WIDTHS = (26, 12, 6, 12, 15, 16, 6, 6, 8, 8, 6, 6, 6, 5, 5, 6, 6, 12, 7, 6)
 
 Row = dict[str, Any]
 Job = tuple[str, str, int, int, int]
@@ -71,6 +89,12 @@ def truth_of(world: HazardWorld | TwoObjectives, candidate: Candidate) -> float:
     """The true score; with two objectives their mean."""
     found = world.truth(candidate)
     return fmean(found) if isinstance(found, tuple) else found
+
+
+def kept_evaluations(run: Simulation) -> int:
+    """Number of evaluations of the final choice."""
+    account = run.search.evidence.account
+    return sum(len(seen) for part in (account.looks, account.fresh) for seen in part.values())
 
 
 def has_fragile(world: HazardWorld | TwoObjectives) -> TypeGuard[HazardWorld]:
@@ -109,7 +133,9 @@ def row_of(job: Job) -> Row:
     start, best = task.initial_candidates()[0], known[verdict.id]
     worths = [task.objective.reward(truth_of(world, one)) for one in known.values()]
     initial = None if verdict.initial is None else (verdict.initial.score, verdict.initial.margin)
-    steady = None
+    account, steady = run.search.evidence.account, None
+    own = [fact.reward for fact in account.fresh.get(best.id, ()) if fact.reward is not None]
+    measured = best if verdict.challenger is None else known[verdict.challenger.id]
     if has_fragile(world):
         steady = best.id != start.id and not world.is_fragile(best)
     return row | {
@@ -123,9 +149,35 @@ def row_of(job: Job) -> Row:
         "confirmed": verdict.confirmed,
         "initial": initial,
         "gain": verdict.gain,
+        "replaced": best.id != start.id,
+        "kept": kept_evaluations(run),
         "gain_margin": verdict.gain_margin,
+        "lift": truth_of(world, measured) - truth_of(world, start),
+        "own_margin": own_margin(own),
+        "final": sum(
+            len(seen) for part in (account.looks, account.fresh) for seen in part.values()
+        ),
         "steady": steady,
     }
+
+
+def own_margin(values: Sequence[float]) -> float | None:
+    """Half the 95 % t interval of these values; None if fewer than 5, or equal."""
+    if len(values) < 5 or len(set(values)) == 1:
+        return None
+    return t_quantile_95(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def relative_width(row: Row) -> float | None:
+    """The reported margin as a multiple of that of the candidate's own values."""
+    own, margin = row.get("own_margin"), row["margin"]
+    return None if own is None or margin is None else margin / own
+
+
+def middle(found: Iterable[float | None]) -> str:
+    """Median of those that are known."""
+    known = [one for one in found if one is not None]
+    return f"{median(known):.2f}" if known else "-"
 
 
 def better_by(row: Row, one: str, other: str) -> float:
@@ -158,11 +210,11 @@ def cells(rows: Sequence[Row]) -> tuple[str, ...]:
     head = (rows[0]["world"], rows[0]["strategy"], f"{len(rows)}", f"{rows[0]['evaluations']}")
     cpu = f"{fmean(row['cpu'] for row in rows):.2f}"
     if not told:
-        return (*head, *repeat("-", 11), cpu)
+        return (*head, *repeat("-", 13), cpu)
     errors = [better_by(row, "score", "truth") for row in told]
     error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
     gained = [row for row in told if row["gain"] is not None]
-    gains = [row["gain"] - (row["truth"] - row["start"]) for row in gained]
+    gains = [row["gain"] - row["lift"] for row in gained]
     lifts = [better_by(row, "truth", "start") for row in told]
     claims = [is_claimed(row) for row in told]
     return (
@@ -174,10 +226,14 @@ def cells(rows: Sequence[Row]) -> tuple[str, ...]:
         share(inside(e, row["margin"]) for e, row in zip(errors, told, strict=True)),
         share(inside(e, row["gain_margin"]) for e, row in zip(gains, gained, strict=True)),
         share(claims),
+        share(row.get("replaced") for row in told),
+        f"{fmean(row.get('kept', math.nan) for row in told):.0f}",
         share(lift <= NONE for lift, claim in zip(lifts, claims, strict=True) if claim),
         share(lift < -NONE for lift in lifts),
         share(row["margin"] is not None and row["margin"] <= NONE for row in told),
         share(row["margin"] is None for row in told),
+        middle(relative_width(row) for row in told),
+        f"{fmean(row.get('final', math.nan) for row in told):.0f}",
         share(not row["confirmed"] for row in told),
         share(row["steady"] for row in told),
         cpu,
@@ -200,7 +256,7 @@ def kept_rows(path: Path | None) -> dict[Job, Row]:
 
 
 def made_rows(jobs: Sequence[Job], processes: int, path: Path | None) -> Iterator[Row]:
-    """The rows of these runs, each written as soon as it is known."""
+    """The rows of these runs, each written as soon as known."""
     with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(row_of, jobs, chunksize=2) if jobs else ():
             if path is not None:
@@ -210,7 +266,7 @@ def made_rows(jobs: Sequence[Job], processes: int, path: Path | None) -> Iterato
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is asked for."""
+    """The options of the command line."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--seeds", type=int, default=100)

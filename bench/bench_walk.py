@@ -7,11 +7,11 @@
 heuristic   an evaluator and a program of one's own, a model: check, run, best
 prompt      a prompt and 120 labelled cases in a CSV file: prompt
 researcher  two strategies, six random seeds: compare, analyze
-agent       the page docs/agents.md as it is printed there: a folder with an evaluator, the offline agent, no key
+agent       the page docs/agents.md, word for word: a folder with an evaluator, the offline agent, no key
 
-The model is a script on the loopback, which answers at once: programs with random weights, the prompts of
-tests/labelled/world.py. Peers get the same evaluator, cases and model. Figures depend on the machine; the load average
-says whether it had the machine to itself.
+The model is a script on the loopback, which answers at once: programs with random weights, the
+prompts of tests/extensions/prompt/world.py. Peers get the same evaluator, cases and model. Figures
+depend on the machine; the load average shows whether it had the machine to itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ from random import Random
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.labelled.world import LINES, PROMPT, WORDS, answer_ticket, scripted, tickets, write_tickets  # noqa: E402
+from tests.extensions.prompt.world import (  # noqa: E402
+    LINES,
+    PROMPT,
+    WORDS,
+    answer_ticket,
+    scripted,
+    tickets,
+    write_tickets,
+)
 from tests.servers.model_script import Asked, Turn  # noqa: E402
 from tests.servers.model_server import ModelServer  # noqa: E402
 
@@ -119,11 +127,20 @@ class Walk:
     folder: Path = field(default_factory=Path)
 
     def do(self, *words: str | Path) -> str:
-        """What a command prints, its time counted; raises if it fails."""
+        """The output of a command, its time counted; raises if it fails."""
         began = time.perf_counter()
-        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "OPENAI_API_KEY": "none"}
+        environment = {
+            **os.environ,
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "OPENAI_API_KEY": "none",
+        }
         done = subprocess.run(
-            list(map(str, words)), cwd=self.folder, capture_output=True, text=True, env=environment, check=False
+            list(map(str, words)),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
         self.seconds += time.perf_counter() - began
         self.commands += 1
@@ -162,7 +179,16 @@ def heuristic(walk: Walk, peers: Path | None) -> list[Walk]:
         walk.culmen("check", "evaluator.py")
         model = ("--models", "models.toml", "--model", "small")
         done = json.loads(
-            walk.culmen("run", "evaluator.py", *model, "--budget", "evaluations=40", "--run-dir", "run", "--json")
+            walk.culmen(
+                "run",
+                "evaluator.py",
+                *model,
+                "--budget",
+                "evaluations=40",
+                "--run-dir",
+                "run",
+                "--json",
+            )
         )
         program = walk.culmen("best", "run")
     bins, calls = -done["best"]["score"], done["usage"]["calls"]
@@ -172,9 +198,18 @@ def heuristic(walk: Walk, peers: Path | None) -> list[Walk]:
     if peers and (peers / "openevolve").exists():
         other = Walk("heuristic", "openevolve", folder=walk.folder)
         with own_heuristic(walk.folder):
-            program_and_rest = ("initial_program.py", "evaluator.py", "--config", "config.yaml", "--iterations", "40")
+            program_and_rest = (
+                "initial_program.py",
+                "evaluator.py",
+                "--config",
+                "config.yaml",
+                "--iterations",
+                "40",
+            )
             other.do(peers / "openevolve/bin/openevolve-run", *program_and_rest)
-        info = json.loads((walk.folder / "openevolve_output/best/best_program_info.json").read_text())
+        info = json.loads(
+            (walk.folder / "openevolve_output/best/best_program_info.json").read_text()
+        )
         other.outcome = f"{-info['metrics']['combined_score']:.0f} bins (start {first_bins():.0f}) with 40 calls"
         made.append(other)
     return made
@@ -193,7 +228,9 @@ def first_bins() -> float:
 def accuracy(prompt: str) -> float:
     """Share of the last 30 tickets that the prompt answers."""
     last = tickets(120)[90:]
-    return sum(answer_ticket(prompt, row["ticket"]).strip(".").lower() == row["team"] for row in last) / len(last)
+    return sum(
+        answer_ticket(prompt, row["ticket"]).strip(".").lower() == row["team"] for row in last
+    ) / len(last)
 
 
 def prompt(walk: Walk, peers: Path | None) -> list[Walk]:
@@ -202,7 +239,17 @@ def prompt(walk: Walk, peers: Path | None) -> list[Walk]:
     with ModelServer(scripted) as server:
         (walk.folder / "models.toml").write_text(MODELS.format(url=server.url))
         model = ("--models", "models.toml", "--model", "small", "--budget", "evaluations=200")
-        asked = ("prompt", PROMPT, "tickets.csv", "--label", "team", *model, "--run-dir", "run", "--json")
+        asked = (
+            "prompt",
+            PROMPT,
+            "tickets.csv",
+            "--label",
+            "team",
+            *model,
+            "--run-dir",
+            "run",
+            "--json",
+        )
         done = json.loads(walk.culmen(*asked))
         text = walk.culmen("best", "run")
     report = done["prompt"]
@@ -223,14 +270,25 @@ def prompt(walk: Walk, peers: Path | None) -> list[Walk]:
 
 def researcher(walk: Walk, peers: Path | None) -> list[Walk]:
     """Two strategies on a built-in task, with a table for a paper."""
-    made = ("--tasks", "function_minimization", "--strategies", "best_of_n,map_elites", "--seeds", "6")
+    made = (
+        "--tasks",
+        "function_minimization",
+        "--strategies",
+        "best_of_n,map_elites",
+        "--seeds",
+        "6",
+    )
     table = walk.culmen("compare", *made, "--budget", "evaluations=40", "--out", "runs", "--latex")
     runs = sorted(str(path.parent) for path in walk.folder.glob("runs/**/run.db"))
-    runs = runs or sorted(str(path) for path in walk.folder.glob("runs/function_minimization/*/seed-*"))
-    walk.culmen("analyze", *runs, "--out", "analysis")
+    runs = runs or sorted(
+        str(path) for path in walk.folder.glob("runs/function_minimization/*/seed-*")
+    )
+    walk.culmen("compare", "analyze", *runs, "--out", "analysis")
     files = list((walk.folder / "analysis").rglob("*.csv"))
     said = next((line for line in table.splitlines() if "tell" in line or "is better" in line), "")
-    walk.outcome = f"a LaTeX table of {len(runs)} runs, {len(files)} CSV files; {said.strip('% ')[:60]}"
+    walk.outcome = (
+        f"a LaTeX table of {len(runs)} runs, {len(files)} CSV files; {said.strip('% ')[:60]}"
+    )
     walk.good = "\\toprule" in table and len(runs) == 12 and bool(files)
     return [walk]
 
@@ -254,14 +312,19 @@ def agent(walk: Walk, peers: Path | None) -> list[Walk]:
 
 
 USERS: dict[str, Callable[[Walk, Path | None], list[Walk]]] = {
-    "heuristic": heuristic, "prompt": prompt, "researcher": researcher, "agent": agent,
-}  # fmt: skip
+    "heuristic": heuristic,
+    "prompt": prompt,
+    "researcher": researcher,
+    "agent": agent,
+}
 
 
 def main() -> None:
     """Walk, and print what came of it."""
     global SHOWN
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("who", nargs="*", choices=[[], *USERS], default=[])
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--show", action="store_true")
@@ -270,11 +333,20 @@ def main() -> None:
     print("| user | with | commands | seconds | outcome | as promised |\n|---|---|---|---|---|---|")
     for who in options.who or USERS:
         with tempfile.TemporaryDirectory() as folder:
-            for walk in USERS[who](Walk(who, folder=Path(folder)), options.peers and options.peers.resolve()):
+            for walk in USERS[who](
+                Walk(who, folder=Path(folder)), options.peers and options.peers.resolve()
+            ):
                 kept = walk.good and walk.seconds <= LIMITS[who]
                 failed |= walk.tool == "culmen" and not kept
                 told = ("yes" if kept else "NO") if walk.tool == "culmen" else "-"
-                cells = [who, walk.tool, str(walk.commands), f"{walk.seconds:.0f}", walk.outcome, told]
+                cells = [
+                    who,
+                    walk.tool,
+                    str(walk.commands),
+                    f"{walk.seconds:.0f}",
+                    walk.outcome,
+                    told,
+                ]
                 print(f"| {' | '.join(cells)} |", flush=True)
     print(f"load at the end {os.getloadavg()[0]:.1f}")
     sys.exit(failed)

@@ -8,10 +8,10 @@
 `measure` audits tasks and searches in them offline; TASK is a built-in task or a folder, without
 any all built-in ones that need nothing else. Folders are audited alone. `cheats` scores the
 programs in `gallery_programs` beside the initial ones, in task folders that `culmen import
-algotune` made below ALGOTUNE. Results lie in KEPT, and what is there is not measured again.
+algotune` made below ALGOTUNE. Results lie in KEPT, and results there are not measured again.
 `write` makes the page of them; FILE is what `bench_algotune.py solvers` keeps. `rows` puts only the
 rows of built-in tasks that KEPT has into the page and leaves the others. KEPT/conditions.txt, if it
-is there, says what else was so while it was measured.
+is there, names the other conditions of the measurement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bench_algotune import Outcome
 from culmen.core.candidate import Candidate
 from culmen.core.json import JsonObject
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles.loading import load
+from culmen.tasks.loading import load
 
 ROOT = Path(__file__).parents[1]
 TASKS, PROGRAMS = ROOT / "src" / "culmen" / "tasks", Path(__file__).parent / "gallery_programs"
@@ -110,7 +110,7 @@ def copied_example(name: str, kept: Path) -> Path:
 
 
 def run_culmen(folder: Path, *words: str) -> JsonObject:
-    """What a verb prints with `--json`."""
+    """The output of a verb with `--json`."""
     code = "from culmen.cli.main import main; raise SystemExit(main())"
     line = [sys.executable, "-c", code, *words, "--json"]
     ran = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder)
@@ -139,7 +139,10 @@ async def measure_cheats(kept: Path, folders: Path) -> None:
             feedback = ""
             for text in (task.seeds[0]["solver.py"], file.read_text()):
                 candidate = Candidate.of({"solver.py": text})
-                found = [await backend.evaluate(candidate, task.cases[0], seed) for seed in range(CHEAT_SEEDS)]
+                found = [
+                    await backend.evaluate(candidate, task.cases[0], seed)
+                    for seed in range(CHEAT_SEEDS)
+                ]
                 scores = [each.score for each in found if each.score is not None]
                 medians.append(median(scores) if len(scores) == len(found) else None)
                 feedback = found[0].feedback
@@ -156,8 +159,8 @@ async def measure_cheats(kept: Path, folders: Path) -> None:
 HEAD = """\
 # Gallery
 
-The tasks that come with culmen and those of AlgoTune that `culmen import algotune` makes: what the audit says
-of each, how much a score varies, what an evaluation costs, and what the offline proposer reaches. Measured by
+You can look up, of the tasks that come with culmen and those of AlgoTune that `culmen import algotune` makes, what the
+audit says, how much a score varies, what an evaluation costs, and what the offline proposer reaches. Measured by
 
 ```
 python bench/make_gallery.py measure KEPT                 # the built-in tasks
@@ -204,7 +207,9 @@ def machine_kind() -> str:
 
 
 COLUMNS = "| task | audit | noise | seconds | initial | offline, after evaluations | best known |"
-LEFT = "test cases); where the search kept the initial program, both are the same. Not measured here:"
+LEFT = (
+    "test cases); where the search kept the initial program, both are the same. Not measured here:"
+)
 
 
 def builtin_lines(kept: Path) -> Iterator[str]:
@@ -240,7 +245,7 @@ def builtin_rows(kept: Path) -> dict[str, str]:
 
 
 def left_lines(measured: set[str]) -> Iterator[str]:
-    """The built-in tasks that were not measured, with what they need."""
+    """The built-in tasks that were not measured, each with its needs."""
     for name in sorted(each.parent.name for each in TASKS.glob("*/task.toml")):
         if name not in measured:
             yield f"- `{name}`: {'needs ' + NEEDS[name] if name in NEEDS else 'not measured yet'}"
@@ -339,18 +344,13 @@ def cheat_lines(kept: Path) -> Iterator[str]:
     cheats = msgspec.json.decode(path.read_bytes(), type=list[Cheat]) if path.is_file() else []
     paying = [each for each in cheats if (each.score or 0) > (each.honest or 1)]
     yield CHEATS.format(count=len(paying))
+    yield "| task | what the program in `bench/gallery_programs` does | its score | the honest initial program | size |"
+    yield "|---|---|---|---|---|"
     for each in paying:
-        program = (PROGRAMS / f"{each.task}.py").read_text()
-        what = program.split('"""')[1]
+        what = (PROGRAMS / f"{each.task}.py").read_text().split('"""')[1]
         honest = "-" if each.honest is None else f"{each.honest:.3g}"
-        yield f"### {each.task}"
-        yield ""
-        yield f"{what} Score {each.score:.3g}, the honest initial program {honest}; size {each.size}."
-        yield ""
-        yield "```python"
-        yield program.split('"""', 2)[2].strip()
-        yield "```"
-        yield ""
+        yield f"| `{each.task}` | {what} | {each.score:.3g} | {honest} | {each.size} |"
+    yield ""
 
 
 # recorded programs that were read, and what they do
@@ -367,7 +367,7 @@ READ = {
 
 
 def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
-    """What recorded programs do that were read."""
+    """Lines on the actions of recorded programs that were read."""
     found = [each for each in outcomes if (each.task, each.model) in READ]
     if not found:
         return
@@ -385,15 +385,10 @@ def recorded_lines(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 CHEATS = """\
-The audits of AlgoTune's tasks above are older than the attack `cheap`: theirs change a program's output or
-its surroundings and leave its time as it is. So they say nothing about a check that accepts an answer which
-is cheaper than the one that was asked for. `culmen import algotune` tries two such answers and lists those
-that pass as `weak`: zeros in place of all numbers, and the first item in place of all. It names {count} of
-the 24 checks of AlgoTune's tasks; each accepts a program that does not solve the task and is faster than one
-that does. Others may; nobody has shown that they do not. Some checks forgive much by intent (a mean squared
-error 5 % above the least, a root mean square error of 5 % of the range): what that is worth was not measured.
-
-Scores are medians of three evaluations.
+The audits of AlgoTune's tasks above are older than the attack `cheap`. `culmen import algotune` tries answers that are
+cheaper than the one that was asked for (zeros in place of all numbers, the first item in place of all) and lists the
+checks that accept them as `weak`: {count} of the 24. Others may; nobody has shown that they do not. Scores are medians
+of three evaluations.
 """
 
 if __name__ == "__main__":

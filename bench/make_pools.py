@@ -1,18 +1,18 @@
 """Makes the pools of programs that come with culmen, and certifies them again.
 
     python bench/bench_baselines.py --seconds 600 --out CONSTRUCTIONS     # long searches
-    culmen bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
+    culmen compare bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
     python bench/make_pools.py --constructions CONSTRUCTIONS --runs RUNS  # writes the pools
-    python bench/make_pools.py --add --piece NAME --constructions CONSTRUCTIONS  # adds what has the piece, or these
-    python bench/make_pools.py --check                                    # certifies what is there
+    python bench/make_pools.py --add --piece NAME --constructions CONSTRUCTIONS  # adds those with the piece, or these
+    python bench/make_pools.py --check                                    # certifies the present pools
 
 A pool has programs of three origins, each named in its record: put together from the pieces in
 bench/pool_programs; the same around a construction that a long search found (one file
 `TASK*.json` each); and found by runs of the offline proposer (without `--runs` those of the
 present pool). Every program is certified by the task's exact verifier in the jail, within the
 task's limits; the best are taken, and of the rest those that differ most from them. These are
-certified once more, with another random seed and the matrix routines of another processor: kept is
-what gives the same value.
+certified once more, with another random seed and the matrix routines of another processor: kept are
+programs that give the same value.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ sys.path.insert(0, str(Path(__file__).parent / "pool_programs"))
 from compose import compose_program
 from recipes import task_recipes
 
-import culmen.tasks
+import culmen.extensions.builtin
 from culmen import __version__
+from culmen import tasks as taskfiles
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate import taskfiles
-from culmen.evaluate.jail.fork_server import ENVIRONMENT
+from culmen.jail.fork_server import ENVIRONMENT
 from culmen.run import pools
 from culmen.run.pools import Pool, PoolMember, PoolSource
+from culmen.run.study import Study
 from culmen.store import views
-from culmen.study import Study
 
-OUT = Path(culmen.tasks.__path__[0]) / "pools"
+OUT = Path(culmen.extensions.builtin.__path__[0]) / "pools"
 LICENCE = "Apache-2.0"
 OF_EACH = 30  # candidates of a run looked at
 TRIED, KEPT, BEST, FROM_RUNS = (
@@ -184,13 +184,17 @@ def longer_pool(task: Task, constructions: Path | None, piece: str) -> Pool:
     made = [m for m in composed if m.source or (piece and piece in m.operator)]
     fresh = [m for m in made if m.candidate.id not in known]
     fresh = certified_again(task, with_certified_scores(task, fresh, 1))
-    around = PoolSource("bench/pool_programs around the result of a long optimisation", culmen=__version__)
+    around = PoolSource(
+        "bench/pool_programs around the result of a long optimisation", culmen=__version__
+    )
     sources = (*old.sources, *(each for each in (PIECES, around) if each not in old.sources))
     at = sources.index(PIECES), sources.index(around)
     placed = [msgspec.structs.replace(m, source=at[m.source]) for m in fresh]
     sign = -1.0 if task.objective.direction == "max" else 1.0
     members = sorted([*old.members, *placed], key=lambda member: sign * member.score)
-    return msgspec.structs.replace(old, members=tuple(members), sources=sources, version=old.version + 1)
+    return msgspec.structs.replace(
+        old, members=tuple(members), sources=sources, version=old.version + 1
+    )
 
 
 def check_pool(task: Task) -> int:
@@ -213,7 +217,9 @@ def check_pool(task: Task) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="only certify the pools again")
     parser.add_argument("--add", action="store_true", help="keep the present pool, add to it")
     parser.add_argument("--piece", default="", help="with --add: programs with this piece, too")

@@ -1,9 +1,11 @@
-"""Records `culmen demo` as it looks in a terminal: docs/img/demo.svg (its end) and docs/img/progress.svg (half-way).
+"""Records `culmen demo` as it looks in a terminal.
+
+It writes docs/img/demo.svg (its end) and docs/img/progress.svg (half-way).
 
     .venv/bin/python bench/record_demo.py [--seconds 50] [--seed 0] [--columns 110]
 
-The command runs in tmux, a real terminal, in an empty folder; what stands on its screen is drawn by rich. Nothing is
-retouched: of a long diff the middle is left out, and a line says how much.
+The command runs in tmux, a real terminal, in an empty folder; what stands on its screen is drawn by
+rich, unretouched.
 """
 
 from __future__ import annotations
@@ -27,8 +29,14 @@ from rich.text import Text
 
 IMAGES = Path(__file__).parents[1] / "docs/img"
 _ROWS = 200  # more than the demo prints, so that nothing scrolls out
-_DIFF = 18  # lines of the diff that are kept
-_HUES = [(240, 113, 120), (126, 200, 128), (229, 192, 123), (97, 175, 239), (198, 120, 221), (86, 182, 194)]
+_HUES = [
+    (240, 113, 120),
+    (126, 200, 128),
+    (229, 192, 123),
+    (97, 175, 239),
+    (198, 120, 221),
+    (86, 182, 194),
+]
 _THEME = TerminalTheme(
     (24, 27, 33),
     (208, 212, 220),
@@ -44,11 +52,18 @@ class Terminal:
         self._tmux = ["tmux", "-L", f"culmen-record-{os.getpid()}", "-f", "/dev/null"]
         self._mark = folder / "over"
         size = ["-x", str(columns), "-y", str(_ROWS)]
-        self._call("new-session", "-d", *size, "-c", str(folder), f"{command}; echo $? > {self._mark}; sleep 60")
+        self._call(
+            "new-session",
+            "-d",
+            *size,
+            "-c",
+            str(folder),
+            f"{command}; echo $? > {self._mark}; sleep 60",
+        )
 
     @property
     def over(self) -> bool:
-        """Whether the command has ended."""
+        """True if the command has ended."""
         return self._mark.exists() and self._mark.read_text().endswith("\n")
 
     @property
@@ -65,7 +80,9 @@ class Terminal:
         self._call("kill-server")
 
     def _call(self, *arguments: str) -> str:
-        return subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [*self._tmux, *arguments], check=True, capture_output=True, text=True
+        ).stdout
 
 
 def record(command: str, columns: int, seconds: float) -> tuple[list[Text], list[Text]]:
@@ -85,47 +102,49 @@ def record(command: str, columns: int, seconds: float) -> tuple[list[Text], list
             terminal.close()
 
 
-def shortened(lines: Sequence[Text]) -> list[Text]:
-    """The lines with the middle of a long diff left out."""
-    plain = [line.plain for line in lines]
-    begin = next((i for i, line in enumerate(plain) if line.startswith("@@")), len(plain)) + 1
-    end = next(
-        (i for i in range(begin, len(plain)) if re.match(r"\.\.\. and |(finished|interrupted)  ", plain[i])), begin
-    )
-    end -= plain[end - 1 : end] == [""]
-    gone = end - begin - _DIFF
-    if gone < 5:
-        return list(lines)
-    return [*lines[: begin + _DIFF], Text(f"        [{gone} lines cut from this picture]", style="dim"), *lines[end:]]
-
-
 def draw(lines: Sequence[Text], path: Path, command: str, columns: int) -> None:
     """The lines as an SVG that asks no server for a font."""
-    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True,
+        width=columns,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+    )
     console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
     for line in lines:
         console.print(line, soft_wrap=True)
     svg = console.export_svg(title="culmen", theme=_THEME, unique_id="culmen")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
-    svg = svg.replace("Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono")
+    svg = svg.replace(
+        "Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(re.sub(r"[ \t]+$", "", svg, flags=re.M), encoding="utf-8")
 
 
 def main() -> None:
     """Record and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=50.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--columns", type=int, default=110)
     parser.add_argument("--out", type=Path, default=IMAGES)
     given = parser.parse_args()
-    options = [f"--{name} {value:g}" for name, value in (("seconds", given.seconds), ("seed", given.seed))]
-    shown = " ".join(["culmen demo", *(o for o in options if o not in ("--seconds 50", "--seed 0"))])
-    command = f"{shlex.quote(str(Path(sys.executable).with_name('culmen')))} demo {' '.join(options)}"
+    options = [
+        f"--{name} {value:g}" for name, value in (("seconds", given.seconds), ("seed", given.seed))
+    ]
+    shown = " ".join(
+        ["culmen demo", *(o for o in options if o not in ("--seconds 50", "--seed 0"))]
+    )
+    command = (
+        f"{shlex.quote(str(Path(sys.executable).with_name('culmen')))} demo {' '.join(options)}"
+    )
     half, whole = record(command, given.columns, given.seconds)
     draw(half, given.out / "progress.svg", shown, given.columns)
-    draw(shortened(whole), given.out / "demo.svg", shown, given.columns)
+    draw(whole, given.out / "demo.svg", shown, given.columns)
     print("\n".join(line.plain for line in whole))
 
 

@@ -1,7 +1,10 @@
-"""Whole runs to look at, made in a moment: any strategy on a virtual clock, journaled as a real run would be.
+"""Whole runs to look at, made in a moment.
 
-The world is a landscape with a known truth, but its candidates are programs, its proposals carry prompts, replies,
-tokens and dollars, and things go wrong now and then, so that every page of the dashboard has something to show.
+Any strategy on a virtual clock, journaled as a real run would be.
+
+The world is a landscape with a known truth, but its candidates are programs, its proposals carry
+prompts, replies, tokens and dollars, and things go wrong now and then, so that every page of the
+dashboard has something to show.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ def truth(candidate: Candidate) -> float:
 
 
 def task(cases: int = 0, *, deterministic: bool = False, direction: str = "max") -> Task:
-    """One to climb, with so many training cases, start and target."""
+    """A task to climb, with this number of training cases, a start and a target."""
     return Task(
         "gallery",
         goal="Place the circles so that their radii sum to as much as possible.",
@@ -91,7 +94,10 @@ def task(cases: int = 0, *, deterministic: bool = False, direction: str = "max")
 
 @dataclass
 class Gallery:
-    """The world. `sigma` is the noise of an observation, `rough` the share of evaluations and replies that fail."""
+    """The world.
+
+    `sigma` is the noise of an observation, `rough` the share of evaluations and replies that fail.
+    """
 
     sigma: float = 0.05
     rough: float = 0.06
@@ -119,12 +125,22 @@ class Gallery:
 
     def observe(self, request: EvaluateRequest, rng: Random) -> Observation:
         """The truth with noise, or a failure."""
-        name, case, level = request.candidate.id, request.case.id if request.case else "", rng.random()
+        name, case, level = (
+            request.candidate.id,
+            request.case.id if request.case else "",
+            rng.random(),
+        )
         if level < self.rough:
             status = (Status.ERROR, Status.TIMEOUT, Status.INVALID)[int(level / self.rough * 3)]
-            reason = {"error": "exception", "timeout": "wall_clock", "invalid": "score_nan"}[status.value]
-            told = f"The program stopped after {20 * rng.random():.1f} s: {reason.replace('_', ' ')}."
-            return Observation(name, status, None, case, reason, feedback=told, seconds=0.9, seed=request.seed)
+            reason = {"error": "exception", "timeout": "wall_clock", "invalid": "score_nan"}[
+                status.value
+            ]
+            told = (
+                f"The program stopped after {20 * rng.random():.1f} s: {reason.replace('_', ' ')}."
+            )
+            return Observation(
+                name, status, None, case, reason, feedback=told, seconds=0.9, seed=request.seed
+            )
         score = truth(request.candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
         score = score if self.direction == "max" else 1.0 - score
         return Observation(
@@ -143,21 +159,36 @@ class Gallery:
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """`brief.k` children, a little better or worse; sometimes a reply of no use."""
         model = self.models[int(rng.random() < 0.3)]
-        spent = Usage(calls=1, input_tokens=1800 + rng.randrange(900), output_tokens=500 * brief.k, dollars=0.0031)
+        spent = Usage(
+            calls=1,
+            input_tokens=1800 + rng.randrange(900),
+            output_tokens=500 * brief.k,
+            dollars=0.0031,
+        )
         prompt = f"Improve this program.\n\n{brief.parent.text if brief.parent else '(none yet)'}\n{brief.context}"
         if rng.random() < self.rough:
             faults = {"unparsable": 1, "truncated": 1}
-            return Proposal((), "", "unparsable", model, spent, prompt, "I would suggest ...", faults)
+            return Proposal(
+                (), "", "unparsable", model, spent, prompt, "I would suggest ...", faults
+            )
         parent = brief.parent
         base, ids = (truth(parent), (parent.id,)) if parent else (0.2, ())
-        children = [self._child(base, ids, rank, model, brief.island, rng) for rank in range(brief.k)]
+        children = [
+            self._child(base, ids, rank, model, brief.island, rng) for rank in range(brief.k)
+        ]
         idea = f"I expect to gain if I {_IDEAS[rng.randrange(len(_IDEAS))]}."
         reply = idea + "\n\n" + "\n\n".join(f"```python\n{child.text}```" for child in children)
         faults = {"rate_limited": 1} if rng.random() < 0.1 else {}
         return Proposal(tuple(children), idea, "", model, spent, prompt, reply, faults)
 
     def _child(
-        self, base: float, ids: tuple[str, ...], rank: int, model: str, island: int | None, rng: Random
+        self,
+        base: float,
+        ids: tuple[str, ...],
+        rank: int,
+        model: str,
+        island: int | None,
+        rng: Random,
     ) -> Candidate:
         step = (1.0 - base) * 0.12 * rng.random() if rng.random() < 0.3 else -0.15 * rng.random()
         mu = round(max(0.0, min(0.99, base + step)), 6)
@@ -173,7 +204,9 @@ class Gallery:
             row += [draws.gauss(0.0, 0.12) for _ in range(_WIDTH - 2)]
             length = math.sqrt(sum(x * x for x in row))
             flat += [x / length for x in row]
-        return Vectors(len(request.candidates), _WIDTH, struct.pack(f"<{len(flat)}f", *flat), "gallery")
+        return Vectors(
+            len(request.candidates), _WIDTH, struct.pack(f"<{len(flat)}f", *flat), "gallery"
+        )
 
 
 def record(
@@ -186,7 +219,10 @@ def record(
     seed: int = 1,
     workers: int = 2,
 ) -> Path:
-    """A finished run of `strategy` in `folder`, which must hold none; deterministic but for the time it is made."""
+    """A finished run of `strategy` in `folder`, which must hold none.
+
+    It is deterministic, except for the time it is made.
+    """
     from culmen.store.writer import JournalWriter
     from culmen.strategies import catalog
     from culmen.testing.virtual import simulate
@@ -222,4 +258,9 @@ def record(
 
 
 def _seeds(about: Task) -> Entry:
-    return Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=about.initial_candidates()))
+    return Entry(
+        "note",
+        effect="seeds",
+        body={"note": "seeds"},
+        result=Proposal(candidates=about.initial_candidates()),
+    )

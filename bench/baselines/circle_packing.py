@@ -1,4 +1,7 @@
-"""A plain optimiser: sequential linear programming from random centers, and from the best with two circles moved."""
+"""A plain optimiser: sequential linear programming from random centers.
+
+Also from the best with two circles moved.
+"""
 
 import time
 
@@ -57,4 +60,6 @@ def restore(x):
 
 
 GAIN = np.concatenate([np.zeros(2 * N), np.ones(N)])
-PROBLEM = Problem(GAIN, slack, restore, np.zeros(3 * N), np.concatenate([np.ones(2 * N), np.full(N, 0.5)]))
+PROBLEM = Problem(
+    GAIN, slack, restore, np.zeros(3 * N), np.concatenate([np.ones(2 * N), np.full(N, 0.5)])
+)

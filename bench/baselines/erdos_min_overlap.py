@@ -1,4 +1,7 @@
-"""A plain optimiser: sequential linear programming from many starts, then on twice as many steps, and so on."""
+"""A plain optimiser: sequential linear programming from many starts.
+
+Then on twice as many steps, and so on.
+"""
 
 import time
 
@@ -9,12 +12,20 @@ COARSE, FIELD = 48, 64
 
 
 def optimise(seed, seconds):
-    """Heights in [0, 1] with mean 1/2: contests of random coarse starts, then the best of them refined."""
+    """Heights in [0, 1] with mean 1/2: contests of random coarse starts.
+
+    Then the best of them is refined.
+    """
     rng, begun = np.random.default_rng(seed), time.process_time()
     until, early = begun + seconds, begun + 0.6 * seconds
     best = None
     while best is None or time.process_time() < early:
-        found = contest(problem(COARSE), [np.append(rng.random(COARSE), 0.0) for _ in range(FIELD)], early, radius=0.3)
+        found = contest(
+            problem(COARSE),
+            [np.append(rng.random(COARSE), 0.0) for _ in range(FIELD)],
+            early,
+            radius=0.3,
+        )
         best = found if best is None or found[-1] > best[-1] else best
     while time.process_time() < until:
         best = refined(best, rng, until)
@@ -22,12 +33,17 @@ def optimise(seed, seconds):
 
 
 def refined(best, rng, until):
-    """On twice as many steps; noise helps where the linear model sees no way on from a repeated optimum."""
+    """The best on twice as many steps.
+
+    Noise helps where the linear model sees no way on from a repeated optimum.
+    """
     n, fine = 2 * (len(best) - 1), np.repeat(best[:-1], 2)
     found = climb(problem(n), np.append(fine, 0.0), until, radius=0.03)
     if found[-1] < best[-1] + 1e-7:
         fine = np.clip(fine + 0.003 * rng.normal(size=n), 0, 1)
-        found = max(climb(problem(n), np.append(fine, 0.0), until, radius=0.03), found, key=lambda x: x[-1])
+        found = max(
+            climb(problem(n), np.append(fine, 0.0), until, radius=0.03), found, key=lambda x: x[-1]
+        )
     return found
 
 
@@ -38,7 +54,9 @@ def problem(n):
         h = x[:-1]
         free = windows(1 - h)  # row k: 1 - h_{i+k} by i, zero outside
         held = windows(h[::-1])[:, ::-1]  # row k: h_{j-k} by j, zero outside
-        return -x[-1] - 2 / n * (free @ h), np.column_stack([-2 / n * (free - held), np.full(2 * n - 1, -1.0)])
+        return -x[-1] - 2 / n * (free @ h), np.column_stack(
+            [-2 / n * (free - held), np.full(2 * n - 1, -1.0)]
+        )
 
     def restore(x):
         h = np.clip(x[:-1], 0, 1)

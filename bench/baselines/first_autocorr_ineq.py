@@ -1,4 +1,7 @@
-"""A plain optimiser: sequential linear programming from many starts, then on twice as many steps, and so on."""
+"""A plain optimiser: sequential linear programming from many starts.
+
+Then on twice as many steps, and so on.
+"""
 
 import time
 
@@ -10,17 +13,24 @@ COARSE, FIELD = 60, 48
 
 
 def optimise(seed, seconds):
-    """Heights with mean 1: half of the time for contests of coarse starts, the rest for refining the best of them."""
+    """Heights with mean 1: half of the time for contests of coarse starts.
+
+    The rest is for refining the best of them.
+    """
     rng, begun = np.random.default_rng(seed), time.process_time()
     until, early = begun + seconds, begun + seconds / 2
     best = None
     while best is None or time.process_time() < early:
-        found = contest(problem(COARSE), [start(rng, best) for _ in range(FIELD)], early, radius=0.5)
+        found = contest(
+            problem(COARSE), [start(rng, best) for _ in range(FIELD)], early, radius=0.5
+        )
         best = found if best is None or found[-1] > best[-1] else best
     while time.process_time() < until:
         n = 2 * (len(best) - 1)
         fine = np.repeat(best[:-1], 2) * np.exp(0.01 * rng.normal(size=n))
-        best = max(climb(problem(n), np.append(fine, 0.0), until, radius=0.1), best, key=lambda x: x[-1])
+        best = max(
+            climb(problem(n), np.append(fine, 0.0), until, radius=0.1), best, key=lambda x: x[-1]
+        )
         if len(best) <= n:
             break
     return best[:-1].tolist()
@@ -40,7 +50,9 @@ def problem(n):
 
     def slack(x):
         h = x[:-1]
-        shifts = toeplitz(np.append(h, np.zeros(n - 1)), np.zeros(n))  # shape (2n - 1, n): h * e_i as columns
+        shifts = toeplitz(
+            np.append(h, np.zeros(n - 1)), np.zeros(n)
+        )  # shape (2n - 1, n): h * e_i as columns
         jacobian = np.column_stack([-4 / n * shifts, np.full(2 * n - 1, -1.0)])
         return -x[-1] - 2 / n * (shifts @ h), jacobian
 

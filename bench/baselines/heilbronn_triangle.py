@@ -1,4 +1,7 @@
-"""A plain optimiser: a swarm of gradient ascents on a smooth stand-in, its best made exact by linear programming."""
+"""A plain optimiser: a swarm of gradient ascents on a smooth stand-in.
+
+Its best is made exact by linear programming.
+"""
 
 import time
 from itertools import combinations
@@ -13,7 +16,10 @@ ROWS = np.arange(len(A))
 
 
 def optimise(seed, seconds):
-    """11 points in the unit right triangle: swarms of new points and of good ones with one to three points moved."""
+    """11 points in the unit right triangle: swarms of new points and of changed ones.
+
+    The changed ones are good ones with one to three points moved.
+    """
     rng, until = np.random.default_rng(seed), time.process_time() + seconds
     best = []
     while not best or time.process_time() < until:
@@ -21,7 +27,9 @@ def optimise(seed, seconds):
         order = np.argsort(-np.abs(areas(swarm)).min(axis=1))
         for p in swarm[order[:8]]:
             beat = best[0][-1] if best else -1.0
-            found = climb(problem(np.sign(areas(p))), np.append(p, 0.0), until, radius=0.02, beat=beat)
+            found = climb(
+                problem(np.sign(areas(p))), np.append(p, 0.0), until, radius=0.02, beat=beat
+            )
             if all(abs(found[-1] - other[-1]) > 1e-7 for other in best):
                 best = sorted([*best, found], key=lambda x: -x[-1])[:16]
     return best[0][:-1].reshape(N, 2).tolist()
@@ -40,7 +48,10 @@ def starts(rng, best):
 
 
 def ascend(p, until):
-    """Adam on a mean of the areas that weighs the small ones, ever more sharply; points stay in the triangle."""
+    """Adam on a mean of the areas that weighs the small ones, ever more sharply.
+
+    Points stay in the triangle.
+    """
     mean, square = np.zeros_like(p), np.zeros_like(p)
     for step in range(STEPS):
         if time.process_time() > until:
@@ -74,7 +85,10 @@ def gradient(p, weights):
 
 
 def problem(signs):
-    """Maximise t, the last variable: every triangle keeps its orientation and at least this area."""
+    """Maximise t, the last variable.
+
+    Every triangle keeps its orientation and at least this area.
+    """
 
     def slack(x):
         p, jacobian = x[:-1].reshape(N, 2), np.zeros((len(A) + N, 2 * N + 1))

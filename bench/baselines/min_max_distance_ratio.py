@@ -11,12 +11,17 @@ PAIRS = np.arange(len(I))
 
 
 def optimise(seed, seconds):
-    """16 points with squared distances of at least 1 and at most s, the negative of the last variable."""
+    """16 points with squared distances of at least 1 and at most s.
+
+    s is the negative of the last variable.
+    """
     rng, until = np.random.default_rng(seed), time.process_time() + seconds
     best = None
     while time.process_time() < until:
         beat = -np.inf if best is None else best[-1]
-        found = climb(PROBLEM, np.append(rng.uniform(-2, 2, 2 * N), 0.0), until, radius=0.5, beat=beat)
+        found = climb(
+            PROBLEM, np.append(rng.uniform(-2, 2, 2 * N), 0.0), until, radius=0.5, beat=beat
+        )
         best = found if found[-1] > beat else best
     return best[:-1].reshape(N, 2).tolist()
 

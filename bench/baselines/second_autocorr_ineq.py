@@ -1,4 +1,7 @@
-"""A plain optimiser: Adam on squared heights, again and again from changed copies of the best, coarse to fine."""
+"""A plain optimiser: Adam on squared heights, again and again, coarse to fine.
+
+It starts from changed copies of the best.
+"""
 
 import time
 
@@ -41,7 +44,10 @@ def changed(rng, root, kind):
 
 
 def ascend(roots, until, rate):
-    """Up the ratio of the squares, the step shrinking to nothing at `until`; the best of each row, and its ratio."""
+    """Up the ratio of the squares, the step shrinking to nothing at `until`.
+
+    Returns the best of each row, and its ratio.
+    """
     begun = time.process_time()
     mean, square = np.zeros_like(roots), np.zeros_like(roots)
     best, level = roots, np.zeros(len(roots))
@@ -60,8 +66,10 @@ def ascend(roots, until, rate):
 
 
 def climbing(h):
-    """The ratios of the rows of `h`, shape (m, n), and the gradients of their logarithms; the largest entry alone
-    stands for the maximum."""
+    """The ratios of the rows of `h`, shape (m, n), and the gradients of their logarithms.
+
+    The largest entry alone stands for the maximum.
+    """
     m, n = h.shape
     size = next_fast_len(2 * n, real=True)
     spectrum = rfft(h, size)
@@ -71,7 +79,9 @@ def climbing(h):
     total, at, rows = y.sum(axis=1), y.argmax(axis=1), np.arange(m)
     slope = (4 * y[:, 1:-1] + y[:, :-2] + y[:, 2:]) / square[:, None] - 1 / total[:, None]
     slope[rows, at - 1] -= 1 / y[rows, at]
-    back = irfft(rfft(slope, size) * np.conj(spectrum), size)[:, :n]  # the adjoint of h -> h * h, halved
+    back = irfft(rfft(slope, size) * np.conj(spectrum), size)[
+        :, :n
+    ]  # the adjoint of h -> h * h, halved
     return square / (3 * total * y[rows, at]), 2 * back
 
 

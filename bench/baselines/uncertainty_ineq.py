@@ -1,8 +1,11 @@
-"""A plain optimiser: for a fixed number of coefficients the problem is a linear programme and a bisection.
+"""A plain optimiser: a linear programme and a bisection.
 
-In the variable u = x^2 the functions H_4k(x) exp(-x^2 / 2) are Laguerre functions L_2k^(-1/2)(u) exp(-u / 2) up to a
-factor. For a given r the polynomials that are not negative beyond r form a convex cone; a linear programme finds one
-that stays above a small margin on a grid, and the exact scorer says what it is worth.
+That is the problem for a fixed number of coefficients.
+
+In the variable u = x^2 the functions H_4k(x) exp(-x^2 / 2) are Laguerre functions L_2k^(-1/2)(u)
+exp(-u / 2) up to a factor. For a given r the polynomials that are not negative beyond r form a
+convex cone; a linear programme finds one that stays above a small margin on a grid, and the exact
+scorer gives its worth.
 """
 
 import math
@@ -18,7 +21,10 @@ ROUNDS = 16
 
 
 def optimise(seed, seconds):
-    """Coefficients of H_0, H_4, ...: ever more of them, the best by the exact scorer. There is nothing random here."""
+    """Coefficients of H_0, H_4, ...: ever more of them, the best by the exact scorer.
+
+    There is nothing random here.
+    """
     until, best, level = time.process_time() + seconds, None, math.inf
     for m in SIZES:
         low, high = 0.31, 0.36
@@ -35,7 +41,10 @@ def optimise(seed, seconds):
 
 
 def coefficients(m, start):
-    """The polynomial with the largest margin beyond u = start, as the first m coefficients; None if there is none."""
+    """The polynomial with the largest margin beyond u = start; None if there is none.
+
+    It is given as the first m coefficients.
+    """
     top = 8 * m + 60.0
     grid = start + (top - start) * (1 - np.cos(np.linspace(0, np.pi, POINTS))) / 2
     table = laguerre(2 * m, grid)[::2]

@@ -1,4 +1,4 @@
-"""Pieces of programs for `circle_packing`: first centers, ways to move them, ways to fit radii."""
+"""Pieces of programs for `circle_packing`: first centers, moves, fits of radii."""
 
 import numpy as np
 
@@ -98,7 +98,9 @@ def move_by_programmes(centers):
                 wall[at, 2 * N + np.arange(N)] = 1
         room = np.concatenate([centers[:, 0], 1 - centers[:, 0], centers[:, 1], 1 - centers[:, 1]])
         bounds = [(-box, box)] * (2 * N) + [(0, 0.5)] * N
-        found = linprog(gain, np.vstack([rows[near], wall]), np.concatenate([length[near], room]), bounds=bounds)
+        found = linprog(
+            gain, np.vstack([rows[near], wall]), np.concatenate([length[near], room]), bounds=bounds
+        )
         trial = np.clip(centers + found.x[: 2 * N].reshape(N, 2), 0, 1)
         value = fit_by_programme(trial).sum()
         if value > best + 1e-12:

@@ -26,7 +26,10 @@ _BLOCK = re.compile(r"(# EVOLVE-BLOCK-START\n)(.*?)(# EVOLVE-BLOCK-END)", re.DOT
 
 @dataclass(frozen=True)
 class Recipe:
-    """`roles` maps a function of the program to the piece that it is, `constants` names to values."""
+    """The pieces and constants of one program.
+
+    `roles` maps a function of the program to the piece that it is, `constants` names to values.
+    """
 
     roles: Mapping[str, str]
     constants: Constants = field(default_factory=dict)
@@ -58,7 +61,8 @@ def pieces_of(task: str) -> ModuleType:
 def _function_texts(module: ModuleType, recipe: Recipe, program: str) -> Iterator[str]:
     """Sources of the pieces under the names of their roles, and of all that they call."""
     texts = {
-        role: _renamed(inspect.getsource(getattr(module, piece)), piece, role) for role, piece in recipe.roles.items()
+        role: _renamed(inspect.getsource(getattr(module, piece)), piece, role)
+        for role, piece in recipe.roles.items()
     }
     outside = _BLOCK.sub("", program)
     waiting = [*texts.values(), outside]

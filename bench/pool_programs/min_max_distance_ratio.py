@@ -126,9 +126,13 @@ def better_by_slsqp(points):
     constraints = {"type": "ineq", "fun": slack, "jac": slope}
     options = {"maxiter": 150, "ftol": 1e-13}
     found = minimize(
-        lambda x: x[-1], begin, jac=lambda x: gain, constraints=constraints, options=options,
+        lambda x: x[-1],
+        begin,
+        jac=lambda x: gain,
+        constraints=constraints,
+        options=options,
         method="SLSQP",
-    )  # fmt: skip
+    )
     trial = found.x[:-1].reshape(N, 2)
     return trial if ratio(trial) < ratio(points) else points
 

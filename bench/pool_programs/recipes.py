@@ -71,7 +71,9 @@ def _steps(
     starts: Sequence[str], ways: Sequence[str], known: Sequence[Numbers], sizes: Sequence[int]
 ) -> Iterator[Recipe]:
     """Step functions: every start with every way, and those that begin with known heights."""
-    fresh = [{"SEED": seed, "SIZE": size, "ROUNDS": 12} for seed, size in enumerate((*sizes, sizes[0]))]
+    fresh = [
+        {"SEED": seed, "SIZE": size, "ROUNDS": 12} for seed, size in enumerate((*sizes, sizes[0]))
+    ]
     yield from recipes_of({"start": starts, "improve": ways}, fresh)
     for numbers in known:
         kept: list[Constants] = [{"NUMBERS": numbers}]
@@ -99,7 +101,12 @@ def _first_autocorr_ineq(known: Sequence[Numbers]) -> Iterator[Recipe]:
 
 def _second_autocorr_ineq(known: Sequence[Numbers]) -> Iterator[Recipe]:
     starts = ("start_random", "start_comb", "start_two_parts")
-    ways = ("improve_by_ascent", "improve_by_moves", "improve_by_quasi_newton", "improve_by_programmes")
+    ways = (
+        "improve_by_ascent",
+        "improve_by_moves",
+        "improve_by_quasi_newton",
+        "improve_by_programmes",
+    )
     yield from _steps(starts, ways, known, (60, 100, 150, 200, 250))
 
 

@@ -91,8 +91,16 @@ def improve_by_programmes(h):
         reach, room = radius * h.max(), 1 - y[1:-1]
         near = room < np.abs(change).sum(axis=1) * reach  # the others cannot become active
         limits = np.column_stack([np.maximum(-h, -reach), np.full(n, reach)])
-        step = linprog(-slope / np.abs(slope).max(), change[near], room[near], bounds=limits, method="highs-ipm").x
-        tries = [] if step is None else [np.maximum(h + share * step, 0) for share in (1, 0.5, 0.25)]
+        step = linprog(
+            -slope / np.abs(slope).max(),
+            change[near],
+            room[near],
+            bounds=limits,
+            method="highs-ipm",
+        ).x
+        tries = (
+            [] if step is None else [np.maximum(h + share * step, 0) for share in (1, 0.5, 0.25)]
+        )
         better = next((trial for trial in tries if ratio(trial) > level), None)
         if better is None:
             radius /= 2.5

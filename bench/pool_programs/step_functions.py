@@ -1,4 +1,7 @@
-"""Pieces for programs whose construction is a step function, of whatever task: heights of its steps."""
+"""Pieces for programs whose construction is a step function, of whatever task.
+
+They give heights of its steps.
+"""
 
 import numpy as np
 

@@ -49,7 +49,9 @@ def better_by_simplex(c):
 
     sign, sizes = np.sign(c), np.log(np.abs(c))
     options = {"maxfev": 20 * ROUNDS, "xatol": 1e-10, "fatol": 1e-12}
-    found = minimize(lambda x: last_sign_change(sign * np.exp(x)), sizes, method="Nelder-Mead", options=options)
+    found = minimize(
+        lambda x: last_sign_change(sign * np.exp(x)), sizes, method="Nelder-Mead", options=options
+    )
     return min(c, sign * np.exp(found.x), key=last_sign_change)
 
 

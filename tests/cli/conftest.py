@@ -68,19 +68,29 @@ class Place:
         """Run one command line here, as a process of its own."""
         command = [sys.executable, "-m", "culmen.cli.main", *arguments]
         env = {**os.environ, "COLUMNS": "80", "HOME": str(self.root), **environment}
-        done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=self.root, env=env, capture_output=True, text=True, timeout=120
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def here(self, *arguments: str) -> Done:
-        """The same inside this process: quick, for what needs no process of its own."""
+        """The same inside this process: quick, for commands that need no process of their own."""
         from culmen.cli.main import main
 
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-        with contextlib.chdir(self.root), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        out, err = (
+            io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)
+        )
+        with (
+            contextlib.chdir(self.root),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             code = main(arguments)
         return Done(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # pyright: ignore
 
-    def task(self, name: str, seed: str = SEED, evaluator: str = EVALUATOR, toml: str = TOML) -> Path:
+    def task(
+        self, name: str, seed: str = SEED, evaluator: str = EVALUATOR, toml: str = TOML
+    ) -> Path:
         """Write a task folder."""
         folder = self.root / name
         folder.mkdir()
@@ -101,6 +111,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A working folder with the task `peak` and its finished run `first`; tests only read it."""
     place = Place(tmp_path_factory.mktemp("cli"))
     place.task("peak")
-    made = place.culmen("run", "peak", "--budget", "evaluations=14", "--seed", "1", "--run-dir", "runs/first", "--json")
+    made = place.culmen(
+        "run",
+        "peak",
+        "--budget",
+        "evaluations=14",
+        "--seed",
+        "1",
+        "--run-dir",
+        "runs/first",
+        "--json",
+    )
     assert made.code == 0, made.err + made.out
     return place

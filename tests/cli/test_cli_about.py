@@ -43,7 +43,9 @@ def test_doctor_knows_every_extra(done: Place) -> None:
 def test_templates_are_written_changed_and_used_and_the_run_keeps_them(place: Place) -> None:
     place.task("peak")
     listed = place.here("templates", "--json").document["templates"]
-    assert "$goal" not in listed["improve"] and {"goal", "parent", "attempts", "reply"} <= set(listed["improve"])
+    assert "$goal" not in listed["improve"] and {"goal", "parent", "attempts", "reply"} <= set(
+        listed["improve"]
+    )
     assert place.here("templates", "mine").code == 0
     folder = place.root / "mine"
     assert {path.stem for path in folder.iterdir()} == set(listed)
@@ -52,7 +54,16 @@ def test_templates_are_written_changed_and_used_and_the_run_keeps_them(place: Pl
     for path in folder.iterdir():
         if path.name != "improve.md":
             path.unlink()
-    run = ("run", "peak", "--templates", "mine", "--budget", "evaluations=2", "--run-dir", "runs/own")
+    run = (
+        "run",
+        "peak",
+        "--set",
+        "templates=mine",
+        "--budget",
+        "evaluations=2",
+        "--run-dir",
+        "runs/own",
+    )
     made = place.here(*run)
     assert made.code == 0 and "templates    improve" in made.err
     assert list(views.run_meta(place.root / "runs" / "own").templates) == ["improve"]

@@ -1,4 +1,7 @@
-"""A person answers the prompts: in an editor on a real terminal, or by files; a replay asks nothing."""
+"""Prompts that a person answers, in an editor on a real terminal or by files.
+
+A replay asks nothing.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,14 @@ def test_prompts_open_in_the_editor_and_a_replay_asks_nothing(place: Place, monk
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.delenv("VISUAL", raising=False)
     budget = "evaluations=8,calls=9"
-    terminal = Terminal(place.root, "run", "peak", "--model", "ask", "--budget", budget, "--run-dir", "runs/a")
+    terminal = Terminal(
+        place.root, "run", "peak", "--model", "ask", "--budget", budget, "--run-dir", "runs/a"
+    )
     assert terminal.end() == 0, terminal.text
     asked = log.read_text().count("asked")
     assert 1 <= asked <= 9
     assert "return 7.0 - 0.1" in place.here("best", "runs/a").out
-    assert place.here("replay", "runs/a").code == 0
+    assert place.here("runs", "replay", "runs/a").code == 0
     assert log.read_text().count("asked") == asked
 
 
@@ -62,7 +67,16 @@ def test_without_a_terminal_answers_are_files(place: Place) -> None:
     person = threading.Thread(target=answer)
     person.start()
     try:
-        done = place.culmen("run", "peak", "--model", "ask", "--budget", "evaluations=8,calls=9", "--run-dir", "runs/b")
+        done = place.culmen(
+            "run",
+            "peak",
+            "--model",
+            "ask",
+            "--budget",
+            "evaluations=8,calls=9",
+            "--run-dir",
+            "runs/b",
+        )
     finally:
         ended.set()
         person.join()
@@ -74,31 +88,41 @@ def test_without_a_terminal_answers_are_files(place: Place) -> None:
 
 def started(place: Place, *words: str) -> subprocess.Popen[bytes]:
     """The verb in a process that goes on."""
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
     env = {**os.environ, "HOME": str(place.root)}
-    return subprocess.Popen([sys.executable, "-m", "culmen.cli.main", *words], cwd=place.root, env=env, **quiet)
+    return subprocess.Popen(
+        [sys.executable, "-m", "culmen.cli.main", *words], cwd=place.root, env=env, **quiet
+    )
 
 
 @pytest.mark.slow
 def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) -> None:
-    """And another run is never answered by what was said in this one."""
+    """A reply given in this run never answers another run, either."""
     place.task("peak")
     folder, other = place.root / "runs" / "c" / "ask", place.root / "runs" / "d" / "ask"
     words = ("run", "peak", "--model", "ask", "--strategy", "best_of_n", "--workers", "1")
-    process = started(place, *words, "--run-dir", "runs/c", "--budget", "evaluations=3,calls=2")  # one is cut off
+    process = started(
+        place, *words, "--run-dir", "runs/c", "--budget", "evaluations=3,calls=2"
+    )  # one is cut off
     wait(lambda: list(folder.glob("*.prompt.md")), "it never asked")
     process.kill()
     process.wait()
     (prompt,) = folder.glob("*.prompt.md")
     (folder / "0001.reply.md").write_text(ANSWER.format(n=3))
     assert place.culmen("resume", "runs/c").code == 0
-    assert [path.name for path in folder.glob("*.answered.md")] == ["0001.answered.md"] and not prompt.exists()
+    assert [path.name for path in folder.glob("*.answered.md")] == [
+        "0001.answered.md"
+    ] and not prompt.exists()
     assert "return 7.0 - 0.1 * 3" in place.here("best", "runs/c").out
     second = started(place, *words, "--run-dir", "runs/d", "--budget", "evaluations=3,calls=1")
     wait((other / "0001.prompt.md").exists, "the very same prompt was not asked anew")
-    assert [(each.number, each.text) for each in sidecar.waiting_questions(place.root / "runs" / "d")] == [
-        ("0001", (folder / "0001.answered.md").read_text())
-    ]
+    assert [
+        (each.number, each.text) for each in sidecar.waiting_questions(place.root / "runs" / "d")
+    ] == [("0001", (folder / "0001.answered.md").read_text())]
     with pytest.raises(UserError, match="does not wait"):
         sidecar.answer_question(place.root / "runs" / "d", "0002", "x")
     with pytest.raises(UserError, match="does not wait"):

@@ -1,4 +1,4 @@
-"""culmen stop, culmen tell, culmen ui: real processes, told things while they run."""
+"""culmen runs stop, runs tell, ui: real processes that get messages while they run."""
 
 from __future__ import annotations
 
@@ -39,10 +39,23 @@ def wait(until: Callable[[], object], why: str, seconds: float = 60.0) -> None:
 def running(place: Place, name: str = "long") -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A run that goes on until it is stopped, some evaluations old."""
     place.task("peak", toml=NOISY, evaluator=UNHURRIED)
-    command = [sys.executable, "-m", "culmen.cli.main", "run", "peak", "--budget", "evaluations=1000000", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "culmen.cli.main",
+        "run",
+        "peak",
+        "--budget",
+        "evaluations=1000000",
+        "--quiet",
+    ]
     env = {**os.environ, "HOME": str(place.root)}
     process = subprocess.Popen(
-        [*command, "--run-dir", f"runs/{name}", "--json"], cwd=place.root, env=env, stdout=subprocess.PIPE, text=True
+        [*command, "--run-dir", f"runs/{name}", "--json"],
+        cwd=place.root,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     run = place.root / "runs" / name
     try:
@@ -55,7 +68,7 @@ def running(place: Place, name: str = "long") -> Iterator[tuple[subprocess.Popen
 
 
 def begun(run: Path) -> bool:
-    """Whether some evaluations are made; while its tables are made a journal cannot be read."""
+    """True once some evaluations are made; while its tables are made a journal cannot be read."""
     with contextlib.suppress(CulmenError):
         return views.run_status(run).evaluations > 3
     return False
@@ -65,36 +78,43 @@ def begun(run: Path) -> bool:
 def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
     with running(place) as (process, run):
         (place.root / "own.py").write_text(OWN)
-        told = place.here("tell", "long", "--candidate", "own.py", "--json")
+        told = place.here("runs", "tell", "long", "--candidate", "own.py", "--json")
         assert told.code == 0 and told.document["taken"] is True, told.out + told.err
-        assert place.here("tell", "long", "--hint", "think of seven").code == 0
+        assert place.here("runs", "tell", "long", "--hint", "think of seven").code == 0
 
         def mine() -> list[views.CandidateRow]:
             return views.candidate_rows(run, operator="person")
 
         wait(lambda: mine() and mine()[0].count > 0, "the candidate was never evaluated")
-        wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was never journaled")
+        wait(
+            lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was never journaled"
+        )
         wait(lambda: inbox.waiting_messages(run) == [], "what was journaled was not forgotten")
-        log = place.here("log", "long", "--all").out
-        assert f"received a candidate: {mine()[0].id}" in log and "received a hint: think of seven" in log
-        stopped = place.here("stop", "long")
+        log = place.here("show", "long", "--log", "--all").out
+        assert (
+            f"received a candidate: {mine()[0].id}" in log
+            and "received a hint: think of seven" in log
+        )
+        stopped = place.here("runs", "stop", "long")
         assert stopped.code == 0, stopped.err
         out, _ = process.communicate(timeout=120)
     document = json.loads(out)
     assert (document["state"], document["reason"]) == ("finished", "user")
     assert views.candidate_detail(run, mine()[0].id).parts == {"guess.py": OWN}
-    verified = place.here("replay", "long", "--verify")
+    verified = place.here("runs", "replay", "long", "--verify")
     assert verified.code == 0, verified.out + verified.err
 
 
 @pytest.mark.slow
 def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
     with running(place) as (process, run):
-        assert place.here("stop", "long", "--pause").code == 0
+        assert place.here("runs", "stop", "long", "--pause").code == 0
         process.communicate(timeout=120)
     assert process.returncode == 130 and views.run_status(run).state == "interrupted"
-    assert [event.entry.body["tell"] for event in views.log_events(run, kinds=("tell",))] == ["pause"]
-    told = place.here("tell", "long", "--hint", "for later", "--json")
+    assert [event.entry.body["tell"] for event in views.log_events(run, kinds=("tell",))] == [
+        "pause"
+    ]
+    told = place.here("runs", "tell", "long", "--hint", "for later", "--json")
     assert told.code == 0 and told.document["taken"] is False
     resumed = subprocess.Popen(
         [sys.executable, "-m", "culmen.cli.main", "resume", "long", "--quiet"],
@@ -103,8 +123,11 @@ def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
     )
     try:
         wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was not taken in")
-        wait(lambda: views.run_status(run).state == "running", "it does not go on: the old pause was taken again")
-        assert place.here("stop", "long").code == 0
+        wait(
+            lambda: views.run_status(run).state == "running",
+            "it does not go on: the old pause was taken again",
+        )
+        assert place.here("runs", "stop", "long").code == 0
         assert resumed.wait(120) == 0
     finally:
         if resumed.poll() is None:
@@ -115,12 +138,15 @@ def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
 
 def test_mistakes_are_said_at_once(done: Place):
     run = "runs/first"
-    over = done.here("tell", run, "--hint", "more", "--json")
+    over = done.here("runs", "tell", run, "--hint", "more", "--json")
     assert over.code == 2 and "finished" in over.document["error"]["what"]
-    idle = done.here("stop", run, "--json")
+    idle = done.here("runs", "stop", run, "--json")
     assert idle.code == 2 and idle.document["error"]["next"].startswith("culmen resume")
-    assert done.here("tell", run, "--json").code == 2
-    assert done.here("tell", run, "--hint", "a", "--candidate", "peak/guess.py", "--json").code == 2
+    assert done.here("runs", "tell", run, "--json").code == 2
+    assert (
+        done.here("runs", "tell", run, "--hint", "a", "--candidate", "peak/guess.py", "--json").code
+        == 2
+    )
     assert not (done.root / run / "inbox").exists()
 
 
@@ -131,7 +157,10 @@ def test_a_message_that_is_journaled_already_is_not_taken_again(tmp_path: Path):
 
     with new_run(tmp_path) as journal:
         run = tmp_path / "run-1"
-        first, second = inbox.leave_message(run, "hint", "one"), inbox.leave_message(run, "hint", "two")
+        first, second = (
+            inbox.leave_message(run, "hint", "one"),
+            inbox.leave_message(run, "hint", "two"),
+        )
         journal.append([Entry("tell", body={"tell": "hint", "id": first.id, "text": "one"})])
         InboxWatcher(run)
         assert [message.id for message in inbox.waiting_messages(run)] == [second.id]
@@ -151,7 +180,9 @@ def test_the_inbox_keeps_its_order_and_leaves_alone_what_is_no_message(tmp_path:
 @pytest.mark.parametrize(
     ("kind", "text", "parts"), [("hint", "  ", {}), ("hint", "x" * 5000, {}), ("candidate", "", {})]
 )
-def test_empty_and_endless_messages_are_refused(tmp_path: Path, kind: inbox.Kind, text: str, parts: dict[str, str]):
+def test_empty_and_endless_messages_are_refused(
+    tmp_path: Path, kind: inbox.Kind, text: str, parts: dict[str, str]
+):
     with pytest.raises(UserError):
         inbox.leave_message(tmp_path, kind, text, parts)
     assert not (tmp_path / "inbox").exists()
@@ -162,7 +193,9 @@ def test_a_candidate_needs_the_parts_of_the_seed(tmp_path: Path):
     from culmen.store.journal import SqlJournal
     from tests.store.runs import Task
 
-    SqlJournal.create(tmp_path / "two", RunMeta("two", Task("t", seeds=({"a.py": "1", "b.py": "2"},)))).close()
+    SqlJournal.create(
+        tmp_path / "two", RunMeta("two", Task("t", seeds=({"a.py": "1", "b.py": "2"},)))
+    ).close()
     with pytest.raises(UserError, match=r"a\.py"):
         sending.send_candidate(tmp_path / "two", {"a.py": "3"})
     sent = sending.send_candidate(tmp_path / "two", {"b.py": "4", "a.py": "3"})
@@ -193,15 +226,20 @@ def test_the_dashboard_says_where_it_is_and_ends_on_interrupt(done: Place):
 def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
     with running(place) as (process, run):
         env = {**os.environ, "HOME": str(place.root)}
-        command = [sys.executable, "-m", "culmen.cli.main", "watch", str(run)]
+        command = [sys.executable, "-m", "culmen.cli.main", "runs", "watch", str(run)]
         watching = subprocess.Popen(
-            command, cwd=place.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=place.root,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         sending.send_stop(run, pause=False)
         out, err = watching.communicate(timeout=120)
         assert process.wait(timeout=120) == 0
-    assert watching.returncode == 0 and "finished" in out, err
-    again = place.here("watch", str(run), "--json").document
+    assert watching.returncode == 0 and "the initial program" in out and "initial -16" in out, err
+    again = place.here("runs", "watch", str(run), "--json").document
     assert again["state"] == "finished" and again["best"]["id"]
 
 
@@ -209,12 +247,17 @@ def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
 def test_leaving_a_watch_leaves_the_run_alone(place: Place) -> None:
     with running(place) as (process, run):
         env = {**os.environ, "HOME": str(place.root)}
-        command = [sys.executable, "-m", "culmen.cli.main", "watch", str(run)]
+        command = [sys.executable, "-m", "culmen.cli.main", "runs", "watch", str(run)]
         watching = subprocess.Popen(
-            command, cwd=place.root, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=place.root,
+            env=env,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert watching.stderr is not None and watching.stderr.readline()  # it shows something
         watching.send_signal(signal.SIGINT)
         out, _ = watching.communicate(timeout=60)
-        assert watching.returncode == 0 and "running" in out
+        assert watching.returncode == 0 and "better than the initial program so far" in out
         assert process.poll() is None and views.run_status(run).state == "running"

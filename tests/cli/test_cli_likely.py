@@ -1,4 +1,4 @@
-"""What a run is likely to cost is said before it starts."""
+"""The likely cost of a run, printed before it starts."""
 
 from __future__ import annotations
 
@@ -40,16 +40,27 @@ def test_the_forecast_is_in_json_too_and_holds(place: Place) -> None:
     assert 5 <= likely["calls"] <= 10 and likely["answers"]["calls"] == 0
     assert likely["proposals"]["calls"] == likely["calls"] and likely["tokens"] > 100
     assert 0 < likely["dollars"] <= 0.01
-    assert place.here("run", "peak", "--budget", "evaluations=3", "--json").document["likely"] is None
+    assert (
+        place.here("run", "peak", "--budget", "evaluations=3", "--json").document["likely"] is None
+    )
 
 
 def test_the_end_says_what_was_spent_of_the_money_and_for_what(place: Place) -> None:
     place.task("peak")
     with OpenAIServer("```python\ndef run():\n    return 4.0\n```") as server:
         (place.root / "m.toml").write_text(SCRIPTED.format(url=server.url))
-        chosen = ("--models", "m.toml", "--model", "scripted", "--budget", "evaluations=9,dollars=0.5")
+        chosen = (
+            "--models",
+            "m.toml",
+            "--model",
+            "scripted",
+            "--budget",
+            "evaluations=9,dollars=0.5",
+        )
         done = place.here("run", "peak", *chosen)
-    said = re.search(r"spent +\$([\d.]+) of \$0\.50: (\d+) proposals?", done.out + done.err)
+    said = re.search(r"(\d+) calls?, .*\$([\d.]+) of \$0\.50, ", done.out)
     assert said, done.out + done.err
     usage = place.here("status", "--json").document["usage"]
-    assert int(said[2]) == usage["calls"] > 0 and float(said[1]) == pytest.approx(usage["dollars"], abs=1e-4)
+    assert int(said[1]) == usage["calls"] > 0 and float(said[2]) == pytest.approx(
+        usage["dollars"], abs=1e-4
+    )

@@ -1,4 +1,7 @@
-"""A command that cannot give a result says why, in the user's own terms, and ends with a code of its own."""
+"""Commands that cannot give a result: the reason in the user's own terms, an exit code.
+
+Each kind of failure has a code of its own.
+"""
 
 from __future__ import annotations
 
@@ -35,23 +38,42 @@ def broken(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_an_evaluator_that_always_fails_ends_a_run_with_its_traceback_and_code_1(broken: Place) -> None:
+def test_an_evaluator_that_always_fails_ends_a_run_with_its_traceback_and_code_1(
+    broken: Place,
+) -> None:
     done = broken.here("run", "peak", "--budget", "30", "--workers", "2")
     assert done.code == 1
-    for words in ("the initial program gives no score", "no model was asked", "KeyError: 'circle'", 'AREAS["circle"]',
-                  "judging 3.0", "correct evaluator.py line 6", "culmen check"):  # fmt: skip
+    for words in (
+        "the initial program gives no score",
+        "no model was asked",
+        "KeyError: 'circle'",
+        'AREAS["circle"]',
+        "judging 3.0",
+        "correct evaluator.py line 6",
+        "culmen check",
+    ):
         assert words in done.err, words
     assert "/culmen/evaluate/" not in done.err and "event loop" not in done.err
     told = broken.here("status")
     first, *_ = lines = told.out.splitlines()
-    assert first == "the initial program gives no score: KeyError: 'circle' (evaluator.py line 6), in 1 of 1 evaluation"
-    assert lines[3] == "next: culmen check peak  (correct evaluator.py line 6)" and "failed: the initial" in told.out
+    assert (
+        first
+        == "the initial program gives no score: KeyError: 'circle' (evaluator.py line 6), in 1 of 1 evaluation"
+    )
+    assert (
+        lines[3] == "next: culmen check peak  (correct evaluator.py line 6)"
+        and "failed: the initial" in told.out
+    )
     assert told.out.count("next") == 1
     assert broken.here("status", "--json").document["state"] == "failed"
-    assert [line["state"] for line in broken.here("status", "--all", "--json").document["runs"]] == ["failed"]
+    assert [
+        line["state"] for line in broken.here("status", "--all", "--json").document["runs"]
+    ] == ["failed"]
     assert "=+" not in told.out  # no advice to buy more of the same
     assert broken.here("resume").code == 1
-    shown = broken.here("show", next(path.name for path in (broken.root / "runs").iterdir()), "seed")
+    shown = broken.here(
+        "show", next(path.name for path in (broken.root / "runs").iterdir()), "seed"
+    )
     assert "judging 3.0" in shown.out
 
 
@@ -67,8 +89,12 @@ def test_check_shows_what_the_evaluator_printed(broken: Place) -> None:
 
 
 def test_a_search_may_be_told_to_go_on_all_the_same(broken: Place) -> None:
-    done = broken.here("run", "peak", "--budget", "evaluations=12", "--allow-failing")
-    assert done.code == 1 and "nothing has scored" in done.out and "12" in done.out
+    done = broken.here("run", "peak", "--budget", "evaluations=12", "--set", "allow_failing=on")
+    assert (
+        done.code == 1
+        and "nothing has scored: KeyError" in done.out
+        and "next: culmen check peak" in done.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +106,9 @@ def test_a_search_may_be_told_to_go_on_all_the_same(broken: Place) -> None:
         (("--budget", "iterations=100"), "evaluations for iterations"),
     ],
 )
-def test_other_programs_options_are_answered_with_ours(place: Place, options: tuple[str, ...], instead: str) -> None:
+def test_other_programs_options_are_answered_with_ours(
+    place: Place, options: tuple[str, ...], instead: str
+) -> None:
     place.task("peak")
     done = place.here("run", "peak", *options)
     assert done.code == 2 and instead in done.err
@@ -89,7 +117,7 @@ def test_other_programs_options_are_answered_with_ours(place: Place, options: tu
 def test_every_run_begins_with_the_same_three_lines(done: Place) -> None:
     status, best = done.here("status", "first"), done.here("best", "first")
     lines = status.out.splitlines()[:3]
-    assert lines[0].startswith(("initial ", "kept the initial program ("))
+    assert "initial " in lines[0]
     assert lines[1].startswith("used ") and lines[2].startswith("next: culmen ")
     assert best.err.splitlines()[:3] == lines
     told = done.here("status", "first", "--json").document["summary"]
@@ -102,7 +130,7 @@ def test_a_models_file_with_roles_is_used_and_one_without_is_asked_about(place: 
     done = place.here("run", "peak", "--models", "models.toml", "--budget", "9")
     assert done.code == 2 and "--model fast" in done.err
     (place.root / "models.toml").write_text(MODELS + '[roles]\ndefault = "fast"\n')
-    from culmen.llm.roles import ModelBook
+    from culmen.models.roles import ModelBook
 
     assert ModelBook(place.root / "models.toml").roles_text() == "default=fast"
 
@@ -126,7 +154,11 @@ def test_a_bug_in_a_users_strategy_is_theirs(place: Place) -> None:
     place.task("peak")
     (place.root / "mine.py").write_text(STRATEGY)
     done = place.here("run", "peak", "--strategy", "mine.py:Mine", "--budget", "9", "--quiet")
-    assert done.code == 2 and "your code raised ValueError" in done.err and "mine.py line 4" in done.err
+    assert (
+        done.code == 2
+        and "your code raised ValueError" in done.err
+        and "mine.py line 4" in done.err
+    )
     assert "bug in culmen" not in done.err
 
 
@@ -138,9 +170,13 @@ def test_a_file_of_the_users_that_is_no_python_is_theirs_too(place: Place) -> No
 
 
 def test_the_log_says_that_it_shows_the_last(done: Place) -> None:
-    log = done.here("log", "first", "--last", "5")
-    assert "the last 5 of " in log.err and "culmen log --all" in log.err and len(log.out.splitlines()) == 5
-    assert "the last" not in done.here("log", "first", "--all").err
+    log = done.here("show", "first", "--log", "--last", "5")
+    assert (
+        "the last 5 of " in log.err
+        and "culmen show first --log --all" in log.err
+        and len(log.out.splitlines()) == 5
+    )
+    assert "the last" not in done.here("show", "first", "--log", "--all").err
 
 
 def test_lists_of_runs_break_no_word(place: Place) -> None:
@@ -159,10 +195,15 @@ def test_names_of_runs_fit_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from culmen.run.plan import reserve_path
 
     monkeypatch.chdir(tmp_path)
-    assert len(reserve_path(Task("a very long name of a task indeed, longer than any line")).name) <= 40
+    assert (
+        len(reserve_path(Task("a very long name of a task indeed, longer than any line")).name)
+        <= 40
+    )
 
 
-def test_runs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_second_never_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from culmen.core.task import Task
     from culmen.run.plan import reserve_path
 

@@ -1,4 +1,4 @@
-"""`culmen power`: noise and evaluations for a gain, as a table and as data."""
+"""`culmen compare power`: noise and evaluations for a gain, as a table and as data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def noisy(folder: Path) -> Place:
 
 
 def test_power_names_the_evaluations_that_a_gain_takes(tmp_path: Path) -> None:
-    done = noisy(tmp_path).here("power", "noisy", "--gain", "0.1", "--rounds", "40", "--json")
+    done = noisy(tmp_path).here(
+        "compare", "power", "noisy", "--gain", "0.1", "--rounds", "40", "--json"
+    )
     assert done.code == 0, done.err
     (plan,) = done.document["plans"]
     within = done.document["noise"]["within"]
@@ -46,7 +48,10 @@ def test_power_names_the_evaluations_that_a_gain_takes(tmp_path: Path) -> None:
 
 
 def test_equals_that_come_out_equal_end_with_code_0_and_a_sentence(tmp_path: Path) -> None:
-    done = noisy(tmp_path).here("power", "noisy", "--aa", "5")
+    done = noisy(tmp_path).here("compare", "power", "noisy", "--aa", "5")
     assert done.code == 0, done.err
-    assert "5 comparisons of the initial program with itself found a difference: no more than chance" in done.out
+    assert (
+        "5 comparisons of the initial program with itself found a difference: no more than chance"
+        in done.out
+    )
     assert "--budget evaluations=" in done.out and "final=0.3" in done.out

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError, UserError
-from culmen.evaluate.taskfiles import load, write_new
-from culmen.run.request import RunRequest, requested_run
+from culmen.run.plan import requested_run
+from culmen.run.request import RunRequest
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.polca import Polca
+from culmen.tasks import load, write_new
 
 PRESET = """
 [presets.paper]
@@ -30,10 +31,18 @@ def made(folder: Path, text: str = PRESET) -> Path:
 def test_a_preset_stands_between_the_command_line_and_the_tasks_defaults(tmp_path: Path) -> None:
     task = made(tmp_path / "t")
     plan = requested_run(task, RunRequest(preset="paper"))
-    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (0.02, 3)
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (
+        0.02,
+        3,
+    )
     assert plan.options.budget.evaluations == 7
-    plan = requested_run(task, RunRequest(preset="paper", settings=["explore=2"], budget="evaluations=9"))
-    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (0.02, 2)
+    plan = requested_run(
+        task, RunRequest(preset="paper", settings=["explore=2"], budget="evaluations=9")
+    )
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.explore) == (
+        0.02,
+        2,
+    )
     assert plan.options.budget.evaluations == 9
     assert not isinstance(requested_run(task, RunRequest()).strategy, Polca)
 
@@ -52,5 +61,9 @@ def test_programs_of_a_bank_alone_are_searched_by_best_of_n(tmp_path: Path) -> N
     (tmp_path / "bank" / "large" / "p.py").write_text("VALUE = 1\n")
     task, bank = made(tmp_path / "t"), f"bank:{tmp_path / 'bank'}"
     assert isinstance(requested_run(task, RunRequest(model=[bank])).strategy, BestOfN)
-    for other in ({"model": [bank], "strategy": "polca"}, {"model": ["offline"]}, {"model": [bank, "ollama/a"]}):
+    for other in (
+        {"model": [bank], "strategy": "polca"},
+        {"model": ["offline"]},
+        {"model": [bank, "ollama/a"]},
+    ):
         assert not isinstance(requested_run(task, RunRequest(**other)).strategy, BestOfN)

@@ -1,4 +1,4 @@
-"""On a real (pseudo) terminal: progress that stays in place, Ctrl-C once and twice, then resume to the end."""
+"""A real (pseudo) terminal: progress in place, Ctrl-C once and twice, resume to the end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from culmen.cli.screen import Screen
-from culmen.observe.displays import PlainDisplay, progress_svg
-from culmen.observe.figures import number_text
+from culmen.report.displays import PlainDisplay, progress_svg
+from culmen.report.figures import number_text
 from culmen.store import views
 from culmen.store.views import ProgressPoint
 
@@ -32,7 +32,10 @@ NOISY = TOML.replace("deterministic = true\n", "")
 
 
 class Terminal:
-    """A command on a terminal of 80 columns; `seen` is everything it wrote, escape sequences included."""
+    """A command on a terminal of 80 columns.
+
+    `seen` is everything it wrote, escape sequences included.
+    """
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.seen = ""
@@ -50,7 +53,7 @@ class Terminal:
         os.write(self._fd, keys)
 
     def until(self, pattern: str) -> str:
-        """Read until the pattern has appeared in what was written; returns all of it."""
+        """Read until the pattern has appeared in the output; returns all of it."""
         deadline = time.monotonic() + PATIENCE
         while not re.search(pattern, self.seen):
             assert time.monotonic() < deadline, f"'{pattern}' never appeared in:\n{self.seen}"
@@ -76,14 +79,24 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What was written, without escape sequences."""
+        """The output without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
 
 
 @pytest.mark.slow
 def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     place.task("slow", seed=SLOW.format(seconds=0.3), toml=NOISY)
-    terminal = Terminal(place.root, "run", "slow", "--budget", "evaluations=30", "--run-dir", "runs/a", "--seed", "1")
+    terminal = Terminal(
+        place.root,
+        "run",
+        "slow",
+        "--budget",
+        "evaluations=30",
+        "--run-dir",
+        "runs/a",
+        "--seed",
+        "1",
+    )
     terminal.until(r"[1-9][0-9]*/30 evaluations")
     terminal.type(CTRL_C)
     terminal.until("Ctrl-C again stops at once")
@@ -91,7 +104,7 @@ def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     text = terminal.text
     assert "at most      30 evaluations (3 for the final choice), $0" in text
     assert "running" in text and "%" in text
-    assert "interrupted  nothing is lost" in text
+    assert "interrupted after " in " ".join(text.split())
     assert "culmen resume a" in text
     assert "Traceback" not in text
     assert [line for line in re.split(r"[\r\n]+", text) if len(line) > 80] == []
@@ -101,11 +114,11 @@ def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
 
     resumed = Terminal(place.root, "resume", "a")
     assert resumed.end() == 0
-    assert "finished  " in resumed.text
+    assert "better than the initial program: initial -16" in " ".join(resumed.text.split())
     after = place.here("status", "a", "--json").document
     assert after["state"] == "finished"
     assert stopped["evaluations"] < after["evaluations"] <= 30
-    replayed = place.here("replay", "a", "--json").document
+    replayed = place.here("runs", "replay", "a", "--json").document
     assert replayed.get("matches") is True, replayed
 
 
@@ -135,22 +148,33 @@ def test_second_ctrl_c_stops_at_once_and_loses_nothing(place: Place) -> None:
     assert (stopped["state"], stopped["evaluations"]) == ("interrupted", 0)
 
     resumed = place.culmen("resume", "b", "--json")
-    assert (resumed.code, resumed.document["state"], resumed.document["evaluations"]) == (0, "finished", 2)
-    replayed = place.here("replay", "b", "--json").document
+    assert (resumed.code, resumed.document["state"], resumed.document["evaluations"]) == (
+        0,
+        "finished",
+        2,
+    )
+    replayed = place.here("runs", "replay", "b", "--json").document
     assert replayed.get("matches") is True, replayed
 
 
 def test_quiet_shows_only_the_result(place: Place) -> None:
     place.task("peak")
-    terminal = Terminal(place.root, "run", "peak", "--budget", "evaluations=3", "--run-dir", "runs/q", "--quiet")
+    terminal = Terminal(
+        place.root, "run", "peak", "--budget", "evaluations=3", "--run-dir", "runs/q", "--quiet"
+    )
     assert terminal.end() == 0
-    assert terminal.text.lstrip().startswith(("initial ", "kept the initial")) and "finished" in terminal.text
+    assert "initial " in terminal.text and "next: culmen runs fork q --budget" in terminal.text
     assert "%" not in terminal.text
 
 
 def test_control_characters_of_candidates_do_not_reach_the_terminal(place: Place) -> None:
-    place.task("sly", evaluator=EVALUATOR.replace("f'got {output}'", "chr(27) + ']0;owned' + chr(7)"))
-    assert place.here("run", "sly", "--budget", "evaluations=2", "--run-dir", "runs/s", "--json").code == 0
+    place.task(
+        "sly", evaluator=EVALUATOR.replace("f'got {output}'", "chr(27) + ']0;owned' + chr(7)")
+    )
+    assert (
+        place.here("run", "sly", "--budget", "evaluations=2", "--run-dir", "runs/s", "--json").code
+        == 0
+    )
     terminal = Terminal(place.root, "show", "s", "seed")
     assert terminal.end() == 0
     assert "\\x1b]0;owned\\x07" in terminal.text
@@ -162,7 +186,11 @@ def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     columns = ["name", "first number", "second number", "remark"]
-    Screen().print_table(columns, [["alpha", "1.23456789", "2.3456789", "several words in a row"]], right=columns[1:3])
+    Screen().print_table(
+        columns,
+        [["alpha", "1.23456789", "2.3456789", "several words in a row"]],
+        right=columns[1:3],
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "name   first number" and lines[2] == "alpha    1.23456789"
     assert lines[3].split() == ["name", "second", "number", "remark"]
@@ -177,11 +205,12 @@ def test_marks_of_the_writing_direction_are_neutral_in_show_and_check(place: Pla
     seed = f"def run():\n    # admin {marks} begin\n    print('said {marks}')\n    return 3.0\n"
     place.task("peak", seed=seed, evaluator=EVALUATOR.replace("got {output}", f"got {marks}"))
     assert place.here("run", "peak", "--budget", "evaluations=1", "--run-dir", "run").code == 0
-    for words in (("show", "run"), ("check", "peak"), ("best", "run"), ("log", "run")):
+    for words in (("show", "run"), ("check", "peak"), ("best", "run"), ("show", "run", "--log")):
         terminal = Terminal(place.root, *words)
         assert terminal.end() in (0, 1)
         assert not set(marks) & set(terminal.seen), words
-        assert words[0] not in ("show", "check") or "\\u202e" in terminal.seen, terminal.text
+        is_whole = words[0] in ("show", "check") and "--log" not in words
+        assert not is_whole or "\\u202e" in terminal.seen, terminal.text
 
 
 def test_a_best_that_falls_is_said_to_have_been_measured_again(done: Place) -> None:

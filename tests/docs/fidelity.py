@@ -1,6 +1,8 @@
-"""The pages in docs/fidelity name, for each place of a paper, the code and the tests that hold it: are they there?
+"""The pages in docs/fidelity: code and tests that they name have to exist.
 
-python -m tests.docs.fidelity            # what names a function or a test that is not there; exit 1 if anything does
+A page names, for each place of a paper, the code and the tests that hold it.
+
+python -m tests.docs.fidelity            # rows that name something missing; exit 1 if any do
 python -m tests.docs.fidelity --write    # also write today's line numbers into the pages
 """
 
@@ -21,13 +23,18 @@ _TEST = re.compile(r"`(\w[\w/]*\.py)` `(\w+)`")
 
 @cache
 def names(path: Path) -> dict[str, int]:
-    """Every class, function, method and constant of a module, with its line; none where there is no such file."""
+    """Every class, function, method and constant of a module, with its line.
+
+    There are none if there is no such file.
+    """
     found: dict[str, int] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else ():
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found[node.name] = node.lineno
             inner = node.body if isinstance(node, ast.ClassDef) else ()
-            methods = (each for each in inner if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            methods = (
+                each for each in inner if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
             found |= {f"{node.name}.{each.name}": each.lineno for each in methods}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -36,21 +43,31 @@ def names(path: Path) -> dict[str, int]:
 
 
 def code_path(file: str) -> Path:
-    """The file in the package, or in the repository (scripts in `bench/`) if the package has none of this name."""
+    """The path of a file in the package, or else in the repository (scripts in `bench/`).
+
+    The package is preferred; the repository is for names that the package does not have.
+    """
     return next(
-        (path for top in ("src/culmen", ".") if (path := ROOT / top / file).is_file()), ROOT / "src/culmen" / file
+        (path for top in ("src/culmen", ".") if (path := ROOT / top / file).is_file()),
+        ROOT / "src/culmen" / file,
     )
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """The cells of every row of a page's table: place, what it says, code, tests, where culmen differs."""
+    """The cells of every row of a page's table.
+
+    They are the place, its content, the code, the tests, and the difference in culmen.
+    """
     for line in text.splitlines():
         if line.startswith("| ") and not line.startswith("| Paper |"):
             yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with a page: a file, function or test that is not there, code without a test, nothing explained."""
+    """Faults of a page, a sentence each.
+
+    A file, function or test that does not exist, code without a test, or a row without a reason.
+    """
     found: list[str] = []
     for place, _, code, tests, note in rows(text):
         named = _CODE.fullmatch(code)

@@ -1,11 +1,13 @@
-"""The page docs/strategies/pacevolve_idea.md: one idea of PACEvolve, from generation to lesson, with a run's prompts.
+"""The page docs/strategies/pacevolve_idea.md: one idea of PACEvolve, with a run's prompts.
 
-`python -m tests.docs.idea --write` makes it anew; a test holds that it is what a run says today.
+The idea is followed from generation to lesson. `python -m tests.docs.idea --write` makes the page
+anew; a test holds that it equals the output of a run today.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -34,7 +36,9 @@ HYPOTHESES = (
     "Put the boxes first whose size appears most often.",
 )
 EXPERIMENT = "Return the sizes sorted in descending order, without changing anything else."
-LESSON = "Packing the largest boxes first filled the bins better; the rest of the order matters little."
+LESSON = (
+    "Packing the largest boxes first filled the bins better; the rest of the order matters little."
+)
 
 
 def bins(candidate: str) -> tuple[float, str]:
@@ -52,7 +56,7 @@ def bins(candidate: str) -> tuple[float, str]:
 
 
 class Script:
-    """An advisor and an implementer that know what they want; every prompt is kept with its answer."""
+    """An advisor and an implementer with fixed replies; every prompt is kept with its answer."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str, str]] = []  # step, prompt, reply
@@ -64,10 +68,14 @@ class Script:
 
     def _answer(self, prompt: str) -> tuple[str, str]:
         if '{"hypotheses"' in prompt:
-            return "generate", json.dumps({"hypotheses": [{"hypothesis": text} for text in HYPOTHESES]})
+            return "generate", json.dumps(
+                {"hypotheses": [{"hypothesis": text} for text in HYPOTHESES]}
+            )
         if '"exists"' in prompt:
             asked = prompt.partition("# A new hypothesis")[2]
-            return "classify", json.dumps({"exists": False, "description": next(t for t in HYPOTHESES if t in asked)})
+            return "classify", json.dumps(
+                {"exists": False, "description": next(t for t in HYPOTHESES if t in asked)}
+            )
         if '"lesson"' in prompt:
             return "result", json.dumps({"lesson": LESSON})
         if '"drop"' in prompt:
@@ -78,7 +86,7 @@ class Script:
 
 
 def life() -> tuple[list[tuple[str, str, str]], dict[str, Any]]:
-    """What was asked and answered up to the second decision, and what the strategy noted of the first experiment."""
+    """Prompts and answers up to the second decision, and the note of the first experiment."""
     script = Script()
     nothing_cached = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder, nothing_cached as patch:
@@ -110,36 +118,66 @@ STEPS = {
         "Each hypothesis is put under an idea that is known, or becomes a new one. The first of three such requests; "
         "the other two differ in the hypothesis, and show the ideas that have come meanwhile.",
     ),
-    "select": ("Select", "One experiment is chosen among them, in words that a programmer can follow."),
+    "select": (
+        "Select",
+        "One experiment is chosen among them, in words that a programmer can follow.",
+    ),
     "implement": (
         "Implement",
-        "The stronger model writes it. It sees none of the ideas: only the program, its result and the experiment.",
+        "The stronger model writes it. It sees none of the ideas: only the program, its result and the experiment. The "
+        "rest of its prompt is that of every proposer.",
     ),
-    "result": ("Learn", "Once it is evaluated, the advisor says in one sentence what is to be learned."),
+    "result": (
+        "Learn",
+        "Once it is evaluated, the advisor says in one sentence what is to be learned.",
+    ),
 }
+
+
+OWN = {"implement": ("# Latest result", "# What to try")}
+"""Sections shown of a step's prompt, by how they begin; all of other steps'."""
 
 
 def page() -> str:
     """The page, from a run made now."""
     said, note = life()
     first = {step: (prompt, reply) for step, prompt, reply in reversed(said[:-1])}
-    parts = [HEAD.format(system=_block(_system(first["generate"][0])), writer=_block(_system(first["implement"][0])))]
+    parts = [
+        HEAD.format(
+            system=_block(_system(first["generate"][0])),
+            writer=_block(_system(first["implement"][0])),
+        )
+    ]
+    shown: set[str] = set()
     for number, (step, (title, sentence)) in enumerate(STEPS.items(), 1):
         prompt, reply = first[step]
-        parts.append(f"## {number}. {title}\n\n{sentence}\n\n{_block(_user(prompt))}\n\nThe reply:\n\n{_block(reply)}")
+        wanted = OWN.get(step, ("# ",))
+        new = "\n\n".join(
+            each
+            for each in _sections(_user(prompt))
+            if each.startswith(wanted) and each not in shown
+        )
+        shown.update(_sections(_user(prompt)))
+        parts.append(
+            f"## {number}. {title}\n\n{sentence}\n\n{_block(new)}\n\nThe reply:\n\n{_block(reply)}"
+        )
     ideas = _user(said[-1][1]).partition("# Ideas")[2].partition("\n# ")[0]
     noted = {name: note[name] for name in ("idea", "experiment", "outcome", "better", "momentum")}
-    parts.append(TAIL.format(note=_block(json.dumps(noted, indent=2)), ideas=_block(f"# Ideas{ideas}".strip())))
+    parts.append(
+        TAIL.format(
+            note=_block(json.dumps(noted, indent=2)), ideas=_block(f"# Ideas{ideas}".strip())
+        )
+    )
     return "\n\n".join(parts) + "\n"
 
 
 HEAD = """# The life of an idea
 
-What [`pacevolve`](pacevolve.md) asks its models for one experiment, from the first hypothesis to the lesson that
-later decisions read. The prompts are those that a run sent; the replies are those of a script that plays both models.
-The task: in which order to put boxes into bins, so that few bins are needed. One island, `advising=advising`,
-`upkeep=upkeep(tries=3)`: every step by itself, as in the paper. [`pacevolve_plus_plus`](pacevolve_plus_plus.md)
-trains the model that answers the first three.
+You see what [`pacevolve`](pacevolve.md) asks its models for one experiment, from the first hypothesis to the lesson
+that later decisions read. The prompts are those that a run sent, without sections that one above has already; the
+replies are those of a script. The task: in which order to put boxes into bins, so that few bins are needed. One island,
+`advising=advising`, `upkeep=upkeep(tries=3)`: every step by itself, as in the paper.
+[`pacevolve_plus_plus`](pacevolve_plus_plus.md) trains the model that answers the first three.
 
 The advisor's requests begin with
 
@@ -159,9 +197,8 @@ The next decision reads the idea with what came of it:
 
 {ideas}
 
-Were the ideas more than the cap (`upkeep.cap`), the advisor would be asked which to drop; an idea's history that
-grows too long is condensed to a few sentences. Had the program failed, experiment and reason would stand in that
-prompt under the latest failures, on all islands."""
+Were the ideas more than the cap (`upkeep.cap`), the advisor would be asked which to drop. Had the program failed,
+experiment and reason would stand in that prompt under the latest failures, on all islands."""
 
 
 def _system(prompt: str) -> str:
@@ -170,6 +207,13 @@ def _system(prompt: str) -> str:
 
 def _user(prompt: str) -> str:
     return prompt.partition("=== user ===\n")[2].strip()
+
+
+def _sections(text: str) -> list[str]:
+    """The parts of a prompt, each with its heading of the first level."""
+    return [
+        section.strip() for section in re.split(r"^(?=# )", text, flags=re.M) if section.strip()
+    ]
 
 
 def _block(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The project's Markdown files, taken apart: blocks of code with their marks, links, headings, command lines."""
+"""The project's Markdown files: blocks of code with marks, links, headings, command lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = tuple(page for place in ("*.md", "docs/**/*.md", "plugins/**/*.md") for page in sorted(ROOT.glob(place)))
+PAGES = tuple(
+    page
+    for place in ("*.md", "docs/**/*.md", "plugins/**/*.md")
+    for page in sorted(ROOT.glob(place))
+)
 
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>run|file: (?P<file>[\w./-]+)) -->\n)?```(?P<lang>\w*)\n(?P<body>.*?)^```$", re.M | re.S
+    r"^(?:<!-- (?P<mark>run|file: (?P<file>[\w./-]+)) -->\n)?```(?P<lang>\w*)\n(?P<body>.*?)^```$",
+    re.M | re.S,
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _INLINE = re.compile(r"(?<!`)`(?P<code>[^`\n]+)`(?!`)")
@@ -31,23 +36,28 @@ class Block:
 
 
 def name(page: Path) -> str:
-    """How a page is called in messages."""
+    """The name of a page in messages."""
     return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path) -> list[Block]:
     """All fenced blocks in their order."""
-    return [Block(m["lang"], m["body"], m["mark"] or "", m["file"] or "") for m in _FENCE.finditer(_text(page))]
+    return [
+        Block(m["lang"], m["body"], m["mark"] or "", m["file"] or "")
+        for m in _FENCE.finditer(_text(page))
+    ]
 
 
 def links(page: Path) -> list[str]:
     """Targets of links and images that lie in this project."""
     targets = (m["target"] for m in _LINK.finditer(_prose(page)))
-    return [target for target in targets if "://" not in target and not target.startswith("mailto:")]
+    return [
+        target for target in targets if "://" not in target and not target.startswith("mailto:")
+    ]
 
 
 def anchors(page: Path) -> set[str]:
-    """What `#...` may name in a page, as Python-Markdown makes it from headings."""
+    """Anchors (`#...`) of a page, as Python-Markdown makes them from headings."""
     titles = (m["title"] for m in _HEADING.finditer(_prose(page)))
     plain = (re.sub(r"[^\w\s-]", "", title.replace("`", "")).strip().lower() for title in titles)
     return {re.sub(r"[-\s]+", "-", title) for title in plain}
@@ -60,7 +70,9 @@ def inline(page: Path) -> list[str]:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words after `culmen` of every command line in shell blocks and inline code."""
-    shell = [block.body.replace("\\\n", " ") for block in blocks(page) if block.lang in ("sh", "console")]
+    shell = [
+        block.body.replace("\\\n", " ") for block in blocks(page) if block.lang in ("sh", "console")
+    ]
     lines = [line for body in shell for line in body.splitlines()]
     for line in (*lines, *(code for code in inline(page) if code.startswith("culmen "))):
         for part in re.split(r"&&|;|\|(?!\d)", line.removeprefix("$ ")):

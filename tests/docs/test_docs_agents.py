@@ -1,4 +1,4 @@
-"""What coding agents read: llms.txt, AGENTS.md, and the plugins with their skill and server."""
+"""Files for coding agents: llms.txt, AGENTS.md, and the plugins with skill and server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_llms_txt_lists_every_page_of_the_site_and_no_other():
     listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", text, re.M)
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     inner = ("coming_from/", "decisions/", "strategies/")  # their index stands for them
-    wanted = {page for page in pages if not page.startswith(inner)} | {f"{folder}index.md" for folder in inner}
+    wanted = {page for page in pages if not page.startswith(inner)} | {
+        f"{folder}index.md" for folder in inner
+    }
     assert set(listed) == wanted - {"index.md"}
 
 
@@ -39,7 +41,9 @@ def test_the_skill_says_when_it_is_for():
     _, head, body = (folder / "SKILL.md").read_text(encoding="utf-8").split("---\n", 2)
     about = yaml.safe_load(head)
     assert (
-        about["name"] == folder.name and 100 < len(about["description"]) < 1024 and "Use when" in about["description"]
+        about["name"] == folder.name
+        and 100 < len(about["description"]) < 1024
+        and "Use when" in about["description"]
     )
     assert len(body.splitlines()) < 100
 
@@ -53,7 +57,10 @@ def test_agents_md_names_commands_that_the_makefile_has():
 def test_the_skill_names_verbs_that_there_are():
     text = (PLUGIN / "skills/culmen/SKILL.md").read_text(encoding="utf-8")
     shown = subprocess.run(
-        [sys.executable, "-m", "culmen.cli.main", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "culmen.cli.main", "help", "--all"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     verbs = set(re.findall(r"`culmen (\w+)", text))
     assert len(verbs) > 8 and verbs <= set(re.findall(r"\w+", shown))
@@ -72,7 +79,14 @@ def test_plugin_manifests_have_what_their_format_requires(folder: str):
         assert key not in about or (about[key].startswith("./") and (PLUGIN / about[key]).exists())
     if folder == ".codex-plugin":
         assert {"skills", "mcpServers"} <= set(about)
-        needed = {"displayName", "shortDescription", "longDescription", "developerName", "category", "capabilities"}
+        needed = {
+            "displayName",
+            "shortDescription",
+            "longDescription",
+            "developerName",
+            "category",
+            "capabilities",
+        }
         assert needed <= set(about["interface"])
 
 
@@ -82,7 +96,9 @@ def test_marketplaces_lead_to_the_plugin():
     assert claude["name"] == codex["name"] == "culmen" and claude["owner"]["name"]
     (one,), (other,) = claude["plugins"], codex["plugins"]
     assert one["name"] == other["name"] == PLUGIN.name
-    assert (ROOT / one["source"]).resolve() == PLUGIN and (ROOT / other["source"]["path"]).resolve() == PLUGIN
+    assert (ROOT / one["source"]).resolve() == PLUGIN and (
+        ROOT / other["source"]["path"]
+    ).resolve() == PLUGIN
     assert other["source"]["source"] == "local" and other["category"]
     assert other["policy"] == {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
 
@@ -98,10 +114,14 @@ def test_the_plugins_server_starts_and_lists_its_tools(tmp_path: Path):
     where = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
 
     async def session() -> list[str]:
-        line = stdio.StdioServerParameters(**server, cwd=str(tmp_path), env={**os.environ, "PATH": where})
+        line = stdio.StdioServerParameters(
+            **server, cwd=str(tmp_path), env={**os.environ, "PATH": where}
+        )
         async with sdk.Client(line) as client:
             return [tool.name for tool in (await client.list_tools()).tools]
 
     tools = asyncio.run(session())
-    listed = re.search(r"`culmen mcp` \((.+?)\)", (PLUGIN / "skills/culmen/SKILL.md").read_text(), re.DOTALL)
+    listed = re.search(
+        r"`culmen mcp` \((.+?)\)", (PLUGIN / "skills/culmen/SKILL.md").read_text(), re.DOTALL
+    )
     assert listed is not None and tools == listed[1].split(", ")

@@ -1,4 +1,7 @@
-"""The tables of docs/audit.md: every attack and sign of the code is in them, every test they name is there and runs."""
+"""The tables of docs/audit.md are complete, and the tests that they name run.
+
+Every attack and sign of the code is in them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import ast
 import re
 from pathlib import Path
 
-from tests.audit import table
+from tests.extensions.audit import table
 
 TESTS = Path(__file__).parents[1]
-HOSTILE = TESTS / "agents/sandbox/test_sandbox_hostile.py"
+HOSTILE = TESTS / "extensions/agents/sandbox/test_sandbox_hostile.py"
 RUNS = TESTS / "evaluate/integrity/test_integrity_runs.py"
 ADMITS = "test_what_an_agent_admits_is_a_finding_of_its_candidates"
 
@@ -20,7 +23,8 @@ def functions_of(path: Path) -> dict[str, ast.FunctionDef]:
     return {
         node.name: node
         for node in found
-        if node.name.startswith("test_") and not any("skip" in ast.unparse(each) for each in node.decorator_list)
+        if node.name.startswith("test_")
+        and not any("skip" in ast.unparse(each) for each in node.decorator_list)
     }
 
 
@@ -33,8 +37,10 @@ def test_the_table_of_agents_has_every_hostile_test_and_no_other() -> None:
 
 
 def test_every_attack_has_its_row_and_its_signs() -> None:
-    """What an audit found is compared where audits run; this needs none."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.shown().splitlines()[2:]]
+    """Findings of audits are compared where audits run; this test needs none."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.shown().splitlines()[2:]
+    ]
     assert [row[0] for row in rows] == [f"`{name}`" for name in table.names()]
     for row, name in zip(rows, table.names(), strict=True):
         assert row[-1] == (", ".join(f"`{each}`" for each in table.grave(name)) or "none")

@@ -1,4 +1,4 @@
-"""Examples marked in the documentation run as they stand, but for smaller budgets."""
+"""Examples marked in the documentation run as printed, except for smaller budgets."""
 
 from __future__ import annotations
 
@@ -47,5 +47,9 @@ def test_marked_examples_run(page: Path, tmp_path: Path):
             continue
         program = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}[block.lang]
         command = [*program, cut_budgets(block.body)]
-        answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert answer.returncode == 0, f"{name(page)}:\n{block.body}\n{answer.stdout}\n{answer.stderr}"
+        answer = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, (
+            f"{name(page)}:\n{block.body}\n{answer.stdout}\n{answer.stderr}"
+        )

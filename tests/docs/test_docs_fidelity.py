@@ -34,12 +34,18 @@ def test_every_line_of_algorithm_1_stands_in_the_margin() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("| A | b | `strategies/polca.py:1` `Polca.gone` | `docs/fidelity.py` `main` | |", "there is no src/culmen"),
+        (
+            "| A | b | `strategies/polca.py:1` `Polca.gone` | `docs/fidelity.py` `main` | |",
+            "there is no src/culmen",
+        ),
         (
             "| A | b | `strategies/gone.py:1` | `docs/fidelity.py` `main` | |",
             "there is no src/culmen/strategies/gone.py",
         ),
-        ("| A | b | `strategies/polca.py:1` `Polca` | `docs/fidelity.py` `gone` | |", "there is no tests/docs"),
+        (
+            "| A | b | `strategies/polca.py:1` `Polca` | `docs/fidelity.py` `gone` | |",
+            "there is no tests/docs",
+        ),
         ("| A | b | `strategies/polca.py:1` `Polca` | none | |", "no test"),
         ("| A | b | none | none | |", "neither code nor a reason"),
     ],

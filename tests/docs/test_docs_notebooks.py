@@ -1,4 +1,7 @@
-"""The notebooks of the documentation run from top to bottom in a real kernel, and what they show is shown."""
+"""The notebooks of the documentation run from top to bottom in a real kernel.
+
+They show the progress and the study that they should show.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def test_there_are_two_without_outputs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_progress_and_a_study(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_notebook_runs_and_shows_progress_and_a_study(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     bare = tmp_path / "bare"  # a plain installation has no pandas
     bare.mkdir()
     (bare / "pandas.py").write_text("raise ImportError('pandas is not installed')\n")
@@ -42,7 +47,9 @@ def test_a_notebook_runs_and_shows_progress_and_a_study(path: Path, tmp_path: Pa
     outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     drawn = [output for output in outputs if output.output_type == "display_data"]
-    assert any("evaluations" in html(output) and "runs/" in html(output) for output in drawn)  # progress, drawn anew
+    assert any(
+        "evaluations" in html(output) and "runs/" in html(output) for output in drawn
+    )  # progress, drawn anew
     shown = [html(output) for output in outputs if output.output_type == "execute_result"]
     assert any("Study(" in text and "initial" in text and "<svg" in text for text in shown)
 

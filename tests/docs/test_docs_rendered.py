@@ -27,14 +27,16 @@ _SYNTAX = (
 
 
 def words(text: str) -> Counter[str]:
-    """How often each word stands in a text; a word is a run of letters and digits of any script."""
+    """Count of each word of a text; a word is a run of letters and digits of any script."""
     return Counter(re.findall(r"\w+", text))
 
 
 def rendered(source: str) -> str:
     """A page as a reader sees it, without tags."""
     names = [next(iter(item)) if isinstance(item, dict) else item for item in _EXTENSIONS]
-    page = re.sub(r"</?span[^>]*>", "", markdown.markdown(source, extensions=names))  # colours of code
+    page = re.sub(
+        r"</?span[^>]*>", "", markdown.markdown(source, extensions=names)
+    )  # colours of code
     return html.unescape(re.sub(r"<[^>]+>", " ", page))
 
 

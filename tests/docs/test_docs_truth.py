@@ -1,4 +1,7 @@
-"""What the documentation names exists: links, headings, verbs, options, settings, exit codes, dependencies, pages."""
+"""Names in the documentation exist: links, headings, verbs, options, settings.
+
+So do exit codes, dependencies and pages.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import yaml
 from culmen import __version__
 from culmen.cli import main, verbs
 from culmen.core import errors
+from culmen.core.options import RUN_SETTINGS
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from tests.docs import idea
@@ -26,7 +30,12 @@ _EVERYWHERE = {"--help", "-h", "--version", "-V"}
 
 def options(command: Any) -> set[str]:
     """All spellings of a command's options."""
-    return {text for p in command.params for text in (*p.opts, *p.secondary_opts) if text.startswith("-")}
+    return {
+        text
+        for p in command.params
+        for text in (*p.opts, *p.secondary_opts)
+        if text.startswith("-")
+    }
 
 
 def every_option(command: Any) -> set[str]:
@@ -40,7 +49,9 @@ def test_links_lead_somewhere(page: Path):
         file, _, anchor = target.partition("#")
         place = (page.parent / file).resolve() if file else page
         assert place.exists(), f"{name(page)} links to {target}"
-        assert not anchor or anchor in anchors(place), f"{name(page)} links to {target}: no such heading"
+        assert not anchor or anchor in anchors(place), (
+            f"{name(page)} links to {target}: no such heading"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -50,6 +61,10 @@ def test_command_lines_name_verbs_and_options_that_exist(page: Path):
             continue
         command, rest = APP, list(words)
         while hasattr(command, "commands"):
+            if isinstance(command, verbs.VerbWithViews) and (
+                not rest or rest[0] not in command.commands
+            ):
+                break
             verb = rest.pop(0) if rest else ""
             assert verb in command.commands, f"{name(page)}: culmen {' '.join(words)}"
             command = command.commands[verb]
@@ -67,14 +82,19 @@ def test_settings_and_budgets_in_command_lines_can_be_read(page: Path):
         strategy = next((value for option, value in pairs if option == "--strategy"), usual)
         settings = [value.partition("=")[0] for option, value in pairs if option == "--set"]
         if settings and strategy in catalog.strategy_paths() and "NAME" not in settings:
-            known = {field["name"] for field in catalog.describe_strategy(strategy)["fields"]}
-            assert set(settings) <= known, f"{name(page)}: culmen {' '.join(words)}"
+            known = {
+                field["name"] for field in catalog.describe_strategy(strategy)["fields"]
+            } | RUN_SETTINGS.keys()
+            own = {setting for setting in settings if not setting.startswith("backend.")}
+            assert own <= known, f"{name(page)}: culmen {' '.join(words)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_options_in_running_text_exist(page: Path):
     known = every_option(APP) | _EVERYWHERE
-    named = {code.split()[0].partition("=")[0] for code in inline(page) if re.match(r"--[a-z]", code)}
+    named = {
+        code.split()[0].partition("=")[0] for code in inline(page) if re.match(r"--[a-z]", code)
+    }
     assert named <= known, f"{name(page)} names {named - known}"
 
 
@@ -108,14 +128,21 @@ def test_every_exit_code_is_explained():
 
 
 def test_the_changelog_knows_this_version():
-    assert re.search(rf"^## \[?{re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert re.search(
+        rf"^## \[?{re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
 
 
 def test_the_dashboard_explains_words_as_the_glossary_does():
-    """What a heading says where one points at it begins like the word's line there."""
-    terms = (ROOT / "src" / "culmen" / "web" / "static" / "terms.js").read_text()
-    shown = {name.strip('"'): text for name, text in re.findall(r'^  ("[^"]+"|\w+): "(.*)",$', terms, re.MULTILINE)}
-    lines = re.findall(r"^\| (.+?) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    """The hint of a heading in the dashboard begins like the word's line in the glossary."""
+    terms = (ROOT / "src" / "culmen" / "extensions" / "web" / "static" / "terms.js").read_text()
+    shown = {
+        name.strip('"'): text
+        for name, text in re.findall(r'^  ("[^"]+"|\w+): "(.*)",$', terms, re.MULTILINE)
+    }
+    lines = re.findall(
+        r"^\| (.+?) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+    )
     meanings = {word.strip(" *`"): text for words, text in lines for word in words.split(",")}
     shared = shown.keys() & meanings.keys()
     assert len(shared) >= 12

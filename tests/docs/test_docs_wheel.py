@@ -1,4 +1,7 @@
-"""What the wheel holds: all of src/culmen, of culmen.testing the kits only, and the pages that messages name."""
+"""Contents of the wheel: all of src/culmen, and the pages that messages name.
+
+Of culmen.testing it holds the kits only.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,14 @@ import pytest
 from tests.docs.pages import ROOT
 
 KITS = {
-    "backend_kit", "hazards", "landscape", "memory_kit", "rules", "sandbox_kit", "scripted", "store_kit",
-    "strategy_kit", "virtual", "worlds",
-}  # fmt: skip
+    "backend_kit",
+    "landscape",
+    "memory_kit",
+    "scripted",
+    "store_kit",
+    "strategy_kit",
+    "virtual",
+}
 HOME = "https://example.org/culmen"
 
 
@@ -37,7 +45,9 @@ def test_nothing_that_is_installed_imports_a_test():
 def test_pages_that_messages_name_exist():
     for path in sorted((ROOT / "src/culmen").rglob("*.py")):
         for page in re.findall(r"culmen docs ([a-z_/]+)", path.read_text(encoding="utf-8")):
-            assert (ROOT / f"docs/{page}.md").is_file() or page == "skill", f"{path}: culmen docs {page}"
+            assert (ROOT / f"docs/{page}.md").is_file() or page == "skill", (
+                f"{path}: culmen docs {page}"
+            )
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +56,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
     ask = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.split("\0")
-    wanted = [name for name in listed if name.startswith(("src/", "docs/", "plugins/")) or "/" not in name]
+    wanted = [
+        name for name in listed if name.startswith(("src/", "docs/", "plugins/")) or "/" not in name
+    ]
     for name in filter(lambda name: (ROOT / name).is_file(), wanted):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())
     settings = (folder / "pyproject.toml").read_text(encoding="utf-8")
     assert 'repository = ""' in settings
-    (folder / "pyproject.toml").write_text(settings.replace('repository = ""', f'repository = "{HOME}"'))
+    (folder / "pyproject.toml").write_text(
+        settings.replace('repository = ""', f'repository = "{HOME}"')
+    )
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
-    subprocess.run(build, cwd=folder, check=True, capture_output=True, env={"CULMEN_RELEASE": "1", "PATH": ""})
+    subprocess.run(
+        build, cwd=folder, check=True, capture_output=True, env={"CULMEN_RELEASE": "1", "PATH": ""}
+    )
     return next((folder / "dist").glob("*.whl"))
 
 
@@ -67,7 +83,9 @@ def test_the_page_of_the_package_has_absolute_addresses_and_links(wheel: Path):
     targets = re.findall(r"!?\[[^\]]*\]\(([^)\s]+)\)", text)
     assert targets and all(target.startswith("https://") for target in targets)
     pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text)
-    assert pictures and all(re.fullmatch(rf"{HOME}/raw/v[\d.]+/docs/img/[\w.-]+", target) for target in pictures)
+    assert pictures and all(
+        re.fullmatch(rf"{HOME}/raw/v[\d.]+/docs/img/[\w.-]+", target) for target in pictures
+    )
     assert "<!--" not in text
     links = dict(line.split(", ", 1) for line in about.get_all("Project-URL", []))
     assert set(links) == {"Source", "Documentation", "Changelog", "Issues"}
@@ -80,17 +98,36 @@ def test_the_page_of_the_package_has_absolute_addresses_and_links(wheel: Path):
 def test_the_wheel_alone_shows_its_pages(wheel: Path, tmp_path: Path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    ask = [sys.executable, "-c", "import sys; from culmen.cli.main import main; sys.exit(main(sys.argv[1:]))", "docs"]
-    for page, words in (("tasks", "task.toml"), ("strategies/polca", "polca"), ("skill", "Keep the evaluator honest")):
+    ask = [
+        sys.executable,
+        "-c",
+        "import sys; from culmen.cli.main import main; sys.exit(main(sys.argv[1:]))",
+        "docs",
+    ]
+    for page, words in (
+        ("tasks", "task.toml"),
+        ("strategies/polca", "polca"),
+        ("skill", "Keep the evaluator honest"),
+    ):
         ran = subprocess.run(
-            [*ask, page], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+            [*ask, page],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert ran.returncode == 0 and words in ran.stdout, ran.stderr
-    assert not list((tmp_path / "culmen/docs").rglob("*.png")) and (tmp_path / "culmen/py.typed").is_file()
+    assert (
+        not list((tmp_path / "culmen/docs").rglob("*.png"))
+        and (tmp_path / "culmen/py.typed").is_file()
+    )
 
 
 @pytest.mark.slow
 def test_a_release_without_an_address_is_refused(tmp_path: Path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    made = subprocess.run(build, cwd=ROOT, env={"CULMEN_RELEASE": "1"}, capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        build, cwd=ROOT, env={"CULMEN_RELEASE": "1"}, capture_output=True, text=True, check=False
+    )
     assert made.returncode and "a release needs" in made.stderr

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
-from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Request, WriteRequest, at_least
+from culmen.core.event import (
+    Effect,
+    EvaluateRequest,
+    ProposeRequest,
+    Request,
+    WriteRequest,
+    at_least,
+)
 from culmen.core.usage import Budget, Usage
-from culmen.engine.budget_queue import BudgetQueue
-from culmen.engine.ledger import Ledger
+from culmen.engine.ledger import BudgetQueue, Ledger
 
 ONE = Candidate.of({"program": "one"})
 
@@ -59,7 +65,9 @@ def test_admission_ends_once_no_effect_in_flight_could_make_room() -> None:
 
 def test_what_is_held_back_keeps_its_place() -> None:
     _, queue = gate(Budget(evaluations=9, calls=9, dollars=99))
-    wanting(queue, ProposeRequest(Brief(), 1), EvaluateRequest(ONE, None, 2), ProposeRequest(Brief(), 3))
+    wanting(
+        queue, ProposeRequest(Brief(), 1), EvaluateRequest(ONE, None, 2), ProposeRequest(Brief(), 3)
+    )
     held = queue.admit(lambda request: isinstance(request, ProposeRequest))
     assert [effect.key for effect in held] == [2] and list(queue.waiting) == [1, 3]
     queue.drop(1)
@@ -122,9 +130,13 @@ def test_room_is_counted_behind_what_waits() -> None:
 
 def test_a_request_to_a_model_has_room_if_a_shorter_one_has() -> None:
     _, queue = gate(Budget(dollars=9))
-    assert queue.budget_without_room(ProposeRequest(Brief(k=4), 1)) == ""  # of 32 dollars, and 16, 8, 4
+    assert (
+        queue.budget_without_room(ProposeRequest(Brief(k=4), 1)) == ""
+    )  # of 32 dollars, and 16, 8, 4
     wanting(queue, ProposeRequest(Brief(), 1))  # 8 dollars
-    assert queue.budget_without_room(ProposeRequest(Brief(k=4), 2)) == "dollars", "1,024 tokens are 1.024"
+    assert queue.budget_without_room(ProposeRequest(Brief(k=4), 2)) == "dollars", (
+        "1,024 tokens are 1.024"
+    )
     assert queue.budget_without_room(EvaluateRequest(ONE, None, 3)) == ""
 
 
@@ -139,4 +151,6 @@ def test_requests_to_models_do_not_count_what_evaluations_cost() -> None:
     ledger, queue = gate(Budget(calls=10))
     ledger.learn_cost(Usage(calls=2))
     wanting(queue, WriteRequest("critic", {}, 1))
-    assert keys(queue) == [1] and ledger.budget_left("calls") == 9 - 1, "a tenth is kept for the final choice"
+    assert keys(queue) == [1] and ledger.budget_left("calls") == 9 - 1, (
+        "a tenth is kept for the final choice"
+    )

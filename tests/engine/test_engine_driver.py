@@ -1,4 +1,7 @@
-"""The live driver: interrupts, deadlines, separate lines for evaluations and calls, an unwritable journal."""
+"""The live driver: interrupts, deadlines, separate lines for evaluations and calls.
+
+Also a journal that cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def test_what_costs_money_is_journaled_before_it_starts():
             rows = {(e.entry.kind, e.entry.key) for e in journal.read()}
             assert ("started", effect.key) in rows
 
-    assert asyncio.run(driver(journal, Instant(gate=gate), Budget(evaluations=40)).run()) == "finished"
+    assert (
+        asyncio.run(driver(journal, Instant(gate=gate), Budget(evaluations=40)).run()) == "finished"
+    )
 
 
 def test_hung_evaluations_do_not_starve_model_calls():
@@ -71,7 +76,9 @@ def test_hung_evaluations_do_not_starve_model_calls():
             run.interrupt()
             run.interrupt()
 
-    run = driver(MemoryJournal(), Instant(gate=gate), Budget(evaluations=40), Lanes(), workers=2, trial=False)
+    run = driver(
+        MemoryJournal(), Instant(gate=gate), Budget(evaluations=40), Lanes(), workers=2, trial=False
+    )
     assert asyncio.run(run.run()) == "interrupted"
     assert proposed == 20
 
@@ -107,7 +114,10 @@ def test_the_seconds_budget_stops_a_run_whose_candidates_hang():
     journal = MemoryJournal()
     run = driver(journal, Instant(gate=gate), Budget(seconds=0.3, final=0.5))
     assert asyncio.run(run.run()) == "finished"
-    assert [e.entry.body["reason"] for e in journal.read() if e.entry.kind == "stop"] == ["seconds", "seconds"]
+    assert [e.entry.body["reason"] for e in journal.read() if e.entry.kind == "stop"] == [
+        "seconds",
+        "seconds",
+    ]
     assert run.search.reason == "seconds"
 
 
@@ -124,8 +134,16 @@ def test_what_hangs_is_named_in_the_journal_before_it_ends():
     known = {c.id for entry in entries for c in getattr(entry.result, "candidates", ())}
     evaluations = [entry for entry in hung if entry.effect == "evaluate"]
     assert evaluations and all(entry.body["of"] in known for entry in evaluations)
-    scored = {entry.key: entry.result.candidate for entry in entries if isinstance(entry.result, Observation)}
-    begun = {entry.key: entry.body["of"] for entry in entries if entry.kind == "started" and entry.key in scored}
+    scored = {
+        entry.key: entry.result.candidate
+        for entry in entries
+        if isinstance(entry.result, Observation)
+    }
+    begun = {
+        entry.key: entry.body["of"]
+        for entry in entries
+        if entry.kind == "started" and entry.key in scored
+    }
     assert begun == scored
 
 
@@ -184,7 +202,10 @@ class Listener:
 def test_a_full_disk_is_waited_for_and_the_run_goes_on():
     journal = FullDisk(lambda n: n == 12)
     listener = Listener()
-    assert asyncio.run(driver(journal, Instant(), Budget(evaluations=30), observers=(listener,)).run()) == "finished"
+    assert (
+        asyncio.run(driver(journal, Instant(), Budget(evaluations=30), observers=(listener,)).run())
+        == "finished"
+    )
     keys = [e.entry.key for e in journal.read() if e.entry.kind == "done"]
     assert sorted(keys) == sorted(set(keys))
     waiting, on = listener.heard
@@ -203,7 +224,9 @@ class Talking(Climb):
 def test_a_note_that_is_for_a_person_is_told_once_also_when_the_run_is_resumed():
     journal, listener = MemoryJournal(), Listener()
     for evaluations in (20, 20):
-        run = driver(journal, Instant(), Budget(evaluations=evaluations), Talking(), observers=(listener,))
+        run = driver(
+            journal, Instant(), Budget(evaluations=evaluations), Talking(), observers=(listener,)
+        )
         assert asyncio.run(run.run()) == "finished"
     assert listener.heard == ["Most were refused."]
 
@@ -215,7 +238,9 @@ def test_a_disk_that_stays_full_ends_the_session_with_everything_acknowledged_re
     readable = [e.entry.key for e in journal.read() if e.entry.kind == "done"]
     journal.refuse = lambda n: False
     assert asyncio.run(driver(journal, Instant(), Budget(evaluations=30)).run()) == "finished"
-    assert [e.entry.key for e in journal.read() if e.entry.kind == "done"][: len(readable)] == readable
+    assert [e.entry.key for e in journal.read() if e.entry.kind == "done"][
+        : len(readable)
+    ] == readable
 
 
 def test_a_broken_observer_does_not_hurt_the_run():
@@ -225,7 +250,9 @@ def test_a_broken_observer_does_not_hurt_the_run():
 
     async def run():
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        return await driver(MemoryJournal(), Instant(), Budget(evaluations=10), observers=(Broken(),)).run()
+        return await driver(
+            MemoryJournal(), Instant(), Budget(evaluations=10), observers=(Broken(),)
+        ).run()
 
     assert asyncio.run(run()) == "finished"
 
@@ -240,7 +267,9 @@ def test_user_errors_of_a_strategy_come_out_as_they_are():
         raise UserError("nothing performs this")
 
     with pytest.raises(UserError):
-        asyncio.run(driver(MemoryJournal(), Instant(gate=refuse), Budget(evaluations=10), Wrong()).run())
+        asyncio.run(
+            driver(MemoryJournal(), Instant(gate=refuse), Budget(evaluations=10), Wrong()).run()
+        )
 
 
 def test_proposals_that_fail_are_values():
@@ -263,3 +292,62 @@ def test_proposals_that_fail_are_values():
     run = driver(MemoryJournal(), Mute(Usage()), Budget(calls=5), Ask(), trial=False)
     assert asyncio.run(run.run()) == "finished"
     assert run.search.reason == "nothing_new"  # free answers for ever: no budget would end it
+
+
+@pytest.mark.parametrize("earlier", [0, 20], ids=["new", "resumed"])
+def test_nothing_starts_before_the_first_check_and_its_error_pauses_the_run(earlier):
+    journal, events = MemoryJournal(), []
+    if earlier:
+
+        async def gate(effect):
+            if sum(e.entry.kind == "done" for e in journal.read()) > earlier:
+                broken.interrupt()
+
+        broken = driver(journal, Instant(gate=gate), Budget(evaluations=120))
+        assert asyncio.run(broken.run()) == "interrupted"
+
+    async def refuse():
+        events.extend(journal.read())
+        raise UserError("the evaluator changed")
+
+    run = driver(journal, Instant(), Budget(evaluations=120), before_live=refuse)
+    with pytest.raises(UserError, match="the evaluator changed"):
+        asyncio.run(run.run())
+    added = list(journal.read())[len(events) :]
+    assert not [e for e in added if e.entry.kind in ("started", "done")]
+    assert (
+        states(journal)[-1] == "paused" and "the evaluator changed" in added[-1].entry.body["error"]
+    )
+    assert bool(events) is bool(earlier)
+
+    made: list[bool] = []
+
+    async def accept():
+        made.append(True)
+
+    again = driver(journal, Instant(), Budget(evaluations=120), before_live=accept)
+    assert asyncio.run(again.run()) == "finished" and made == [True]
+    assert again.search.result_so_far == result_in(journal)
+
+
+def result_in(journal):
+    search = Search(Climb(), TASK, Budget(evaluations=120), 1, 1)
+    replay_journal(search, journal.read(), at_least)
+    return search.result_so_far
+
+
+def test_an_interrupt_does_not_wait_for_the_first_check():
+    journal, cancelled = MemoryJournal(), []
+
+    async def hang():
+        asyncio.get_running_loop().call_soon(run.interrupt)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    run = driver(journal, Instant(), Budget(evaluations=120), before_live=hang)
+    assert asyncio.run(run.run()) == "interrupted"
+    assert cancelled and states(journal) == ["running", "interrupted"]
+    assert not [e for e in journal.read() if e.entry.kind in ("started", "done")]

@@ -1,4 +1,7 @@
-"""What the live driver journals and when, what it holds back, and how it stops: with gates instead of time."""
+"""The live driver's journal rows, the effects that it holds back, and its stops.
+
+With gates instead of time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def made(
 ) -> tuple[Driver, MemoryJournal]:
     journal = options.pop("journal", None) or MemoryJournal()
     budget = options.pop("budget", Budget(evaluations=60, final=0.1))
-    return driver(journal, Instant(gate=gate), budget, Does(does), **{"trial": False, **options}), journal
+    return driver(
+        journal, Instant(gate=gate), budget, Does(does), **{"trial": False, **options}
+    ), journal
 
 
 def rows(journal: MemoryJournal, *kinds: str) -> list[Entry]:
@@ -83,12 +88,24 @@ def effect(request: Request) -> Effect:
         (WriteRequest("critic", {}, 1), {"role": "critic"}, {}),
         (EmbedRequest((ONE, TWO)), {"candidates": [ONE.id, TWO.id]}, {}),
         (EditRequest("cut", (ONE,), {}, 1), {}, {}),
-        (CustomRequest("session.end", {"agent": 0, "kind": "own", "tool": "", "reason": None, "secret": 1}, 1),
-         {"agent": 0, "kind": "own"}, {}),
+        (
+            CustomRequest(
+                "session.end",
+                {"agent": 0, "kind": "own", "tool": "", "reason": None, "secret": 1},
+                1,
+            ),
+            {"agent": 0, "kind": "own"},
+            {},
+        ),
     ],
-)  # fmt: skip
-def test_rows_say_what_readers_need_beside_the_result(request_: Request, told: dict, of: dict) -> None:
-    """Evaluations and edits of the choice and of the confirmation are told from those of the search."""
+)
+def test_rows_say_what_readers_need_beside_the_result(
+    request_: Request, told: dict, of: dict
+) -> None:
+    """Evaluations and edits of the choice and of the confirmation have their phase.
+
+    Those of the search have none.
+    """
     assert effect_facts(effect(request_), SEARCH) == told and effect_subject(effect(request_)) == of
     plain = isinstance(request_, EvaluateRequest | EditRequest)
     for phase in (CHOICE, FINAL):
@@ -102,7 +119,11 @@ def test_numbers_of_an_observation_become_floats_as_the_journal_will_return_them
         assert isinstance(found, Observation) and found == floats
         assert type(found.score) is type(found.metrics["a"]) is float
     failed = canonical_result(Observation(ONE.id, Status.ERROR, None, metrics={"a": 1}))
-    assert isinstance(failed, Observation) and failed.score is None and type(failed.metrics["a"]) is float
+    assert (
+        isinstance(failed, Observation)
+        and failed.score is None
+        and type(failed.metrics["a"]) is float
+    )
     for same in (floats, Observation(ONE.id, Status.ERROR), Text("words")):
         assert canonical_result(same) is same
 
@@ -127,7 +148,9 @@ class Counted(MemoryJournal):
         return super().retrace(after)
 
 
-def test_that_an_evaluation_has_started_is_written_with_the_next_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_an_evaluation_has_started_is_written_with_the_next_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(drivers, "_SOON", 60.0)
 
     async def search(lab) -> None:
@@ -142,7 +165,9 @@ def test_that_an_evaluation_has_started_is_written_with_the_next_result(monkeypa
     assert [kind for kinds in journal.batches for kind in kinds].count("started") == 20
 
 
-def test_what_hangs_is_written_down_a_moment_after_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_hangs_is_written_down_a_moment_after_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(drivers, "_SOON", 1 / 512)
 
     async def search(lab) -> None:
@@ -219,9 +244,14 @@ def test_observers_see_every_event_to_the_last_word() -> None:
 
 @pytest.mark.parametrize(
     ("options", "peaks"),
-    [({"workers": 2, "calls": 3}, {"evaluate": 2, "propose": 3}), ({}, {"evaluate": 1, "propose": 64})],
+    [
+        ({"workers": 2, "calls": 3}, {"evaluate": 2, "propose": 3}),
+        ({}, {"evaluate": 1, "propose": 64}),
+    ],
 )
-def test_so_many_evaluations_and_so_many_calls_run_at_once(options: dict[str, int], peaks: dict[str, int]) -> None:
+def test_so_many_evaluations_and_so_many_calls_run_at_once(
+    options: dict[str, int], peaks: dict[str, int]
+) -> None:
     running, most = {"evaluate": 0, "propose": 0}, {"evaluate": 0, "propose": 0}
 
     async def search(lab) -> None:
@@ -267,7 +297,9 @@ def test_evaluations_of_the_final_choice_are_marked() -> None:
 
 
 @pytest.mark.parametrize("ask", ["propose", "write"])
-def test_a_model_is_not_asked_where_the_budget_does_not_hold_the_most_that_it_may_cost(ask: str) -> None:
+def test_a_model_is_not_asked_where_the_budget_does_not_hold_the_most_that_it_may_cost(
+    ask: str,
+) -> None:
     async def search(lab) -> None:
         while True:
             await (lab.ask(Brief(ONE)) if ask == "propose" else lab.write("critic"))
@@ -392,7 +424,9 @@ def test_what_a_call_that_was_cut_off_may_have_cost_is_written_and_counted() -> 
 
     dear = Usage(calls=2, dollars=0.5)
     run, journal = made(
-        search, gate, most=lambda request: dear if isinstance(request, ProposeRequest) else at_least(request)
+        search,
+        gate,
+        most=lambda request: dear if isinstance(request, ProposeRequest) else at_least(request),
     )
     assert over(run) == "finished" and run.search.reason == "user"
     (torn,) = rows(journal, "torn")
@@ -410,7 +444,9 @@ def test_a_persons_stop_is_journaled_and_ends_what_hangs() -> None:
 
     async def gate(effect: Effect) -> None:
         if isinstance(effect.request, EvaluateRequest) and effect.request.candidate == ONE:
-            asyncio.get_running_loop().call_soon(lambda: run.submit_entries([Entry("stop", body={"reason": "user"})]))
+            asyncio.get_running_loop().call_soon(
+                lambda: run.submit_entries([Entry("stop", body={"reason": "user"})])
+            )
             await for_ever()
 
     run, journal = made(search, gate)
@@ -483,7 +519,9 @@ class Watch:
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(9.0, 2), (10.0, 1), (11.0, 1)])
-def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(seconds: float, ended: int) -> None:
+def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
+    seconds: float, ended: int
+) -> None:
     watch, audience, interrupted = Watch(), Audience(), []
 
     async def search(lab) -> None:
@@ -494,7 +532,9 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
     async def gate(effect: Effect) -> None:
         if effect.key == 2:
             run.interrupt()
-            while ("started", 2) not in {(event.entry.kind, event.entry.key) for event in audience.events}:
+            while ("started", 2) not in {
+                (event.entry.kind, event.entry.key) for event in audience.events
+            }:
                 await asyncio.sleep(0)
             await a_while()  # the grace has begun
             watch.now += seconds
@@ -527,8 +567,12 @@ def test_a_search_ends_when_its_seconds_are_over_and_not_before() -> None:
             await for_ever()
 
     run, journal = made(search, gate, clock=watch, budget=Budget(seconds=100.0))
-    assert over(run) == "finished" and run.search.reason == "seconds" and seen == ["search", "search"]
-    assert [(entry.body, entry.elapsed) for entry in rows(journal, "stop")] == [({"reason": "seconds"}, 90.0)]
+    assert (
+        over(run) == "finished" and run.search.reason == "seconds" and seen == ["search", "search"]
+    )
+    assert [(entry.body, entry.elapsed) for entry in rows(journal, "stop")] == [
+        ({"reason": "seconds"}, 90.0)
+    ]
 
 
 def test_active_seconds_go_on_where_the_last_session_ended() -> None:
@@ -566,7 +610,11 @@ def test_an_error_comes_out_and_is_written_down_also_after_an_interrupt(state: s
     run, journal = made(search, gate)
     with pytest.raises(ZeroDivisionError):
         over(run)
-    assert rows(journal, "state")[-1].body == {"state": state, "reason": "", "error": "ZeroDivisionError: oh"}
+    assert rows(journal, "state")[-1].body == {
+        "state": state,
+        "reason": "",
+        "error": "ZeroDivisionError: oh",
+    }
 
 
 # A journal that cannot be written.
@@ -594,7 +642,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("units", "retries"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
-def test_a_journal_that_stays_unwritable_is_tried_again_as_long_as_patience_lasts(units: int, retries: int) -> None:
+def test_a_journal_that_stays_unwritable_is_tried_again_as_long_as_patience_lasts(
+    units: int, retries: int
+) -> None:
     journal = Full(range(2, 1000))
     run = driver(journal, Instant(), Budget(evaluations=30), patience=units / 1024)
     with pytest.raises(Unavailable):

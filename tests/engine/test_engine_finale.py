@@ -1,4 +1,7 @@
-"""The final choice: cases drawn at random, failures at the floor, the initial program, and nothing mixed."""
+"""The final choice: cases drawn at random, failures at the floor, the initial program.
+
+Nothing is mixed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from statistics import fmean
 
 import msgspec
 import pytest
+from bench.truth import worlds
 
 from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
@@ -21,7 +25,6 @@ from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.pedigree import PedigreeSearch
-from culmen.testing import worlds
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK, Looks, Script, Turns, named, split
@@ -43,11 +46,13 @@ class Table:
         score = self.rule(request.candidate.text, request.case, Random(request.seed))
         name, case = request.candidate.id, request.case.id if request.case else ""
         status = Status.ERROR if score is None else Status.OK
-        return self.seconds, Observation(name, status, score, case=case, seed=request.seed, trust="verified")
+        return self.seconds, Observation(
+            name, status, score, case=case, seed=request.seed, trust="verified"
+        )
 
 
 def around(level: float, *then: float | str | None, after: int = 8) -> list[float | str | None]:
-    """Scores that differ a little, but for those that come after so many."""
+    """Scores that differ a little, except those of `then`, which follow the first `after`."""
     found: list[float | str | None] = [level + (0.1, -0.1, 0.05, -0.05)[n % 4] for n in range(200)]
     found[after : after + len(then)] = then
     return found
@@ -74,16 +79,26 @@ def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) ->
 
 
 def test_a_sample_of_the_test_cases_is_drawn_at_random_and_its_interval_holds_the_truth() -> None:
-    """Test cases ordered by difficulty, with a true mean of 0.495 + 0.1; the reserve holds some of them only."""
+    """Test cases ordered by difficulty, with a true mean of 0.495 + 0.1.
+
+    The reserve holds some of them only.
+    """
     task = msgspec.structs.replace(EXACT, cases=sorted_cases(100))
-    found = [final(task, by_case, Looks(("1", "0"), 20), Budget(evaluations=100), seed) for seed in range(40)]
-    assert {one.of for one in found} == {100} and all(1 < one.cases < 100 and one.count == one.cases for one in found)
+    found = [
+        final(task, by_case, Looks(("1", "0"), 20), Budget(evaluations=100), seed)
+        for seed in range(40)
+    ]
+    assert {one.of for one in found} == {100} and all(
+        1 < one.cases < 100 and one.count == one.cases for one in found
+    )
     assert abs(fmean(one.score for one in found) - 0.595) < 0.05
     covered = sum(abs(one.score - 0.595) <= one.margin for one in found if one.margin is not None)
     assert covered >= 35  # 0.95 of 40 and chance
 
 
-def test_the_whole_split_is_evaluated_where_the_reserve_can_hold_it_and_the_reserve_is_planned_so() -> None:
+def test_the_whole_split_is_evaluated_where_the_reserve_can_hold_it_and_the_reserve_is_planned_so() -> (
+    None
+):
     task = msgspec.structs.replace(EXACT, cases=sorted_cases(25))
     one = final(task, by_case, Looks(("1", "0"), 20), Budget(evaluations=300), 3)
     assert (one.cases, one.of, one.count, one.split) == (25, 25, 25, "test")
@@ -94,7 +109,14 @@ def test_the_whole_split_is_evaluated_where_the_reserve_can_hold_it_and_the_rese
 def test_the_winner_and_the_initial_program_are_evaluated_on_the_same_cases(tests: int) -> None:
     task = msgspec.structs.replace(TASK, cases=sorted_cases(tests))
     journal = MemoryJournal()
-    end = simulate(Looks(("0.0", "1", "2")), task, Table(by_case), Budget(evaluations=80), seed=1, journal=journal)
+    end = simulate(
+        Looks(("0.0", "1", "2")),
+        task,
+        Table(by_case),
+        Budget(evaluations=80),
+        seed=1,
+        journal=journal,
+    )
     seen: dict[str, list[str]] = {}
     for event in journal.read():
         if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
@@ -108,8 +130,10 @@ def test_the_winner_and_the_initial_program_are_evaluated_on_the_same_cases(test
     assert end.verdict.gain == pytest.approx(0.2)
 
 
-def test_validation_cases_decide_between_candidates_that_are_exact_and_alike_in_the_search() -> None:
-    """One training case, on which both score the same, tells nothing of the others."""
+def test_validation_cases_decide_between_candidates_that_are_exact_and_alike_in_the_search() -> (
+    None
+):
+    """One training case, on which both score the same, is no evidence on the others."""
     cases = (Case("train0", 0), *(Case(f"val{i}", i, split="val") for i in range(4)))
     task = msgspec.structs.replace(EXACT, cases=cases, seeds=({"x": "0"},))
 
@@ -127,33 +151,61 @@ def test_exact_candidates_alike_on_the_case_that_the_search_saw_are_told_apart_b
 ) -> None:
     """A search that looked at one case of a data set knows little, however exact its scores are."""
     cases = tuple(Case(f"train{i}", i) for i in range(train))
-    task = msgspec.structs.replace(EXACT, cases=cases, seeds=({"x": "0"},), deterministic=deterministic)
+    task = msgspec.structs.replace(
+        EXACT, cases=cases, seeds=({"x": "0"},), deterministic=deterministic
+    )
 
     def rule(text: str, case: Case | None, rng: Random) -> float:
         return 1.0 if text == "1" or (case is not None and case.input % 2) else 0.0
 
     for seed in range(4):
         journal = MemoryJournal()
-        end = simulate(Looks(("0", "1"), 1), task, Table(rule), Budget(evaluations=60), seed=seed, journal=journal)
+        end = simulate(
+            Looks(("0", "1"), 1),
+            task,
+            Table(rule),
+            Budget(evaluations=60),
+            seed=seed,
+            journal=journal,
+        )
         assert end.verdict is not None and end.verdict.id == Candidate.of({"x": "1"}).id
-        looks = [e.entry.result.case for e in journal.read() if e.entry.effect == "evaluate" and e.entry.kind == "done"]
-        assert deterministic is None or len(looks) <= 2 + 4 * train  # each candidate on each case once, and once more
+        looks = [
+            e.entry.result.case
+            for e in journal.read()
+            if e.entry.effect == "evaluate" and e.entry.kind == "done"
+        ]
+        assert (
+            deterministic is None or len(looks) <= 2 + 4 * train
+        )  # each candidate on each case once, and once more
 
 
 @pytest.mark.parametrize(
     ("evaluations", "cases", "kept"),
-    [(9, 0, 0), (50, 0, 5), (300, 0, 16), (1000, 0, 40), (1000, 50, 140), (300, 100, 30), (200, 5, 26)],
+    [
+        (9, 0, 0),
+        (50, 0, 5),
+        (300, 0, 16),
+        (1000, 0, 40),
+        (1000, 50, 140),
+        (300, 100, 30),
+        (200, 5, 26),
+    ],
 )
 def test_as_much_is_kept_as_the_task_needs(evaluations: int, cases: int, kept: int) -> None:
     task = msgspec.structs.replace(TASK, cases=sorted_cases(cases) if cases else ())
     assert final_share(Budget(evaluations=evaluations), task) == kept
 
 
-@pytest.mark.parametrize(("evaluations", "cases", "kept"), [(100, 6, 16), (60, 6, 6), (300, 50, 30), (100, 2, 8)])
+@pytest.mark.parametrize(
+    ("evaluations", "cases", "kept"), [(100, 6, 16), (60, 6, 6), (300, 50, 30), (100, 2, 8)]
+)
 def test_a_deterministic_data_set_is_reported_whole_where_a_fifth_holds_it(
     evaluations: int, cases: int, kept: int
 ) -> None:
-    """Twice every case, and a twenty-fifth to choose by; a sample would report the luck of its cases."""
+    """Twice every case, and a twenty-fifth to choose by.
+
+    A sample would report the luck of its cases.
+    """
     task = msgspec.structs.replace(EXACT, cases=sorted_cases(cases))
     assert task.deterministic and final_share(Budget(evaluations=evaluations), task) == kept
 
@@ -169,7 +221,10 @@ def flaky(text: str, case: Case | None, rng: Random) -> float | None:
 
 
 def test_a_program_that_fails_half_of_the_time_gives_way_to_a_steady_one() -> None:
-    found = [final(TASK, flaky, Looks(("0.0", "1", "2"), 2), Budget(evaluations=100), seed) for seed in range(30)]
+    found = [
+        final(TASK, flaky, Looks(("0.0", "1", "2"), 2), Budget(evaluations=100), seed)
+        for seed in range(30)
+    ]
     steady = Candidate.of({"x": "2"}).id
     assert [one.id for one in found] == [steady] * 30
     assert all(one.confirmed and one.score == pytest.approx(0.8, abs=0.05) for one in found)
@@ -178,7 +233,10 @@ def test_a_program_that_fails_half_of_the_time_gives_way_to_a_steady_one() -> No
 @pytest.mark.slow
 def test_failures_count_at_the_floor_in_the_reported_score() -> None:
     task = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
-    found = [final(task, flaky, Looks(("0.0", "1"), 6), Budget(evaluations=200), seed) for seed in range(30)]
+    found = [
+        final(task, flaky, Looks(("0.0", "1"), 6), Budget(evaluations=200), seed)
+        for seed in range(30)
+    ]
     assert abs(fmean(one.score for one in found) - 0.5) < 0.1
     failing = [one for one in found if one.failures]
     assert len(failing) >= 28 and all(one.margin and one.margin > 0.1 for one in failing)
@@ -206,7 +264,7 @@ def test_where_nothing_is_better_the_initial_program_is_the_choice() -> None:
     one = final(TASK, noisy, Looks(("0.0", "-1", "-2"), 6), Budget(evaluations=100), 1)
     assert one.id == Candidate.of({"x": "0.0"}).id
     assert one.initial is not None and (one.initial.id, one.initial.score) == (one.id, one.score)
-    assert one.gain is None
+    assert one.kept_initial and one.gain is not None and one.gain < 0
 
 
 def test_of_several_initial_programs_the_best_is_the_one_to_compare_with() -> None:
@@ -227,14 +285,24 @@ def test_the_gain_is_a_difference_of_scores_in_the_tasks_own_direction() -> None
 def ended(
     task: Task, world: Script | Table, search: Looks, kept: int | None = 40
 ) -> tuple[RunResult, dict[str, dict[str, int]]]:
-    """The verdict of a run with so many evaluations for its final choice (None: no limit), and how many of these were
-    made, by text and split."""
+    """Verdict of a run that keeps `kept` evaluations for its final choice (None: no limit).
+
+    Also returned is how many of these were made, by text and split.
+    """
     used = len(search.texts) * search.times
-    budget = Budget(seconds=1e6) if kept is None else Budget(used + kept, final=max(0.0, kept - 0.5) / (used + kept))
+    budget = (
+        Budget(seconds=1e6)
+        if kept is None
+        else Budget(used + kept, final=max(0.0, kept - 0.5) / (used + kept))
+    )
     run, asked = simulate(search, task, world, budget, trial=False), dict[str, dict[str, int]]()
     splits = {case.id: case.split for case in task.cases}
     for entry in (event.entry for event in run.journal.read()):
-        if entry.kind == "done" and isinstance(entry.result, Observation) and entry.body.get("phase"):
+        if (
+            entry.kind == "done"
+            and isinstance(entry.result, Observation)
+            and entry.body.get("phase")
+        ):
             looks = asked.setdefault(run.search.lab.find(entry.result.candidate).text, {})
             on = splits.get(entry.result.case, "")
             looks[on] = looks.get(on, 0) + 1
@@ -247,7 +315,12 @@ THREE = Looks(("0.0", "1", "2"))
 
 def test_a_single_evaluation_confirms_the_winner_alone_and_none_confirms_nothing() -> None:
     verdict, asked = ended(TASK, Table(noisy), THREE, 1)
-    assert (asked, verdict.count, verdict.confirmed, verdict.initial) == ({"2": {"": 1}}, 1, True, None)
+    assert (asked, verdict.count, verdict.confirmed, verdict.initial) == (
+        {"2": {"": 1}},
+        1,
+        True,
+        None,
+    )
     verdict, asked = ended(TASK, Table(noisy), THREE, 0)
     assert (asked, verdict.count, verdict.confirmed, verdict.finalists) == ({}, 4, False, ())
     assert verdict.score == verdict.search_score and verdict.trust == "verified"
@@ -271,18 +344,41 @@ def steady(text: str, case: Case | None, rng: Random) -> float:
     ("cases", "kept", "two", "one", "initial"),
     [
         # The whole split as often as it fits, what is left chooses on training cases.
-        (split(train=4, test=5), 40, {"train": 4, "test": 15}, {"train": 4}, {"train": 1, "test": 15}),
+        (
+            split(train=4, test=5),
+            40,
+            {"train": 4, "test": 15},
+            {"train": 4},
+            {"train": 1, "test": 15},
+        ),
         (split(train=4, test=5), 12, {"train": 1, "test": 5}, {"train": 1}, {"test": 5}),
         (split(train=4, test=5), 10, {"test": 5}, None, {"test": 5}),
-        (split(train=4, test=5), 9, {"train": 1, "test": 3}, {"train": 1}, {"test": 3}),  # no room for it
+        (
+            split(train=4, test=5),
+            9,
+            {"train": 1, "test": 3},
+            {"train": 1},
+            {"test": 3},
+        ),  # no room for it
         (split(train=3), 40, {"train": 4 + 15}, {"train": 4}, {"train": 1 + 15}),
-        # Cases of the validation split get two fifths; without test cases they are what is reported, too.
+        # Cases of the validation split get two fifths; without test cases they are what is
+        # reported, too.
         (split(train=4, val=100), 40, {"val": 7 + 12}, {"val": 7}, {"val": 2 + 12}),
-        (split(train=4, val=6, test=5), 40, {"val": 8, "test": 10}, {"val": 8}, {"val": 3, "test": 10}),
+        (
+            split(train=4, val=6, test=5),
+            40,
+            {"val": 8, "test": 10},
+            {"val": 8},
+            {"val": 3, "test": 10},
+        ),
     ],
 )
 def test_of_a_data_set_the_reported_cases_are_whole_where_they_fit(
-    cases: tuple[Case, ...], kept: int, two: dict[str, int], one: dict[str, int] | None, initial: dict[str, int]
+    cases: tuple[Case, ...],
+    kept: int,
+    two: dict[str, int],
+    one: dict[str, int] | None,
+    initial: dict[str, int],
 ) -> None:
     _, asked = ended(msgspec.structs.replace(TASK, cases=cases), Table(noisy), THREE, kept)
     assert (asked["2"], asked.get("1"), asked["0.0"]) == (two, one, initial)
@@ -292,10 +388,31 @@ def test_of_a_data_set_the_reported_cases_are_whole_where_they_fit(
     ("cases", "times", "kept", "two", "one", "initial"),
     [
         ((), 1, 40, {"": 1}, None, {"": 1}),
-        (split(train=4, test=5), 4, 40, {"test": 5}, None, {"test": 5}),  # all that can be known of them is
-        (split(train=4, test=5), 1, 40, {"train": 4, "test": 5}, {"train": 4}, {"train": 4, "test": 5}),
+        (
+            split(train=4, test=5),
+            4,
+            40,
+            {"test": 5},
+            None,
+            {"test": 5},
+        ),  # all that can be known of them is
+        (
+            split(train=4, test=5),
+            1,
+            40,
+            {"train": 4, "test": 5},
+            {"train": 4},
+            {"train": 4, "test": 5},
+        ),
         (split(train=4, test=5), 1, 12, {"train": 1, "test": 5}, {"train": 1}, {"test": 5}),
-        (split(train=4, test=50), 1, 40, {"train": 4, "test": 15}, {"train": 4}, {"train": 1, "test": 15}),
+        (
+            split(train=4, test=50),
+            1,
+            40,
+            {"train": 4, "test": 15},
+            {"train": 4},
+            {"train": 1, "test": 15},
+        ),
         (split(train=4, val=2), 4, 40, {"val": 2 + 2}, {"val": 2}, {"val": 2 + 2}),
     ],
 )
@@ -312,24 +429,45 @@ def test_exact_scores_are_looked_at_once_on_a_case(
     assert (asked["2"], asked.get("1"), asked["0.0"]) == (two, one, initial)
 
 
-@pytest.mark.parametrize(("texts", "count"), [(3, 15), (5, 1)])
-def test_equal_repeats_prove_exactness_unless_scores_have_few_values(texts: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [(("0.0", "1"), 20), (("0.0", "1", "2"), 1), (("0.0", "1", "2", "3", "4"), 1)],
+)
+def test_equal_repeats_prove_exactness_unless_scores_are_pass_or_fail(
+    texts: tuple[str, ...], count: int
+) -> None:
     """Three equal repeats of two candidates, among three and five different scores."""
-    looks = Looks(tuple(["0.0", "1", "2", "3", "4"][:texts]), 2)
-    assert ended(TASK, Table(steady), looks)[0].count == count
+    assert ended(TASK, Table(steady), Looks(texts, 2))[0].count == count
+
+
+@pytest.mark.parametrize(("best", "most"), [("3.14159265", 6), ("3", 10)])
+def test_a_final_choice_ends_once_equal_repeats_of_two_programs_have_shown_exactness(
+    best: str, most: int
+) -> None:
+    """Forty evaluations are kept."""
+    verdict, asked = ended(TASK, Table(steady), Looks(("0.5", best), 1))
+    assert (verdict.noise.exact, verdict.margin, verdict.gain_margin) == (True, 0.0, 0.0)
+    assert sum(sum(seen.values()) for seen in asked.values()) <= most
+
+
+def test_scores_that_are_declared_noisy_are_measured_with_all_that_is_kept() -> None:
     said = msgspec.structs.replace(TASK, deterministic=False)
-    assert ended(said, Table(steady), Looks(THREE.texts, 4))[0].count == 15
+    assert ended(said, Table(steady), Looks(THREE.texts, 4))[0].count == 20
 
 
-def test_who_is_alone_is_confirmed_with_all_and_without_an_initial_program_nothing_is_compared() -> None:
+def test_who_is_alone_is_confirmed_with_all_and_without_an_initial_program_nothing_is_compared() -> (
+    None
+):
     verdict, asked = ended(TASK, Table(noisy), Looks(("0.0",)))
     assert asked == {"0.0": {"": 20}} and verdict.finalists == named("0.0")
     verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), Table(noisy), Looks(("1", "2")))
     assert asked["2"][""] >= 30 and verdict.id == named("2")[0]
-    assert (verdict.initial, verdict.gain, verdict.count) == (None, None, 30)
+    assert (verdict.initial, verdict.gain, verdict.count) == (None, None, 40)
 
 
-@pytest.mark.parametrize(("kept", "checks", "each"), [(40, 3, 14), (13, 3, 4), (6, 3, 1), (5, 0, 2), (4, 0, 1)])
+@pytest.mark.parametrize(
+    ("kept", "checks", "each"), [(40, 3, 18), (13, 3, 5), (6, 3, 1), (5, 0, 2), (4, 0, 2)]
+)
 def test_three_evaluations_tell_whether_the_winners_score_rests_on_a_tolerance(
     kept: int, checks: int, each: int
 ) -> None:
@@ -338,7 +476,9 @@ def test_three_evaluations_tell_whether_the_winners_score_rests_on_a_tolerance(
     world = Script({"0.0": around(0.5), "1": around(1), "2": around(2)})
     verdict, _ = ended(task, world, THREE, kept)
     assert (+world.checks, verdict.count) == (Counter({"2": checks} if checks else {}), each)
-    strict = msgspec.structs.replace(task, evaluator=Evaluator(path="/evaluate.py", tolerances=False))
+    strict = msgspec.structs.replace(
+        task, evaluator=Evaluator(path="/evaluate.py", tolerances=False)
+    )
     world = Script({"0.0": around(0.5), "1": around(1), "2": around(2)})
     ended(strict, world, THREE, kept)
     assert not +world.checks
@@ -350,11 +490,19 @@ FLOOR = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
 
 
 def confirmed(
-    second: float, *then: float | str | None, task: Task = FLOOR, kept: int = 40, others: Turns | None = None
+    second: float,
+    *then: float | str | None,
+    task: Task = FLOOR,
+    kept: int = 40,
+    others: Turns | None = None,
 ) -> tuple[RunResult, dict[str, int]]:
-    """The verdict where "2" scores 10, `then` this in its confirmation, and "1" scores `second`; and who was
-    evaluated how often."""
-    world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **(others or {})})
+    """The verdict where "2" scores 10 and "1" scores `second`, and the evaluations of each.
+
+    `then` are the scores of "2" in its confirmation.
+    """
+    world = Script(
+        {"0.0": around(0.5), "1": around(second), "2": around(10, *then), **(others or {})}
+    )
     verdict, asked = ended(task, world, THREE, kept)
     return verdict, {text: sum(seen.values()) for text, seen in asked.items()}
 
@@ -363,11 +511,13 @@ def test_a_finalist_that_cheats_in_the_choice_or_in_its_confirmation_is_out() ->
     verdict, asked = confirmed(5.0, 10.0, "cheats")
     assert verdict.id == named("1")[0] and asked["2"] < asked["1"] + 15
     verdict, asked = confirmed(5.0, others={"2": around(10, "cheats", after=4)})
-    assert verdict.id == named("1")[0] and asked["2"] <= 4
+    assert verdict.id == named("1")[0] and asked["2"] <= 5
 
 
 @pytest.mark.parametrize(("deterministic", "times"), [(True, 1), (None, 4)])
-def test_where_scores_are_exact_one_failure_is_enough(deterministic: bool | None, times: int) -> None:
+def test_where_scores_are_exact_one_failure_is_enough(
+    deterministic: bool | None, times: int
+) -> None:
     task = msgspec.structs.replace(FLOOR, deterministic=deterministic)
     world = Script({"0.0": [0.5], "1": [1.0], "2": [*[10.0] * times, None]})
     verdict, asked = ended(task, world, Looks(THREE.texts, times))
@@ -400,16 +550,38 @@ def shifted(text: str, case: Case | None, rng: Random) -> float:
 def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) -> None:
     task = msgspec.structs.replace(TASK, cases=sorted_cases(50))
     journal, searched = MemoryJournal(), 3 * 20
-    run = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2,
-                   journal=journal, kill_after=searched + late)  # fmt: skip
+    run = simulate(
+        Looks(("0.0", "1", "2"), 20),
+        task,
+        Table(shifted),
+        Budget(evaluations=120),
+        seed=1,
+        workers=2,
+        journal=journal,
+        kill_after=searched + late,
+    )
     assert run.killed and run.search.phase == "final"
     verdict = run.verdict
     assert verdict is not None and verdict.search_score is not None and verdict.search_score < 5
     assert (verdict.score > 90) == verdict.confirmed and (verdict.score < 5) != verdict.confirmed
     assert all(tally.mean < 5 for tally in run.search.evidence.account.tallies())
-    whole = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2)
-    rest = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2,
-                    journal=journal)  # fmt: skip
+    whole = simulate(
+        Looks(("0.0", "1", "2"), 20),
+        task,
+        Table(shifted),
+        Budget(evaluations=120),
+        seed=1,
+        workers=2,
+    )
+    rest = simulate(
+        Looks(("0.0", "1", "2"), 20),
+        task,
+        Table(shifted),
+        Budget(evaluations=120),
+        seed=1,
+        workers=2,
+        journal=journal,
+    )
     assert rest.verdict == whole.verdict
 
 
@@ -419,11 +591,16 @@ def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) ->
 @pytest.mark.slow
 def test_scores_that_never_differ_are_not_exact_where_candidates_fail_at_times() -> None:
     def at_times(text: str, case: Case | None, rng: Random) -> float | None:
-        fails = text != "0.0" and rng.random() < 0.3  # what strikes the initial program, too, is nobody's failure
+        fails = (
+            text != "0.0" and rng.random() < 0.3
+        )  # what strikes the initial program, too, is nobody's failure
         return None if fails else {"0.0": 0.1, "1": 1.0, "2": 0.8}[text]
 
     task = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
-    found = [final(task, at_times, Looks(("0.0", "1", "2"), 8), Budget(evaluations=200), seed) for seed in range(30)]
+    found = [
+        final(task, at_times, Looks(("0.0", "1", "2"), 8), Budget(evaluations=200), seed)
+        for seed in range(30)
+    ]
     assert all(one.count >= 6 for one in found)  # an exact score would be taken once
     assert abs(fmean(one.score for one in found) - 0.7) < 0.05
     assert sum(abs(one.score - 0.7) <= (one.margin or 0.0) for one in found) >= 27

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from culmen.agents.cato import Cato
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
@@ -16,7 +15,8 @@ from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
-from culmen.run.plan import parse_stop_score
+from culmen.extensions.agents.cato import Cato
+from culmen.run.request import parse_stop_score
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, landscape_program, task
@@ -33,7 +33,7 @@ EXACT = msgspec.structs.replace(PLAIN, evaluator=Evaluator(verifier="/v.py"))
 
 @dataclass(frozen=True)
 class Verified(Landscape):
-    """The verifier takes away what is claimed above `most`."""
+    """The verifier takes away the part of a claim above `most`."""
 
     most: float = 1.0
 
@@ -45,12 +45,14 @@ class Verified(Landscape):
         return seconds, seen
 
 
-def run(about, world, stop_at, name="sequential", **options):
-    return simulate(catalog.make_strategy(name, {}), about, world, BUDGET, seed=2, stop_at=stop_at, **options)
+def run(about, world, stop_at, name="sequential", seed=2, **options):
+    return simulate(
+        catalog.make_strategy(name, {}), about, world, BUDGET, seed=seed, stop_at=stop_at, **options
+    )
 
 
 def test_the_search_ends_when_the_score_is_reached_and_costs_nothing_more():
-    end = run(PLAIN, Landscape(), 0.5)
+    end = run(PLAIN, Landscape(), 0.5, seed=4)
     assert end.search.reason == "target" and end.verdict.score >= 0.5
     assert end.search.evidence.account.evaluations < 200
     assert run(PLAIN, Landscape(), None).search.reason == "evaluations"
@@ -78,17 +80,22 @@ def test_the_verifier_has_the_last_word():
 def test_a_lucky_score_is_not_believed():
     """The best there is lies below the goal; single scores of it often lie above."""
     low = Landscape(sigma=0.3, bound=0.3, failure=Landscape().failure)
-    end = run(NOISY, low, 0.8, "polca")
-    assert end.search.reason != "target"
+    ends = [run(NOISY, low, 0.8, "polca", seed).search.reason for seed in (1, 3, 4)]
+    assert "target" not in ends
     assert run(NOISY, Landscape(sigma=0.1), 0.5, "polca").search.reason == "target"
 
 
 def test_all_training_cases_count():
-    """With three cases a strategy that looks at one at a time claims early; all are asked before it ends."""
+    """With three cases a strategy that looks at one at a time claims early.
+
+    All cases are asked before it ends.
+    """
     cases = msgspec.structs.replace(PLAIN, cases=tuple(Case(str(n)) for n in range(3)))
     end = run(cases, Landscape(), 0.5, "polca")
     assert end.search.reason == "target"
-    assert any(tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.evidence.account.tallies())
+    assert any(
+        tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.evidence.account.tallies()
+    )
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,10 @@ class Again:
 
 
 def looked(told, times, about=TASK, evaluations=60):
-    """Why the search ended that should reach a mean of 1, and how many evaluations it made, where such scores are
-    told one after the other."""
+    """The reason for the end of a search that should reach a mean of 1, and its evaluations.
+
+    The scores come one after the other.
+    """
     end = simulate(
         Again(times),
         about,
@@ -119,7 +128,10 @@ def looked(told, times, about=TASK, evaluations=60):
 def test_a_claim_is_checked_by_one_evaluation_and_again_after_twice_as_many():
     assert looked([1.2, 1.0], 5) == ("target", 2)
     assert looked([0.9], 5) == ("strategy_done", 5)  # never claimed
-    assert looked([2.0, 0.9, 0.0], 3) == ("strategy_done", 4)  # the mean is enough, the look by itself is not
+    assert looked([2.0, 0.9, 0.0], 3) == (
+        "strategy_done",
+        4,
+    )  # the mean is enough, the look by itself is not
     told = [
         1.2,
         0.5,
@@ -130,16 +142,22 @@ def test_a_claim_is_checked_by_one_evaluation_and_again_after_twice_as_many():
     ]  # the second and the fifth are looks: with three, the mean was above 1 as well
     assert [looked(told, times) for times in (2, 3, 4)] == [("strategy_done", n) for n in (3, 5, 6)]
     verified = msgspec.structs.replace(TASK, evaluator=Evaluator(verifier="/v.py"))
-    assert looked([2.0], 9, verified) == ("strategy_done", 10)  # what the verifier refused once is not asked again
+    assert looked([2.0], 9, verified) == (
+        "strategy_done",
+        10,
+    )  # what the verifier refused once is not asked again
 
 
 def test_what_failed_claims_nothing_and_a_look_that_fails_on_a_case_reaches_nothing():
     one = msgspec.structs.replace(TASK, cases=(Case("a"),))
-    assert looked([None, 2.0], 4, one, evaluations=19) == ("strategy_done", 4)  # too few for the engine's own looks
-    assert looked([2.0], 4, one, evaluations=19) == ("target", 2)
+    assert looked([None, 2.0], 4, one, evaluations=9) == (
+        "strategy_done",
+        4,
+    )  # too few for the engine's own looks
+    assert looked([2.0], 4, one, evaluations=9) == ("target", 2)
     cases = msgspec.structs.replace(TASK, cases=tuple(Case(str(n)) for n in range(3)))
     assert looked([2.0], 1, cases) == ("target", 4)
-    assert looked([2.0, 2.0, None, 2.0], 1, cases, evaluations=19) == ("strategy_done", 4)
+    assert looked([2.0, 2.0, None, 2.0], 1, cases, evaluations=9) == ("strategy_done", 4)
     assert looked([4.0, 0.5, 0.5, 0.5], 1, cases) == ("strategy_done", 4)
 
 
@@ -185,6 +203,9 @@ def test_a_strategy_that_puts_things_in_order_ends_by_itself():
     assert catalog.ending_at(Cato(), 0.5) == (Cato(threshold=0.5), None)
     assert catalog.ending_at(Cato(threshold=0.5), 0.5) == (Cato(threshold=0.5), None)
     polca = catalog.make_strategy("polca", {})
-    assert catalog.ending_at(polca, 0.5) == (polca, 0.5) and catalog.ending_at(polca, None) == (polca, None)
+    assert catalog.ending_at(polca, 0.5) == (polca, 0.5) and catalog.ending_at(polca, None) == (
+        polca,
+        None,
+    )
     with pytest.raises(UserError):
         catalog.ending_at(Cato(threshold=0.9), 0.5)

@@ -1,4 +1,7 @@
-"""The lab: what each call asks for, with which seed and note, what fits into the budget, and how turns are counted."""
+"""The lab: the request of each call, its seed and note, and the count of turns.
+
+Also how much fits into the budget.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from culmen.core.event import (
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Budget
 from culmen.engine import lab as labs
-from culmen.engine.lab import Turns, pack_vectors, unpack_vectors
+from culmen.engine.lab import TurnCounter, pack_vectors, unpack_vectors
 from culmen.testing.virtual import Simulation, simulate
 
 from .worlds import EXACT, TASK, Does, Hill
@@ -49,11 +52,15 @@ class Asked(Hill):
         if isinstance(effect.request, CustomRequest):
             return float(effect.request.payload.get("seconds", 0.1)), Custom()
         if isinstance(effect.request, EmbedRequest):
-            return 0.1, pack_vectors([[0.5, float(c.text)] for c in effect.request.candidates], "two numbers")
+            return 0.1, pack_vectors(
+                [[0.5, float(c.text)] for c in effect.request.candidates], "two numbers"
+            )
         return super().perform(effect, rng)
 
 
-def during(search: Callable[[Any], Awaitable[None]], task: Task = TASK, **options: Any) -> tuple[Simulation, Asked]:
+def during(
+    search: Callable[[Any], Awaitable[None]], task: Task = TASK, **options: Any
+) -> tuple[Simulation, Asked]:
     world, budget = Asked(), options.pop("budget", Budget(evaluations=60, final=0.0))
     return simulate(Does(search), task, world, budget, seed=3, trial=False, **options), world
 
@@ -61,7 +68,9 @@ def during(search: Callable[[Any], Awaitable[None]], task: Task = TASK, **option
 def notes(run: Simulation) -> list[tuple[str, list[str]]]:
     """Kinds of the notes, and the candidates that came with them."""
     entries = [event.entry for event in run.journal.read() if event.entry.kind == "note"]
-    return [(e.body["note"], [c.text for c in getattr(e.result, "candidates", ())]) for e in entries]
+    return [
+        (e.body["note"], [c.text for c in getattr(e.result, "candidates", ())]) for e in entries
+    ]
 
 
 # What is asked for.
@@ -121,8 +130,11 @@ def test_checks_are_allowed_in_the_first_evaluation_of_a_finalist() -> None:
 
     asked = [r for r in during(search, CASES)[1].requests if isinstance(r, EvaluateRequest)][:4]
     assert [(request.case and request.case.id, request.checks) for request in asked] == [
-        ("a", 2), ("b", 0), ("c", 0), ("a", 0),
-    ]  # fmt: skip
+        ("a", 2),
+        ("b", 0),
+        ("c", 0),
+        ("a", 0),
+    ]
     assert [len(rollout.observations) for rollout in rollouts] == [3, 1, 0]
 
 
@@ -138,12 +150,19 @@ def test_vectors_are_asked_for_once_and_none_for_nobody() -> None:
 
 
 def test_no_rows_are_no_vectors() -> None:
-    assert (pack_vectors([], "e").count, pack_vectors([], "e").width, unpack_vectors(pack_vectors([], "e"))) == (
+    assert (
+        pack_vectors([], "e").count,
+        pack_vectors([], "e").width,
+        unpack_vectors(pack_vectors([], "e")),
+    ) == (
         0,
         0,
         (),
     )
-    assert unpack_vectors(pack_vectors([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "e")) == ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    assert unpack_vectors(pack_vectors([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "e")) == (
+        (1.0, 2.0, 3.0),
+        (4.0, 5.0, 6.0),
+    )
 
 
 def test_time_limits_are_effects_and_without_a_limit_there_is_none() -> None:
@@ -155,10 +174,16 @@ def test_time_limits_are_effects_and_without_a_limit_there_is_none() -> None:
             return seconds
 
         ends.extend(
-            [await lab.within(5.0), await lab.within(None, nap(9.0)), await lab.within(5.0, nap(1.0), nap(9.0))]
+            [
+                await lab.within(5.0),
+                await lab.within(None, nap(9.0)),
+                await lab.within(5.0, nap(1.0), nap(9.0)),
+            ]
         )
 
-    asked = [r for r in during(search)[1].requests if isinstance(r, CustomRequest) and r.kind == WAIT]
+    asked = [
+        r for r in during(search)[1].requests if isinstance(r, CustomRequest) and r.kind == WAIT
+    ]
     assert ends == [[], [9.0], [1.0, None]]
     assert asked == [CustomRequest(WAIT, {"seconds": 5.0}, 0)]
 
@@ -177,13 +202,19 @@ class Maker:
 def test_a_candidate_is_noted_once_if_neither_the_task_nor_a_model_told_of_it() -> None:
     async def search(lab) -> None:
         for _ in range(2):
-            proposal = await lab.propose(Brief(lab.seeds[0]))  # nobody evaluates its first candidate
+            proposal = await lab.propose(
+                Brief(lab.seeds[0])
+            )  # nobody evaluates its first candidate
             await lab.evaluate(proposal.candidates[1], [None])
             await lab.evaluate(lab.seeds[0], [None])
             await lab.evaluate(ONE, [None])
         lab.note("over", n=1)
 
-    assert notes(during(search, proposer=Maker())[0]) == [("candidates", ["2"]), ("candidates", ["1"]), ("over", [])]
+    assert notes(during(search, proposer=Maker())[0]) == [
+        ("candidates", ["2"]),
+        ("candidates", ["1"]),
+        ("over", []),
+    ]
 
 
 # What there is room for.
@@ -201,7 +232,11 @@ def test_what_fits_is_told_of_the_very_request_that_would_be_made_next() -> None
     async def search(lab) -> None:
         for _ in range(2):
             for ask in (lambda: lab.ask(Brief(lab.seeds[0])), lambda: lab.write("critic", n=1)):
-                fits = lab.lacks(role="critic", n=1) if len(foreseen) % 2 else lab.lacks(brief=Brief(lab.seeds[0]))
+                fits = (
+                    lab.lacks(role="critic", n=1)
+                    if len(foreseen) % 2
+                    else lab.lacks(brief=Brief(lab.seeds[0]))
+                )
                 assert not fits
                 foreseen.append(estimated[-1])
                 await ask()
@@ -215,7 +250,14 @@ def test_the_budget_without_room_is_named_and_what_waits_counts() -> None:
 
     async def search(lab) -> None:
         async def look() -> None:
-            told.extend([lab.lacks(evaluations=1), lab.lacks(evaluations=2), lab.lacks(), lab.lacks(role="critic")])
+            told.extend(
+                [
+                    lab.lacks(evaluations=1),
+                    lab.lacks(evaluations=2),
+                    lab.lacks(),
+                    lab.lacks(role="critic"),
+                ]
+            )
             told.extend([lab.lacks(evaluations=1, brief=Brief(ONE)), lab.lacks(brief=Brief(ONE))])
 
         await lab.gather(lab.evaluate(ONE, [None]), look())
@@ -227,7 +269,9 @@ def test_the_budget_without_room_is_named_and_what_waits_counts() -> None:
     assert told == ["evaluations", "evaluations", "", "calls", "evaluations", "calls"]
 
 
-def test_only_a_row_of_known_answers_without_an_effect_is_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_row_of_known_answers_without_an_effect_is_spinning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(labs, "_STALL", 3)
 
     def again(times: int) -> Callable[[Any], Awaitable[None]]:
@@ -247,7 +291,9 @@ def test_only_a_row_of_known_answers_without_an_effect_is_spinning(monkeypatch: 
 # What a person hands in.
 
 
-def test_a_persons_candidates_are_handed_out_once_and_evaluated_on_the_cases_there_is_room_for() -> None:
+def test_a_persons_candidates_are_handed_out_once_and_evaluated_on_the_cases_there_is_room_for() -> (
+    None
+):
     handed: list[Any] = []
 
     async def search(lab) -> None:
@@ -259,11 +305,19 @@ def test_a_persons_candidates_are_handed_out_once_and_evaluated_on_the_cases_the
 
     run, world = during(search, CASES, budget=Budget(evaluations=6, final=0.0))
     assert handed == [["1"], [], ["2"], ()]
-    asked = [(r.candidate.text, r.case and r.case.id) for r in world.requests if isinstance(r, EvaluateRequest)]
+    asked = [
+        (r.candidate.text, r.case and r.case.id)
+        for r in world.requests
+        if isinstance(r, EvaluateRequest)
+    ]
     assert asked[:6] == [(text, case) for text in "12" for case in "abc"]
     assert notes(run) == []  # the person's entry has them
     short = during(search, CASES, budget=Budget(evaluations=4, final=0.0))[1]
-    asked = [(r.candidate.text, r.case and r.case.id) for r in short.requests if isinstance(r, EvaluateRequest)]
+    asked = [
+        (r.candidate.text, r.case and r.case.id)
+        for r in short.requests
+        if isinstance(r, EvaluateRequest)
+    ]
     assert asked[:4] == [("1", "a"), ("1", "b"), ("1", "c"), ("2", "a")]
 
 
@@ -276,14 +330,16 @@ def test_a_candidate_that_comes_when_nothing_is_left_is_heard_and_not_evaluated(
         heard.extend(lab.inbox())
 
     run, _ = during(search, budget=Budget(evaluations=1, final=0.0))
-    assert heard == [HumanInput(candidate=TWO)] and run.search.evidence.account.tally(TWO.id) is None
+    assert (
+        heard == [HumanInput(candidate=TWO)] and run.search.evidence.account.tally(TWO.id) is None
+    )
 
 
 # Turns.
 
 
 def test_proposals_asked_for_with_nothing_delivered_between_them_are_one_turn() -> None:
-    turns = Turns()
+    turns = TurnCounter()
     turns.count_proposal_request()
     turns.count_proposal_request()
     turns.count_proposal()
@@ -298,8 +354,8 @@ def test_proposals_asked_for_with_nothing_delivered_between_them_are_one_turn() 
 
 
 def test_ten_turns_are_enough_and_small_budgets_or_searches_without_proposals_expect_none() -> None:
-    assert Turns().few_turns_note(1000, 1000) is None
-    turns = Turns()
+    assert TurnCounter().few_turns_note(1000, 1000) is None
+    turns = TurnCounter()
     turns.count_proposal_request()
     assert turns.few_turns_note(300, 280) == {"turns": 0, "evaluations": 280, "needed": 3000}
     turns.count_proposal()

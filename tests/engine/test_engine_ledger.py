@@ -1,4 +1,4 @@
-"""The ledger by hand: what is left, what is refused, what is kept for the final choice."""
+"""The ledger by hand: the rest of a budget, refusals, and the share of the final choice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ DEAR = Usage(evaluations=1, calls=2, input_tokens=100, dollars=0.1)
 
 def test_seconds_are_left_but_for_the_share_of_the_final_choice_and_never_less_than_none() -> None:
     ledger = Ledger(Budget(seconds=100.0), 0)
-    assert ledger.budget_left("seconds") == pytest.approx(90.0) and ledger.budget_left("calls") == math.inf
+    assert (
+        ledger.budget_left("seconds") == pytest.approx(90.0)
+        and ledger.budget_left("calls") == math.inf
+    )
     ledger.elapsed = 30.0
     assert ledger.budget_left("seconds") == pytest.approx(60.0)
     ledger.elapsed = 95.0
@@ -33,15 +36,21 @@ def test_seconds_are_left_but_for_the_share_of_the_final_choice_and_never_less_t
     assert (final_seconds(Budget()), final_seconds(Budget(final=0.3))) == (0.1, 0.3)
 
 
-def test_what_is_reserved_counts_as_spent_until_it_is_settled_and_nothing_is_left_of_what_is_exceeded() -> None:
+def test_what_is_reserved_counts_as_spent_until_it_is_settled_and_nothing_is_left_of_what_is_exceeded() -> (
+    None
+):
     ledger = Ledger(Budget(evaluations=10, calls=5), 2)
     ledger.reserve(1, Usage(evaluations=3, calls=4))
     assert (ledger.budget_left("evaluations"), ledger.budget_left("calls")) == (5.0, 1.0)
-    assert ledger.refusing_budget(Usage(calls=2)) == "calls" and ledger.exhausted_budget(Usage(calls=2)) == ""
+    assert (
+        ledger.refusing_budget(Usage(calls=2)) == "calls"
+        and ledger.exhausted_budget(Usage(calls=2)) == ""
+    )
     ledger.settle(1, Usage(evaluations=3, calls=7))
     assert (ledger.budget_left("evaluations"), ledger.budget_left("calls")) == (5.0, 0.0)
     assert (
-        ledger.exhausted_budget(Usage(calls=1)) == "calls" and ledger.refusing_budget(Usage(evaluations=5)) == "calls"
+        ledger.exhausted_budget(Usage(calls=1)) == "calls"
+        and ledger.refusing_budget(Usage(evaluations=5)) == "calls"
     )
     assert ledger.refusing_budget(NOTHING) == ledger.exhausted_budget(NOTHING) == ""
 
@@ -53,7 +62,9 @@ def test_the_final_choice_has_what_was_kept_and_owes_nothing_to_what_was_abandon
     assert ledger.budget_left("evaluations") == 10.0
     ledger.settle(1, NOTHING)
     assert ledger.budget_left("evaluations") == 10.0
-    assert ledger.refusing_budget(Usage(evaluations=1, calls=50)) == ""  # it only evaluates, which costs no calls here
+    assert (
+        ledger.refusing_budget(Usage(evaluations=1, calls=50)) == ""
+    )  # it only evaluates, which costs no calls here
     assert ledger.refusing_budget(Usage(evaluations=11)) == "evaluations"
 
 
@@ -61,7 +72,9 @@ def test_where_evaluations_cost_money_a_tenth_is_kept_and_limits_the_final_choic
     ledger = Ledger(Budget(evaluations=100, dollars=10.0, tokens=1000), 0)
     assert ledger.budget_left("dollars") == 10.0
     ledger.learn_cost(DEAR)
-    assert (ledger.budget_left("dollars"), ledger.budget_left("tokens")) == pytest.approx((9.0, 900.0))
+    assert (ledger.budget_left("dollars"), ledger.budget_left("tokens")) == pytest.approx(
+        (9.0, 900.0)
+    )
     ledger.open_reserve()
     assert ledger.budget_left("dollars") == 10.0
     assert ledger.refusing_budget(Usage(evaluations=1, dollars=10.1)) == "dollars"
@@ -70,9 +83,13 @@ def test_where_evaluations_cost_money_a_tenth_is_kept_and_limits_the_final_choic
 
 def test_evaluations_are_affordable_as_often_as_the_dearest_fits_into_what_is_left() -> None:
     for budget, fit in (
-        (Budget(calls=9, final=0.0), 4), (Budget(dollars=0.3, final=0.0), 3), (Budget(tokens=350, final=0.0), 3),
-        (Budget(calls=10), 4), (Budget(evaluations=2, calls=9), 2), (Budget(), math.inf),
-    ):  # fmt: skip
+        (Budget(calls=9, final=0.0), 4),
+        (Budget(dollars=0.3, final=0.0), 3),
+        (Budget(tokens=350, final=0.0), 3),
+        (Budget(calls=10), 4),
+        (Budget(evaluations=2, calls=9), 2),
+        (Budget(), math.inf),
+    ):
         ledger = Ledger(budget, 0)
         ledger.learn_cost(Usage(evaluations=1, calls=1, dollars=0.05))
         ledger.learn_cost(DEAR)
@@ -99,14 +116,20 @@ def test_progress_is_the_share_of_the_tightest_budget() -> None:
 
 
 def kept(evaluations: int, cases: int = 0, metrics: bool = False, **task: object) -> int:
-    """What is kept of a budget."""
-    objective = Objective(metrics=parse_metric_goals({"speed": "max", "size": "min"})) if metrics else Objective()
+    """Evaluations of a budget that are kept for the final choice."""
+    objective = (
+        Objective(metrics=parse_metric_goals({"speed": "max", "size": "min"}))
+        if metrics
+        else Objective()
+    )
     listed = tuple(Case(str(n), n) for n in range(cases))
     made = Task("t", seeds=({"a": "1"},), cases=listed, objective=objective)
     return final_share(Budget(evaluations=evaluations), msgspec.structs.replace(made, **task))
 
 
-def test_with_several_objectives_every_member_of_a_front_is_confirmed_three_times_within_a_fifth() -> None:
+def test_with_several_objectives_every_member_of_a_front_is_confirmed_three_times_within_a_fifth() -> (
+    None
+):
     assert kept(200, metrics=True) == 27 and kept(100, metrics=True) == 20
     assert kept(1000, cases=5, metrics=True) == 45
     assert kept(200, metrics=True, deterministic=True) == 9
@@ -119,7 +142,9 @@ class Scattered(Hill):
     def observe(self, request, rng):
         x = float(request.candidate.text)
         metrics = {"speed": x, "size": x}
-        return Observation(request.candidate.id, Status.OK, rng.random(), seed=request.seed, metrics=metrics)
+        return Observation(
+            request.candidate.id, Status.OK, rng.random(), seed=request.seed, metrics=metrics
+        )
 
 
 def test_of_a_noisy_front_as_many_members_are_confirmed_as_can_be_evaluated_twice() -> None:
@@ -127,7 +152,9 @@ def test_of_a_noisy_front_as_many_members_are_confirmed_as_can_be_evaluated_twic
         await lab.gather(*(lab.evaluate(Candidate.of({"x": str(n)}), [None]) for n in range(7)))
 
     task = Task(
-        "t", seeds=({"x": "9"},), objective=Objective(metrics=parse_metric_goals({"speed": "max", "size": "min"}))
+        "t",
+        seeds=({"x": "9"},),
+        objective=Objective(metrics=parse_metric_goals({"speed": "max", "size": "min"})),
     )
     world = Scattered()
     run = simulate(Does(search), task, world, Budget(evaluations=18, final=0.5), trial=False)
@@ -137,8 +164,14 @@ def test_of_a_noisy_front_as_many_members_are_confirmed_as_can_be_evaluated_twic
 
 def test_a_data_set_that_fits_just_into_a_fifth_is_reported_whole() -> None:
     assert (kept(100, cases=5), kept(100, cases=6)) == (20, 10)
-    assert (kept(100, cases=8, deterministic=True), kept(100, cases=9, deterministic=True)) == (20, 10)
-    tolerant = {"deterministic": True, "evaluator": Evaluator(path="/e.py")}  # a winner is looked into, too
+    assert (kept(100, cases=8, deterministic=True), kept(100, cases=9, deterministic=True)) == (
+        20,
+        10,
+    )
+    tolerant = {
+        "deterministic": True,
+        "evaluator": Evaluator(path="/e.py"),
+    }  # a winner is looked into, too
     assert (kept(100, cases=6, **tolerant), kept(100, cases=7, **tolerant)) == (20, 10)
 
 
@@ -153,15 +186,24 @@ def test_an_evaluation_costs_what_its_models_cost_and_one_evaluation() -> None:
     assert usage_of(seen) == ONE
     asked = msgspec.structs.replace(seen, usage=Usage(calls=2, dollars=0.5))
     assert usage_of(asked) == Usage(evaluations=1, calls=2, dollars=0.5)
-    assert usage_of(Text("a summary", usage=Usage(calls=1))) == Usage(calls=1) and usage_of(None) == NOTHING
+    assert (
+        usage_of(Text("a summary", usage=Usage(calls=1))) == Usage(calls=1)
+        and usage_of(None) == NOTHING
+    )
 
 
-def test_where_all_that_hold_something_wait_for_more_the_last_is_refused_and_the_others_go_on() -> None:
+def test_where_all_that_hold_something_wait_for_more_the_last_is_refused_and_the_others_go_on() -> (
+    None
+):
     ledger = Ledger(Budget(calls=5), 0)
     owner = Reservations(ledger)
 
     async def main() -> None:
-        assert await owner.open_reservation(1, Usage(calls=2)) == "" == await owner.open_reservation(2, Usage(calls=2))
+        assert (
+            await owner.open_reservation(1, Usage(calls=2))
+            == ""
+            == await owner.open_reservation(2, Usage(calls=2))
+        )
         first = asyncio.create_task(owner.grow_reservation(1, Usage(calls=5)))
         await asyncio.sleep(0)
         assert not first.done()  # the second may end without asking for more
@@ -179,7 +221,11 @@ def test_who_has_got_more_holds_it_and_waits_no_longer() -> None:
     owner = Reservations(Ledger(Budget(calls=5), 0))
 
     async def main() -> None:
-        assert await owner.open_reservation(1, Usage(calls=2)) == "" == await owner.grow_reservation(1, Usage(calls=3))
+        assert (
+            await owner.open_reservation(1, Usage(calls=2))
+            == ""
+            == await owner.grow_reservation(1, Usage(calls=3))
+        )
         assert await owner.open_reservation(2, Usage(calls=1)) == ""
         second = asyncio.create_task(owner.grow_reservation(2, Usage(calls=3)))
         await asyncio.sleep(0)
@@ -195,7 +241,9 @@ def test_who_performs_no_effect_takes_the_place_of_none() -> None:
 
     async def main() -> None:
         assert await owner.open_reservation(1, Usage(calls=4)) == ""
-        assert not owner.permit_current_effect(Usage(calls=2)) and owner.permit_current_effect(Usage(calls=1))
+        assert not owner.permit_current_effect(Usage(calls=2)) and owner.permit_current_effect(
+            Usage(calls=1)
+        )
         assert owner.release(1) == Usage(calls=4)
 
     asyncio.run(main())

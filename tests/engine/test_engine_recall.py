@@ -1,4 +1,4 @@
-"""What a search remembers of its past, and in how little memory."""
+"""The memory of a search: the past that it keeps, and how little room that takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, request_mark
 from culmen.core.usage import Budget
-from culmen.engine.record import Memo, MemoryStore
+from culmen.engine.record import EvaluationCache, MemoryStore
 from culmen.evidence.evidence import Evidence
 from culmen.testing.store_kit import ObservationStoreContract
 from culmen.testing.virtual import simulate
@@ -53,7 +53,16 @@ def test_tallies_are_what_was_seen(observations):
         certified = score if strict else None
         reason = "integrity_frames" if barred else ""
         evidence.observe(
-            one, Observation(one.id, status, score, reason=reason, trust=trust, strict=strict, certified=certified)
+            one,
+            Observation(
+                one.id,
+                status,
+                score,
+                reason=reason,
+                trust=trust,
+                strict=strict,
+                certified=certified,
+            ),
         )
         held.setdefault(one.id, []).append((score, trust, strict, certified, barred))
     account, ranking = evidence.account, evidence.ranking
@@ -64,7 +73,9 @@ def test_tallies_are_what_was_seen(observations):
         mine = held[tally.id]
         scores = [score for score, *_ in mine if score is not None]
         assert (tally.count, tally.failures) == (len(scores), len(mine) - len(scores))
-        assert not scores or abs(tally.mean - sum(scores) / len(scores)) < 1e-9 * (1 + max(map(abs, scores)))
+        assert not scores or abs(tally.mean - sum(scores) / len(scores)) < 1e-9 * (
+            1 + max(map(abs, scores))
+        )
         assert tally.certified == min((c for *_, c, _ in mine if c is not None), default=None)
         assert tally.refused == any(strict is False for _, _, strict, _, _ in mine)
         assert tally.barred == any(barred for *_, barred in mine)
@@ -78,7 +89,9 @@ def test_tallies_are_what_was_seen(observations):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("scores", [(None, None, 1.5e-150), (None, None, None, 3.5e-305, 0.0, 3.5e-305)])
+@pytest.mark.parametrize(
+    "scores", [(None, None, 1.5e-150), (None, None, None, 3.5e-305, 0.0, 3.5e-305)]
+)
 def test_scores_whose_squares_are_nothing_are_ranked(scores):
     """Also where a verifier vouched for the last."""
     evidence = Evidence(TASK)
@@ -86,7 +99,10 @@ def test_scores_whose_squares_are_nothing_are_ranked(scores):
         one = Candidate.of({"x": str(number >= 4)})
         status, last = Status.ERROR if score is None else Status.OK, number == 5
         evidence.observe(
-            one, Observation(one.id, status, score, strict=last or None, certified=score if last else None)
+            one,
+            Observation(
+                one.id, status, score, strict=last or None, certified=score if last else None
+            ),
         )
     assert evidence.ranking.best_ids(10)
 
@@ -94,7 +110,7 @@ def test_scores_whose_squares_are_nothing_are_ranked(scores):
 @pytest.mark.parametrize(("task", "known"), [(EXACT, True), (TASK, False)])
 def test_only_evaluations_of_a_deterministic_task_are_found_again(task, known):
     candidate = Candidate.of({"x": "a"})
-    memo, request = Memo(task, MemoryStore(), {}), EvaluateRequest(candidate, None, 1)
+    memo, request = EvaluationCache(task, MemoryStore(), {}), EvaluateRequest(candidate, None, 1)
     memo.record_request(Effect(1, request_mark(request), request))
     seen = Observation(candidate.id, Status.OK, 1.0)
     memo.record_delivery(request_mark(request), candidate, seen)
@@ -117,7 +133,11 @@ class AgainAndAgain:
 
 def test_what_a_deterministic_task_said_comes_from_the_observation_store():
     run = simulate(AgainAndAgain(), EXACT, Hill(), Budget(evaluations=9, final=0.0), seed=1)
-    made = [e.entry for e in run.journal.read() if e.entry.kind == "done" and e.entry.effect == "evaluate"]
+    made = [
+        e.entry
+        for e in run.journal.read()
+        if e.entry.kind == "done" and e.entry.effect == "evaluate"
+    ]
     searched = [entry for entry in made if entry.body.get("phase") not in ("choice", "final")]
     assert run.search.reason == "strategy_done"
     assert len(searched) == 2 * (len(EXACT.split("train")) or 1)

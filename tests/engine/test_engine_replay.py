@@ -1,16 +1,16 @@
-"""Replay by hand: what is pending, what may have been paid for in vain, what is journaled already, and forks."""
+"""Replay by hand: pending effects, those perhaps paid for in vain, journaled ones, forks."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+from bench.truth import worlds
 
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.usage import Budget, Usage
 from culmen.engine.replay import Replayed, _drop_notes, graft_results, replay_journal  # pyright: ignore[reportPrivateUsage]
 from culmen.engine.search import Search
 from culmen.strategies.pedigree import PedigreeSearch
-from culmen.testing import worlds
 from culmen.testing.virtual import Simulation, simulate
 
 WORLD = worlds.SimulatedWorld(noise=0.1)
@@ -30,8 +30,12 @@ def killed(after: int, workers: int = 3, **options: object) -> Simulation:
     )  # type: ignore[arg-type]
 
 
-def replayed(events: list[Event], evaluations: int = 60, workers: int = 3) -> tuple[Search, Replayed]:
-    search = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=evaluations), 2, workers, None, at_least)
+def replayed(
+    events: list[Event], evaluations: int = 60, workers: int = 3
+) -> tuple[Search, Replayed]:
+    search = Search(
+        PedigreeSearch(), WORLD.task(), Budget(evaluations=evaluations), 2, workers, None, at_least
+    )
     return search, replay_journal(search, events, at_least)
 
 
@@ -40,13 +44,19 @@ def more(events: list[Event], *entries: Entry) -> list[Event]:
 
 
 @pytest.mark.parametrize("after", [1, 7, 20, 31])
-def test_what_was_in_flight_is_pending_and_what_its_calls_may_have_cost_is_missing(after: int) -> None:
+def test_what_was_in_flight_is_pending_and_what_its_calls_may_have_cost_is_missing(
+    after: int,
+) -> None:
     events = list(killed(after).journal.read())
     search, found = replayed(events)
     done = [event.entry.key for event in events if event.entry.kind == "done"]
     started = {event.entry.key for event in events if event.entry.kind == "started"}
-    assert found.effects == len(done) and found.elapsed == max(event.entry.elapsed for event in events)
-    assert {effect.key for effect in found.pending} == set(search.in_flight) and not set(done) & set(search.in_flight)
+    assert found.effects == len(done) and found.elapsed == max(
+        event.entry.elapsed for event in events
+    )
+    assert {effect.key for effect in found.pending} == set(search.in_flight) and not set(
+        done
+    ) & set(search.in_flight)
     assert started - set(done) <= set(search.in_flight)
     calls = {e.key for e in found.pending if e.kind == "propose" and e.key in started}
     assert {entry.key for entry in found.missing} == calls  # an evaluation costs time alone
@@ -86,7 +96,9 @@ def test_what_a_call_had_reserved_is_missing_too_until_it_is_done_or_torn() -> N
     assert told[key] == least + Usage(calls=2, input_tokens=70)
     torn = Entry("torn", key, effect.mark, effect.kind, {"usage": msgspec.to_builtins(told[key])})
     search, again = replayed(more(events, held, torn))
-    assert key in {each.key for each in again.pending} and key not in {entry.key for entry in again.missing}
+    assert key in {each.key for each in again.pending} and key not in {
+        entry.key for entry in again.missing
+    }
     begun = Entry("started", key, effect.mark, effect.kind)
     _, twice = replayed(more(events, held, torn, begun))
     assert {entry.key: Usage(**entry.body["usage"]) for entry in twice.missing}[key] == least
@@ -122,7 +134,9 @@ def test_notes_that_the_journal_holds_are_not_made_again() -> None:
     known = {event.entry.key for event in events if event.entry.kind == "note"}
     search, _ = replayed(events)
     assert known and not known & {entry.key for entry in search.outbox if entry.kind == "note"}
-    cut = [event for event in events if event.entry.kind != "note" or event.entry.key <= max(known) - 2]
+    cut = [
+        event for event in events if event.entry.kind != "note" or event.entry.key <= max(known) - 2
+    ]
     other, _ = replayed(cut)
     again = [entry.key for entry in other.outbox if entry.kind == "note"]
     assert again[:2] == sorted(known)[-2:]
@@ -139,7 +153,11 @@ def test_of_the_notes_made_at_once_those_up_to_the_journaled_one_are_dropped() -
 
 def test_a_fork_with_a_larger_budget_takes_all_that_its_parent_found_in_its_order() -> None:
     events = list(killed(30).journal.read())
-    finished = {e.entry.mark: e.entry.result for e in events if e.entry.kind == "done" and e.entry.result is not None}
+    finished = {
+        e.entry.mark: e.entry.result
+        for e in events
+        if e.entry.kind == "done" and e.entry.result is not None
+    }
     fork = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
     entries = graft_results(fork, finished)
     done = [entry for entry in entries if entry.kind == "done"]
@@ -147,8 +165,12 @@ def test_a_fork_with_a_larger_budget_takes_all_that_its_parent_found_in_its_orde
     notes = [entry.key for entry in entries if entry.kind == "note"]
     assert notes == sorted(set(notes)) and notes
     same = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
-    found = replay_journal(same, [msgspec.structs.replace(events[0], entry=entry) for entry in entries], at_least)
-    assert {effect.mark for effect in found.pending} == {effect.mark for effect in fork.in_flight.values()}
+    found = replay_journal(
+        same, [msgspec.structs.replace(events[0], entry=entry) for entry in entries], at_least
+    )
+    assert {effect.mark for effect in found.pending} == {
+        effect.mark for effect in fork.in_flight.values()
+    }
     for one in (fork, same):
         one.close()
 
@@ -159,5 +181,7 @@ def test_a_fork_takes_nothing_that_it_does_not_ask_for() -> None:
     assert result is not None
     fork = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
     asked = set(fork_marks := {"another mark": result})
-    assert graft_results(fork, fork_marks) == [] and asked.isdisjoint(e.mark for e in fork.in_flight.values())
+    assert graft_results(fork, fork_marks) == [] and asked.isdisjoint(
+        e.mark for e in fork.in_flight.values()
+    )
     fork.close()

@@ -1,4 +1,4 @@
-"""The one owner of what calls in flight may cost: who waits, who goes first, who is refused."""
+"""The one owner of reservations for calls in flight: which wait, go first, are refused."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ def test_who_came_first_goes_first_and_nothing_is_given_twice() -> None:
         waiting = [asyncio.create_task(effect(key, need)) for key, need in ((2, 3), (3, 1))]
         await asyncio.sleep(0)
         assert order == []  # the third would fit, but the second came before it
-        assert owner.try_grow_reservation(1, calls(5)) and not owner.try_grow_reservation(1, calls(6))
+        assert owner.try_grow_reservation(1, calls(5)) and not owner.try_grow_reservation(
+            1, calls(6)
+        )
         ledger.settle(1, calls(1))
         assert owner.release(1) == calls(5) and owner.release(1) is None
         await asyncio.gather(*waiting)
         assert (
-            order == [2, 3] and owner.try_grow_reservation(2, calls(3)) and not owner.try_grow_reservation(2, calls(4))
+            order == [2, 3]
+            and owner.try_grow_reservation(2, calls(3))
+            and not owner.try_grow_reservation(2, calls(4))
         )
 
     asyncio.run(main())
@@ -63,7 +67,8 @@ def test_who_waits_can_be_cancelled_and_the_next_goes_on() -> None:
     async def main() -> None:
         assert await owner.open_reservation(1, calls(2)) == ""
         first, second = (
-            asyncio.create_task(owner.open_reservation(key, calls(need))) for key, need in ((2, 3), (3, 1))
+            asyncio.create_task(owner.open_reservation(key, calls(need)))
+            for key, need in ((2, 3), (3, 1))
         )
         await asyncio.sleep(0)
         first.cancel()
@@ -85,7 +90,11 @@ def test_a_permit_is_for_the_effect_that_the_task_performs() -> None:
         return await asyncio.create_task(asyncio.sleep(0, owner.permit_current_effect(calls(need))))
 
     async def main() -> None:
-        assert await asyncio.gather(performing(1, 2), performing(2, 2), performing(3, 1)) == [True, True, False]
+        assert await asyncio.gather(performing(1, 2), performing(2, 2), performing(3, 1)) == [
+            True,
+            True,
+            False,
+        ]
         assert owner.release(1) == owner.release(2) == calls(2)
 
     asyncio.run(main())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
+from bench.truth.worlds import SimulatedWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,13 +20,16 @@ from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
-from culmen.testing.worlds import SimulatedWorld
 
 from .worlds import EXACT, TASK, Climb, Hill
 
 
 def done(journal):
-    return [(e.entry.key, e.entry.mark, e.entry.result) for e in journal.read() if e.entry.kind == "done"]
+    return [
+        (e.entry.key, e.entry.mark, e.entry.result)
+        for e in journal.read()
+        if e.entry.kind == "done"
+    ]
 
 
 @pytest.mark.parametrize("evaluations", [1, 5, 9, 10, 57, 200])
@@ -40,7 +44,11 @@ def test_the_evaluations_budget_is_hard_and_spent(evaluations, workers):
 def test_model_calls_tokens_and_dollars_are_reserved_before_they_start():
     def estimate(request):
         costly = isinstance(request, ProposeRequest)
-        return Usage(calls=1, input_tokens=150, output_tokens=50, dollars=0.02) if costly else at_least(request)
+        return (
+            Usage(calls=1, input_tokens=150, output_tokens=50, dollars=0.02)
+            if costly
+            else at_least(request)
+        )
 
     for budget in (Budget(calls=7), Budget(tokens=1000), Budget(dollars=0.1)):
         run = simulate(Climb(), TASK, Hill(), budget, seed=2, workers=2, estimate=estimate)
@@ -55,7 +63,11 @@ def test_nothing_is_left_unspent_because_estimates_are_high():
     """Each call may cost 10 and costs 1: reservations block only until they are settled."""
 
     def estimate(request):
-        return Usage(calls=1, dollars=0.1) if isinstance(request, ProposeRequest) else at_least(request)
+        return (
+            Usage(calls=1, dollars=0.1)
+            if isinstance(request, ProposeRequest)
+            else at_least(request)
+        )
 
     run = simulate(Climb(), TASK, Hill(), Budget(dollars=0.5), seed=2, workers=2, estimate=estimate)
     assert run.search.ledger.spent.calls > 35
@@ -70,14 +82,19 @@ class Crowd:
 
 
 def test_what_the_budget_refused_is_not_asked_again_one_by_one():
-    """A step must not cost as much as all that waits: a thousand wait here while fifty are done one after the other."""
+    """A step must not cost as much as all that waits.
+
+    A thousand wait here while fifty are done one after the other.
+    """
     asked = []
 
     def estimate(request):
         asked.append(request)
         return at_least(request)
 
-    run = simulate(Crowd(), TASK, Hill(), Budget(evaluations=50), seed=1, workers=1, estimate=estimate)
+    run = simulate(
+        Crowd(), TASK, Hill(), Budget(evaluations=50), seed=1, workers=1, estimate=estimate
+    )
     assert 45 <= run.search.ledger.spent.evaluations <= 50
     assert len(asked) < 4000
 
@@ -120,7 +137,9 @@ def test_killed_and_resumed_equals_never_stopped(kills, seed):
     world = {"seed": seed, "workers": 3, "order": "request"}
     simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=straight, **world)
     for kill in kills:
-        simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=killed, kill_after=kill, **world)
+        simulate(
+            Climb(), TASK, Hill(), Budget(evaluations=90), journal=killed, kill_after=kill, **world
+        )
     end = simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=killed, **world)
     assert done(killed) == done(straight)
     notes = [e.entry.body for e in killed.read() if e.entry.kind == "note"]
@@ -130,16 +149,34 @@ def test_killed_and_resumed_equals_never_stopped(kills, seed):
 
 def test_money_in_flight_at_a_crash_is_shown_and_counts_against_the_budget():
     def estimate(request):
-        return Usage(calls=1, dollars=1.0) if isinstance(request, ProposeRequest) else at_least(request)
+        return (
+            Usage(calls=1, dollars=1.0)
+            if isinstance(request, ProposeRequest)
+            else at_least(request)
+        )
 
     def killed(after):
         journal = MemoryJournal()
-        simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=after, estimate=estimate)
-        begun = {e.entry.key for e in journal.read() if e.entry.kind == "started" and e.entry.effect == "propose"}
+        simulate(
+            Climb(),
+            TASK,
+            Hill(),
+            Budget(dollars=20),
+            journal=journal,
+            kill_after=after,
+            estimate=estimate,
+        )
+        begun = {
+            e.entry.key
+            for e in journal.read()
+            if e.entry.kind == "started" and e.entry.effect == "propose"
+        }
         return journal, len(begun - {e.entry.key for e in journal.read() if e.entry.kind == "done"})
 
     journal, torn_calls = next(found for after in range(5, 30) if (found := killed(after))[1])
-    end = simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, order="time", estimate=estimate)
+    end = simulate(
+        Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, order="time", estimate=estimate
+    )
     assert torn_calls > 0
     assert end.search.ledger.possibly_lost.dollars == torn_calls
     assert end.search.ledger.spent.dollars <= 20
@@ -149,7 +186,11 @@ def test_a_changed_strategy_is_a_mismatch_that_names_the_effect_and_the_way_out(
     journal = MemoryJournal()
     simulate(Climb(lanes=4), TASK, Hill(), Budget(evaluations=50), journal=journal, kill_after=20)
     with pytest.raises(JournalMismatch) as caught:
-        replay_journal(Search(Climb(lanes=1, batch=1), TASK, Budget(evaluations=50), 0), journal.read(), at_least)
+        replay_journal(
+            Search(Climb(lanes=1, batch=1), TASK, Budget(evaluations=50), 0),
+            journal.read(),
+            at_least,
+        )
     assert "effect" in str(caught.value)
     assert "fork" in caught.value.fix
 
@@ -201,7 +242,10 @@ def test_a_strategy_that_spins_on_known_answers_is_stopped_with_advice():
 
 
 def test_many_proposals_before_the_first_evaluation_ends_are_no_waste():
-    """A hundred lanes ask before any child is evaluated: the search must not end as one that finds nothing new."""
+    """A hundred lanes ask before any child is evaluated.
+
+    The search must not end as one that finds nothing new.
+    """
 
     @dataclass(frozen=True)
     class Wide:
@@ -230,7 +274,10 @@ def test_an_error_in_a_strategy_comes_out():
 
 
 def test_one_lucky_sample_does_not_win():
-    """A candidate with one high look against one with many good ones: the engine's choice looks again."""
+    """A candidate with one high look against one with many good ones.
+
+    The engine's choice looks again.
+    """
 
     @dataclass(frozen=True)
     class Lucky:
@@ -272,7 +319,9 @@ def test_a_strategy_that_returns_ends_the_run_and_keeps_the_reserve_for_the_choi
 
 
 def test_a_deterministic_task_with_a_hold_out_keeps_enough_to_run_it_once():
-    cases = tuple(Case(f"{split}{i}", i, split=split) for split in ("train", "test") for i in range(4))
+    cases = tuple(
+        Case(f"{split}{i}", i, split=split) for split in ("train", "test") for i in range(4)
+    )
     task = msgspec.structs.replace(EXACT, cases=cases)
     run = simulate(Climb(batch=2), task, Hill(sigma=0), Budget(evaluations=100), seed=3)
     assert run.verdict.split == "test"
@@ -292,8 +341,12 @@ def test_a_brief_that_is_written_already_gives_the_same_mark(text):
 
 def test_texts_that_are_no_valid_unicode_have_marks_too():
     request = ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1)
-    assert request_mark(request) == request_mark(ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1))
-    assert request_mark(request) != request_mark(ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1))
+    assert request_mark(request) == request_mark(
+        ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1)
+    )
+    assert request_mark(request) != request_mark(
+        ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -313,11 +366,17 @@ class Tidy:
 
 
 def test_a_strategy_can_ask_what_fits_and_say_why_it_ended():
-    run = simulate(Tidy(), TASK, Hill(), Budget(evaluations=27, calls=5, final=0.0), seed=1, workers=2)
+    run = simulate(
+        Tidy(), TASK, Hill(), Budget(evaluations=27, calls=5, final=0.0), seed=1, workers=2
+    )
     assert run.search.reason == "tidied"
     assert run.search.ledger.spent.evaluations == 27  # 26, and one for the final choice
     notes = [event.entry.body for event in run.journal.read() if event.entry.kind == "note"]
-    assert notes[-1]["note"] == "tidied" and notes[-1]["calls"] == 5 and 0 < notes[-1]["elapsed"] <= run.seconds
+    assert (
+        notes[-1]["note"] == "tidied"
+        and notes[-1]["calls"] == 5
+        and 0 < notes[-1]["elapsed"] <= run.seconds
+    )
 
 
 def test_an_overrun_budget_still_admits_what_is_free():
@@ -348,4 +407,6 @@ def test_the_replay_of_nothing_is_nothing_and_initial_programs_are_known_from_th
     run = simulate(Climb(), TASK, Hill(), Budget(evaluations=40))
     noted = [e.entry for e in run.journal.read() if e.entry.body.get("note") == "candidates"]
     fresh = [candidate.id for entry in noted for candidate in entry.result.candidates]
-    assert not set(fresh) & {candidate.id for candidate in TASK.initial_candidates()} and len(set(fresh)) == len(fresh)
+    assert not set(fresh) & {candidate.id for candidate in TASK.initial_candidates()} and len(
+        set(fresh)
+    ) == len(fresh)

@@ -1,4 +1,4 @@
-"""What a person sends to a running search: hints, candidates, and the end of it."""
+"""Messages of a person to a running search: hints, candidates, and the end of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class Listening:
 def test_every_request_after_a_hint_carries_it_and_none_before():
     world = Listening()
     strategy = catalog.make_strategy("polca", {})
-    simulate(strategy, task(), world, BUDGET, seed=1, workers=2, told=[(20, hint("try smaller steps"))])
+    simulate(
+        strategy, task(), world, BUDGET, seed=1, workers=2, told=[(20, hint("try smaller steps"))]
+    )
     carried = ["try smaller steps" in brief.context for brief in world.briefs]
     assert True in carried and False in carried
     assert carried == sorted(carried)
@@ -67,28 +69,52 @@ def test_hints_stand_before_what_the_strategy_says_in_their_order():
     told = [(10, hint("first", "a")), (11, hint("second", "b"))]
     simulate(strategy, task(), world, BUDGET, seed=1, workers=2, told=told)
     context = world.briefs[-1].context
-    assert context.index("first") < context.index("second") < context.index("climb")  # the landscape's summary
+    assert (
+        context.index("first") < context.index("second") < context.index("climb")
+    )  # the landscape's summary
 
 
 def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
     run = simulate(
-        catalog.make_strategy("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1, told=[(5, handed())]
+        catalog.make_strategy("sequential", {}),
+        task(),
+        Landscape(sigma=0.05),
+        BUDGET,
+        seed=1,
+        told=[(5, handed())],
     )
     assert run.search.evidence.account.tally(OWN.id)
     assert run.verdict is not None
-    assert written_reward(run.search.lab.find(run.verdict.id)) >= 0.97  # it wins, or what came of it
-    without = simulate(catalog.make_strategy("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1)
+    assert (
+        written_reward(run.search.lab.find(run.verdict.id)) >= 0.97
+    )  # it wins, or what came of it
+    without = simulate(
+        catalog.make_strategy("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1
+    )
     assert not without.search.evidence.account.tally(OWN.id)
 
 
-@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "pacevolve"])
+@pytest.mark.parametrize(
+    "name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "pacevolve"]
+)
 def test_strategies_take_such_a_candidate_up_like_a_models(name: str):
     """Children of it are proposed: it is far better than anything else."""
     budget = Budget(evaluations=200)
     run = simulate(
-        catalog.make_strategy(name, {}), task(), Landscape(), budget, seed=1, workers=2, told=[(5, handed())]
+        catalog.make_strategy(name, {}),
+        task(),
+        Landscape(),
+        budget,
+        seed=1,
+        workers=2,
+        told=[(5, handed())],
     )
-    made = [c for e in run.journal.read() if isinstance(e.entry.result, Proposal) for c in e.entry.result.candidates]
+    made = [
+        c
+        for e in run.journal.read()
+        if isinstance(e.entry.result, Proposal)
+        for c in e.entry.result.candidates
+    ]
     assert any(OWN.id in candidate.parents for candidate in made)
 
 
@@ -112,7 +138,12 @@ def test_the_lab_shows_all_that_was_told_in_order():
 def test_a_stop_ends_the_search_and_makes_a_final_choice_that_does_not_take_long():
     budget = Budget(evaluations=5000)
     run = simulate(
-        catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), budget, seed=1, told=[(40, stopped())]
+        catalog.make_strategy("polca", {}),
+        task(),
+        Landscape(sigma=0.1),
+        budget,
+        seed=1,
+        told=[(40, stopped())],
     )
     assert run.search.is_done and run.search.reason == "user"
     assert run.verdict is not None and run.verdict.confirmed
@@ -121,8 +152,17 @@ def test_a_stop_ends_the_search_and_makes_a_final_choice_that_does_not_take_long
 
 def test_what_comes_after_the_search_has_ended_changes_nothing():
     told = [(15, stopped()), (16, handed()), (17, hint("too late", "4"))]
-    run = simulate(catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told)
-    without = simulate(catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told[:1])
+    run = simulate(
+        catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told
+    )
+    without = simulate(
+        catalog.make_strategy("polca", {}),
+        task(),
+        Landscape(sigma=0.1),
+        BUDGET,
+        seed=1,
+        told=told[:1],
+    )
     assert run.verdict == without.verdict and not run.search.evidence.account.tally(OWN.id)
 
 

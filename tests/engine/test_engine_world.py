@@ -1,4 +1,7 @@
-"""How effects are performed: by whom, what is said where nobody can, and what a fork knows from its parent."""
+"""Effects: their performers, the message where there is none, and a fork's knowledge.
+
+A fork knows the results of its parent.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,19 @@ FREE = (EmbedRequest((ONE,)), EditRequest("cut", (ONE,), {}, 1), CustomRequest("
 
 
 class Plain:
-    """A backend that knows of no verifier; notes what it was asked beside candidate, case and seed."""
+    """A backend that knows of no verifier.
+
+    It notes its arguments beside candidate, case and seed.
+    """
 
     asked: dict[str, Any]
 
     async def start(self) -> str:
         return "none"
 
-    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int, **more: Any) -> Observation:
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, **more: Any
+    ) -> Observation:
         self.asked = more
         return Observation(candidate.id, Status.OK, 0.5, case=case.id if case else "", seed=seed)
 
@@ -110,7 +118,9 @@ def world(crafts: Any = None, bare: bool = False) -> LiveWorld:
 
 def performed(by: World | LiveWorld, *requests: Request) -> list[Any]:
     async def main() -> list[Any]:
-        return [await by.perform(Effect(n, request_mark(each), each)) for n, each in enumerate(requests)]
+        return [
+            await by.perform(Effect(n, request_mark(each), each)) for n, each in enumerate(requests)
+        ]
 
     return asyncio.run(main())
 
@@ -156,7 +166,9 @@ def test_vectors_come_row_by_row_with_the_name_of_their_embedder() -> None:
     assert unpack_vectors(vectors) == ((3.0, 0.5, -1.0), (5.0, 0.5, -1.0))
 
 
-def test_a_family_of_effects_has_one_craft_made_when_first_needed_and_closed_with_the_world() -> None:
+def test_a_family_of_effects_has_one_craft_made_when_first_needed_and_closed_with_the_world() -> (
+    None
+):
     made: list[Sessions] = []
 
     def make() -> Sessions:
@@ -165,10 +177,15 @@ def test_a_family_of_effects_has_one_craft_made_when_first_needed_and_closed_wit
 
     by = world({"session": make, "train": make})
     assert not made
-    results = performed(by, *(CustomRequest(kind, {}, 1) for kind in ("session.open", "session.end", "train")))
+    results = performed(
+        by, *(CustomRequest(kind, {}, 1) for kind in ("session.open", "session.end", "train"))
+    )
     assert [each.data["kind"] for each in results] == ["session.open", "session.end", "train"]
     asyncio.run(by.close())
-    assert [each.performed for each in made] == [["session.open", "session.end", "closed"], ["train", "closed"]]
+    assert [each.performed for each in made] == [
+        ["session.open", "session.end", "closed"],
+        ["train", "closed"],
+    ]
     for nobody in (by, world()):
         with pytest.raises(UserError, match=r"open\.session"):
             performed(nobody, CustomRequest("open.session", {}, 1))

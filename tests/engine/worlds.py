@@ -1,4 +1,7 @@
-"""Worlds for engine tests: a tiny landscape, where a candidate's text is its true reward, and scores as told."""
+"""Worlds for engine tests: a tiny landscape, and scores in a given order.
+
+On the landscape, a candidate's text is its true reward.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,20 @@ class Hill:
         if rng.random() < self.fail:
             return Observation(request.candidate.id, Status.ERROR, seed=request.seed)
         score = float(request.candidate.text) + (rng.gauss(0, self.sigma) if self.sigma else 0.0)
-        return Observation(request.candidate.id, Status.OK, score, seed=request.seed, trust="verified")
+        return Observation(
+            request.candidate.id, Status.OK, score, seed=request.seed, trust="verified"
+        )
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         assert brief.parent is not None
-        children = [Candidate.of({"x": repr(float(brief.parent.text) + rng.gauss(0, self.step))}, (brief.parent.id,))]
-        return Proposal(tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01))
+        children = [
+            Candidate.of(
+                {"x": repr(float(brief.parent.text) + rng.gauss(0, self.step))}, (brief.parent.id,)
+            )
+        ]
+        return Proposal(
+            tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01)
+        )
 
 
 Turns = Mapping[str, Sequence[float | str | None]]
@@ -57,8 +68,11 @@ Turns = Mapping[str, Sequence[float | str | None]]
 
 @dataclass
 class Script:
-    """Scores by text, in their order, the last one for ever (None: the evaluation fails, "cheats": it is rejected for
-    its integrity); keeps what the final choice let look for tolerances, by text."""
+    """Scores by text, in their order, the last one for ever.
+
+    None: the evaluation fails; "cheats": it is rejected for its integrity. `checks` counts, by
+    text, the looks for tolerances that the final choice permitted.
+    """
 
     turns: Turns
     made: Counter[str] = field(default_factory=Counter)
@@ -74,7 +88,9 @@ class Script:
         status = {None: Status.ERROR, "cheats": Status.REJECTED}.get(told, Status.OK)  # type: ignore[arg-type]
         score, reason = (None, "integrity_admits") if isinstance(told, str) else (told, "")
         usage = Usage(evaluations=checks)
-        return 1.0, Observation(request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage)
+        return 1.0, Observation(
+            request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage
+        )
 
 
 @dataclass(frozen=True)
@@ -136,13 +152,22 @@ class Instant:
 
 
 def driver(journal, world, budget, strategy=None, **options):
-    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1), trial=options.pop("trial", True))
+    search = Search(
+        strategy or Climb(),
+        TASK,
+        budget,
+        1,
+        options.get("workers", 1),
+        trial=options.pop("trial", True),
+    )
     return Driver(search, world, journal, **options)
 
 
 def split(**sizes: int) -> tuple[Case, ...]:
-    """So many cases of each split."""
-    return tuple(Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size))
+    """As many cases of each split as `sizes` gives for it."""
+    return tuple(
+        Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size)
+    )
 
 
 def named(*texts: str) -> tuple[str, ...]:

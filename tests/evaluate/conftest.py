@@ -15,11 +15,13 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import procfs
-from culmen.evaluate.jail.fork_server import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
+from culmen.jail import procfs
+from culmen.jail.fork_server import MARK, Jail, JailFailed
 
-LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0)
+LIMITS = Limits(
+    seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0
+)
 
 
 @cache
@@ -55,16 +57,24 @@ class Ground:
         self.backend = LocalBackend(task, workers, level=level)
         self.level = self.runner.run(self.backend.start())
 
-    def evaluate(self, *programs: str | dict[str, str], case: Case | None = None, seed: int = 1) -> list[Observation]:
+    def evaluate(
+        self, *programs: str | dict[str, str], case: Case | None = None, seed: int = 1
+    ) -> list[Observation]:
         """All programs at once."""
 
         async def work() -> list[Observation]:
-            candidates = [Candidate.of({"program.py": p} if isinstance(p, str) else p) for p in programs]
-            return list(await asyncio.gather(*(self.backend.evaluate(c, case, seed) for c in candidates)))
+            candidates = [
+                Candidate.of({"program.py": p} if isinstance(p, str) else p) for p in programs
+            ]
+            return list(
+                await asyncio.gather(*(self.backend.evaluate(c, case, seed) for c in candidates))
+            )
 
         return self.runner.run(work())
 
-    def one(self, program: str | dict[str, str], case: Case | None = None, seed: int = 1) -> Observation:
+    def one(
+        self, program: str | dict[str, str], case: Case | None = None, seed: int = 1
+    ) -> Observation:
         """One program."""
         return self.evaluate(program, case=case, seed=seed)[0]
 
@@ -76,7 +86,11 @@ class Ground:
         keep = {jail._process.pid}
         if self.level == "namespaces":  # bubblewrap first, the fork-server is its child
             keep |= set(procfs.child_pids(jail._process.pid))
-        return [pid for pid in procfs.marked_pids(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
+        return [
+            pid
+            for pid in procfs.marked_pids(f"{MARK}={os.path.basename(jail.scratch)}")
+            if pid not in keep
+        ]
 
     def close(self) -> None:
         self.runner.run(self.backend.close())
@@ -84,25 +98,47 @@ class Ground:
 
 
 class Grounds:
-    """Makes grounds from an evaluator's source text; `shared` ones are kept for the same source and settings."""
+    """Makes grounds from an evaluator's source text.
+
+    `shared` ones are kept for the same source and settings.
+    """
 
     def __init__(self, folders: pytest.TempPathFactory, *, shared: bool) -> None:
         self.folders, self.shared = folders, shared
         self.made: dict[str, Ground] = {}
 
     def __call__(
-        self, source: str, level: str = "namespaces", limits: Limits = LIMITS, workers: int = 2,
-        beside: dict[str, str] | None = None, seeds: tuple[dict[str, str], ...] = (), **evaluator: Any,
-    ) -> Ground:  # fmt: skip
+        self,
+        source: str,
+        level: str = "namespaces",
+        limits: Limits = LIMITS,
+        workers: int = 2,
+        beside: dict[str, str] | None = None,
+        seeds: tuple[dict[str, str], ...] = (),
+        **evaluator: Any,
+    ) -> Ground:
         if level not in ("container", "portable"):
             need(level)
-        key = repr((source, level, limits, workers, beside, seeds, evaluator, None if self.shared else len(self.made)))
+        key = repr(
+            (
+                source,
+                level,
+                limits,
+                workers,
+                beside,
+                seeds,
+                evaluator,
+                None if self.shared else len(self.made),
+            )
+        )
         if key not in self.made:
             folder = self.folders.mktemp("ground")
             for name, text in {"evaluator.py": source, **(beside or {})}.items():
                 (folder / name).write_text(text)
             spec = Evaluator(path=str(folder / "evaluator.py"), digest="d" * 8, **evaluator)
-            self.made[key] = Ground(Task("test", evaluator=spec, seeds=seeds, limits=limits), level, workers)
+            self.made[key] = Ground(
+                Task("test", evaluator=spec, seeds=seeds, limits=limits), level, workers
+            )
         return self.made[key]
 
     def close(self) -> None:
@@ -137,5 +173,5 @@ def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def texts(observation: Observation) -> str:
-    """Everything an observation says."""
+    """Everything an observation holds in words and numbers, as one text."""
     return json.dumps([observation.feedback, observation.artifacts, observation.metrics])

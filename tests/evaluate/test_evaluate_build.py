@@ -1,4 +1,4 @@
-"""Programs that are compiled: once a candidate, in the jail; what does not compile is a value."""
+"""Compiled programs: built once a candidate, in the jail; a failed build is a value."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Status
 from culmen.evaluate.build import require_compiler
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import write_new
-from culmen.evaluate.taskfiles.languages import LANGUAGES
-from culmen.evaluate.taskfiles.loading import load
-from culmen.offline import tokens
-from culmen.offline.tools import vary_candidate
+from culmen.models.offline import tokens
+from culmen.models.offline.tools import vary_candidate
+from culmen.tasks import write_new
+from culmen.tasks.languages import LANGUAGES
+from culmen.tasks.loading import load
 
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc", path="/usr/bin"), reason="needs gcc")
 
@@ -29,7 +29,9 @@ async def evaluate_all(task, texts, times=1):
     try:
         part = next(iter(task.seeds[0]))
         candidates = [Candidate.of({part: text}) for text in texts]
-        return await asyncio.gather(*(backend.evaluate(each, None, n) for each in candidates for n in range(times)))
+        return await asyncio.gather(
+            *(backend.evaluate(each, None, n) for each in candidates for n in range(times))
+        )
     finally:
         await backend.close()
 
@@ -55,7 +57,9 @@ def test_a_candidate_is_built_once_for_all_its_evaluations(tmp_path):
     lines = [stamp if line.startswith("build") else line for line in lines]
     lines = ['command = ["cat", "point"]' if line.startswith("command") else line for line in lines]
     toml.write_text("\n".join(lines))
-    seen = asyncio.run(evaluate_all(load(tmp_path / "task"), [made.program, made.program + "// 2"], times=3))
+    seen = asyncio.run(
+        evaluate_all(load(tmp_path / "task"), [made.program, made.program + "// 2"], times=3)
+    )
     assert all(each.ok for each in seen)
     assert len({each.score for each in seen[:3]}) == len({each.score for each in seen[3:]}) == 1
     assert seen[0].score != seen[3].score
@@ -129,7 +133,9 @@ def test_edits_keep_texts_comments_and_pairs_of_brackets(language, operator):
     mate = Candidate.of({made.file: made.program.replace("100", "300")})
     suffix, changed = Path(made.file).suffix, set()
     for seed in range(20):
-        edits = vary_candidate((parent, mate), {"weights": {operator: 1.0}, "count": 1}, Random(seed))
+        edits = vary_candidate(
+            (parent, mate), {"weights": {operator: 1.0}, "count": 1}, Random(seed)
+        )
         for parts in edits.parts:
             text = parts[made.file]
             changed.add(text)

@@ -1,4 +1,7 @@
-"""Whose failure an evaluation is, as its observation says: candidate, scorer, provider, machine or budget."""
+"""The culprit of a failed evaluation, as its observation names it.
+
+It is the candidate, scorer, provider, machine or budget.
+"""
 
 import asyncio
 import importlib.util
@@ -14,7 +17,7 @@ from culmen.core.task import Evaluator, Task
 from culmen.evaluate.function import FunctionBackend
 from culmen.evaluate.integrity.guard import apply_policy
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import load
+from culmen.tasks import load
 
 TASK = Task("t", evaluator=Evaluator(form="function", digest="d"))
 
@@ -58,7 +61,11 @@ def raising(error: Exception) -> Callable[[str], float]:
 )
 def test_a_service_that_does_not_answer_is_the_providers_failure(error: Exception) -> None:
     seen = judged(raising(error), "x = 1")
-    assert (seen.status, seen.reason, culprit_of(seen)) == (Status.LOST, "provider_away", "provider")
+    assert (seen.status, seen.reason, culprit_of(seen)) == (
+        Status.LOST,
+        "provider_away",
+        "provider",
+    )
     assert is_excused(seen)
 
 
@@ -94,7 +101,9 @@ def quoting(program: str) -> float:
     raise RuntimeError(f"bad output: {program}")
 
 
-def test_a_providers_failure_is_seen_through_another_exception_and_not_in_a_candidates_words() -> None:
+def test_a_providers_failure_is_seen_through_another_exception_and_not_in_a_candidates_words() -> (
+    None
+):
     assert culprit_of(judged(wrapping, "x = 1")) == "provider"
     assert culprit_of(judged(quoting, "Error code: 503")) == ""
 
@@ -130,7 +139,9 @@ def importing(program: str) -> float:
         "import sys\ndef run():\n    sys.exit(2)\n",
     ],
 )
-def test_what_a_candidates_text_raises_is_its_own(evaluator: Callable[[str], float], program: str) -> None:
+def test_what_a_candidates_text_raises_is_its_own(
+    evaluator: Callable[[str], float], program: str
+) -> None:
     seen = judged(evaluator, program)
     assert seen.status is Status.ERROR and culprit_of(seen) == "candidate", seen.feedback
     assert place_in(seen.failure_kind) == ""
@@ -160,7 +171,9 @@ def test_a_wrong_name_or_import_of_the_evaluator_is_its_own() -> None:
     assert culprit_of(judged(asking_the_candidates_module, "x = 1")) == ""
 
 
-def test_a_wrong_output_that_an_evaluator_trips_over_is_undecided_and_its_kind_names_the_line() -> None:
+def test_a_wrong_output_that_an_evaluator_trips_over_is_undecided_and_its_kind_names_the_line() -> (
+    None
+):
     seen = judged(executing, "def run():\n    return 'word 12'\n")
     assert culprit_of(seen) == ""
     line = executing.__code__.co_firstlineno + 3
@@ -209,7 +222,9 @@ def in_folder(folder: Path, body: str, program: str = FOLDER["p.py"]) -> Observa
         ("return 1.0", "", Status.OK),
     ],
 )
-def test_a_scorer_in_a_process_of_its_own(tmp_path: Path, body: str, culprit: str, status: Status) -> None:
+def test_a_scorer_in_a_process_of_its_own(
+    tmp_path: Path, body: str, culprit: str, status: Status
+) -> None:
     seen = in_folder(tmp_path, body)
     assert (seen.status, culprit_of(seen)) == (status, culprit), seen.feedback
 
@@ -220,8 +235,12 @@ def test_a_candidates_output_cannot_pass_for_a_provider_that_is_away(tmp_path: P
     assert (seen.status, culprit_of(seen)) == (Status.INVALID, "")
 
 
-@pytest.mark.parametrize("program", ["def run():\n    return 1 / 0\n", "import os\ndef run():\n    os._exit(3)\n"])
-def test_all_that_happens_in_a_candidates_own_process_is_its_own(tmp_path: Path, program: str) -> None:
+@pytest.mark.parametrize(
+    "program", ["def run():\n    return 1 / 0\n", "import os\ndef run():\n    os._exit(3)\n"]
+)
+def test_all_that_happens_in_a_candidates_own_process_is_its_own(
+    tmp_path: Path, program: str
+) -> None:
     assert in_folder(tmp_path, "return 1.0", program).culprit == "candidate"
 
 
@@ -242,7 +261,9 @@ def test_journals_that_have_no_culprit_have_what_status_and_reason_say() -> None
     }
     for (status, reason), culprit in said.items():
         assert culprit_of(Observation("c", status, reason=reason)) == culprit, (status, reason)
-        assert is_excused(Observation("c", status, reason=reason)) == (culprit not in ("", "candidate"))
+        assert is_excused(Observation("c", status, reason=reason)) == (
+            culprit not in ("", "candidate")
+        )
 
 
 def test_a_refusal_for_integrity_is_the_candidates_whoever_failed_before() -> None:
@@ -255,9 +276,16 @@ def test_a_refusal_for_integrity_is_the_candidates_whoever_failed_before() -> No
 def test_failures_are_alike_whatever_their_numbers_and_place_in_the_candidate() -> None:
     trace = 'Traceback:\n  File "{}", line {}, in f\nValueError: {} of 7\n'
     one, two = (
-        Observation("c", Status.ERROR, reason="exception", feedback=trace.format("/w/p.py", line, line))
+        Observation(
+            "c", Status.ERROR, reason="exception", feedback=trace.format("/w/p.py", line, line)
+        )
         for line in (3, 4)
     )
     assert one.failure_kind == two.failure_kind == "error exception ValueError: # of #"
-    there = Observation("c", Status.ERROR, reason="exception", feedback=trace.format("/t/evaluator.py", 3, 3))
-    assert place_in(there.failure_kind) == "evaluator.py:3" and Observation("c", Status.OK, 1.0).failure_kind == ""
+    there = Observation(
+        "c", Status.ERROR, reason="exception", feedback=trace.format("/t/evaluator.py", 3, 3)
+    )
+    assert (
+        place_in(there.failure_kind) == "evaluator.py:3"
+        and Observation("c", Status.OK, 1.0).failure_kind == ""
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import importlib
 import math
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -20,14 +22,19 @@ import msgspec
 import pytest
 
 import culmen
+from culmen import evaluate
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.function import FunctionBackend, takes_case
-from culmen.evaluate.jail.scorer import Invalid
+from culmen.jail.scorer import Invalid
 
-TASK = Task("f", evaluator=Evaluator(form="function"), limits=Limits(seconds=1.5, memory_mb=512, processes=16))
+TASK = Task(
+    "f",
+    evaluator=Evaluator(form="function"),
+    limits=Limits(seconds=1.5, memory_mb=512, processes=16),
+)
 
 
 @pytest.fixture
@@ -46,9 +53,15 @@ def call() -> Iterator[Callable[..., list[Observation]]]:
                 backend = FunctionBackend(task, fn, workers)
                 assert await backend.start() == "limits"
                 try:
-                    candidates = [Candidate.of({"text": t} if isinstance(t, str) else t) for t in texts]
+                    candidates = [
+                        Candidate.of({"text": t} if isinstance(t, str) else t) for t in texts
+                    ]
                     if workers > 1:
-                        return list(await asyncio.gather(*(backend.evaluate(c, case, 3) for c in candidates)))
+                        return list(
+                            await asyncio.gather(
+                                *(backend.evaluate(c, case, 3) for c in candidates)
+                            )
+                        )
                     found = []
                     for number, candidate in enumerate(candidates):
                         if number == renew_before:
@@ -74,7 +87,11 @@ def test_results_of_every_shape(call: Callable[..., list[Observation]]) -> None:
     number, pair, text, plain, combined = call(lambda name: shapes[name], *shapes)
     assert [o.score for o in (number, pair, text, plain, combined)] == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert pair.metrics == {"size": 7.0} and pair.feedback == "good\nnote: x"
-    assert text.feedback == "fine" and plain.metrics == {"loss": 0.5} and combined.artifacts == {"plot": "..."}
+    assert (
+        text.feedback == "fine"
+        and plain.metrics == {"loss": 0.5}
+        and combined.artifacts == {"plot": "..."}
+    )
     assert not number.is_verified
 
 
@@ -99,14 +116,24 @@ def test_failures_end_one_evaluation_only(call: Callable[..., list[Observation]]
             return len(bytearray(1 << 33))
         if text == "refuse":
             raise Invalid("not this one")
-        return {"nan": float("nan"), "word": "high", "flag": True, "none": None}.get(text, 1 / (len(text) - 5))
+        return {"nan": float("nan"), "word": "high", "flag": True, "none": None}.get(
+            text, 1 / (len(text) - 5)
+        )
 
     names = ["hang", "die", "hoard", "refuse", "nan", "word", "flag", "none", "raise", "fine 1"]
     observations = call(fn, *names)
     assert [o.reason for o in observations] == [
-        "timeout", "no_output", "memory_limit", "invalid", "score_nan", "score_not_a_number", "score_not_a_number",
-        "score_missing", "exception", "",
-    ]  # fmt: skip
+        "timeout",
+        "no_output",
+        "memory_limit",
+        "invalid",
+        "score_nan",
+        "score_not_a_number",
+        "",
+        "score_missing",
+        "exception",
+        "",
+    ]
     assert observations[-1].score == 1.0 and "ZeroDivisionError" in observations[-2].feedback
 
 
@@ -120,47 +147,62 @@ def test_coroutine_functions_and_prints(call: Callable[..., list[Observation]]) 
     assert observation.score == 1.0 and observation.artifacts == {"log": "seen a\n"}
 
 
-def test_descriptors_of_the_process_stay_closed(call: Callable[..., list[Observation]]) -> None:
-    read, write = os.pipe()
-    try:
-        (observation,) = call(lambda text: (1.0, str(sorted(map(int, os.listdir("/proc/self/fd"))))), "a")
-        assert observation.feedback == "[0, 1, 2, 3, 4]"  # 4 is the listing itself
-    finally:
-        os.close(read)
-        os.close(write)
-
-
-# -- one process for many calls --------------------------------------------------------------------------------------
+# -- one process for many calls
+# --------------------------------------------------------------------------------------
 
 Call = Callable[..., list[Observation]]
 
 
 class Counting:
-    """A function with a state: it says which process it is in and how often it was called there."""
+    """A function that returns the number of its calls in this process, and the process.
+
+    It counts where no state of the evaluator's is looked for: as a new name in a library's module.
+    """
 
     def __init__(self, act: Callable[[str], Any] = lambda _: None) -> None:
-        self.act, self.calls = act, 0
+        self.act = act
+
+    def __call__(self, text: str) -> Any:
+        counts = vars(statistics).setdefault("calls_in_this_process", [0])
+        counts[0] += 1
+        self.act(text)
+        return float(counts[0]), f"{os.getpid()}"
+
+
+class Stateful:
+    """A function with a state of its own: the number of its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
 
     def __call__(self, text: str) -> Any:
         self.calls += 1
-        self.act(text)
-        return float(self.calls), f"{os.getpid()}"
+        return float(self.calls)
 
 
 def calls(observations: list[Observation]) -> list[float | None]:
     return [o.score for o in observations]
 
 
-def test_a_process_serves_call_after_call_and_keeps_its_state(call: Call) -> None:
+KEEPS = msgspec.structs.replace(TASK, evaluator=Evaluator(form="function", keeps_state=True))
+
+
+def test_a_process_serves_call_after_call(call: Call) -> None:
     seen = call(Counting(), *"abcd", workers=1)
     assert calls(seen) == [1, 2, 3, 4] and len({o.feedback for o in seen}) == 1
 
 
+def test_state_is_kept_only_by_an_evaluator_that_says_so(call: Call) -> None:
+    seen = call(Stateful(), *"abcd", workers=1, renew_before=2)
+    assert calls(seen) == [1, 1, 1, 1] and seen[0].left == ("data evaluator.calls",)
+    assert calls(call(Stateful(), *"abcd", workers=1, renew_before=2, task=KEEPS)) == [1, 2, 3, 4]
+
+
 def test_the_state_of_the_users_own_process_is_never_changed(call: Call) -> None:
-    function = Counting()
-    call(function, *"abc", workers=1)
+    function = Stateful()
+    call(function, *"abc", workers=1, task=KEEPS)
     assert function.calls == 0
-    assert calls(call(function, *"ab", workers=1)) == [1, 2]
+    assert calls(call(function, *"ab", workers=1, task=KEEPS)) == [1, 2]
 
 
 def test_a_process_is_replaced_after_so_many_calls(call: Call) -> None:
@@ -202,22 +244,29 @@ def _import_text(_: str) -> None:
     sys.modules["made_here"] = type(os)("made_here")
 
 
+def _crash(_: str) -> None:
+    faulthandler.disable()  # the tests' own, whose descriptor is open here, too
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 def _close_everything(_: str) -> None:
-    os.closerange(3, 100)
+    os.closerange(3, 1 << 16)
 
 
 def _answer_twice(_: str) -> None:
-    from culmen.evaluate.jail import wire
+    from culmen.jail import wire
 
     answer = wire.encode({"score": 99.0, "metrics": {}, "feedback": "", "artifacts": {}})
-    socket.socket(fileno=os.dup(3)).sendall(wire.frame_bytes("R", (2).to_bytes(4, "little") + answer))
+    channel = max(map(int, os.listdir("/proc/self/fd")))  # far above the user's descriptors
+    about = (2).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"{}"
+    socket.socket(fileno=os.dup(channel)).sendall(wire.frame_bytes("R", about + answer))
 
 
 HARM: dict[str, tuple[Callable[[str], Any], str]] = {
     "hangs": (_hang, "timeout"),
     "leaves": (lambda _: os._exit(3), "no_output"),
     "dies": (lambda _: os.kill(os.getpid(), signal.SIGKILL), "crash"),
-    "segfault": (lambda _: os.kill(os.getpid(), signal.SIGSEGV), "crash"),
+    "segfault": (_crash, "crash"),
     "interrupt": (_raise(KeyboardInterrupt()), "exception"),
     "exit": (_raise(SystemExit(1)), "exit"),
     "hoard": (lambda _: bytearray(1 << 33), "memory_limit"),
@@ -275,7 +324,9 @@ def test_what_a_call_leaves_behind_never_reaches_the_next(call: Call, name: str)
     assert calls(after) == [1, 2]
 
 
-def test_a_failure_that_earlier_calls_may_have_caused_is_tried_again_in_a_fresh_process(call: Call) -> None:
+def test_a_failure_that_earlier_calls_may_have_caused_is_tried_again_in_a_fresh_process(
+    call: Call,
+) -> None:
     def worn(text: str) -> float:
         KEPT.count = getattr(KEPT, "count", 0) + 1
         if KEPT.count > 1:
@@ -285,8 +336,13 @@ def test_a_failure_that_earlier_calls_may_have_caused_is_tried_again_in_a_fresh_
     assert calls(call(worn, *"abc", workers=1)) == [5.0, 5.0, 5.0]
 
 
-def test_a_candidate_written_to_a_file_and_imported_is_never_an_earlier_one(call: Call, tmp_path: Path) -> None:
-    """The usual evaluator that imports what it wrote: with one process, the first module would stay for all."""
+def test_a_candidate_written_to_a_file_and_imported_is_never_an_earlier_one(
+    call: Call, tmp_path: Path
+) -> None:
+    """The usual evaluator that imports what it wrote.
+
+    With one process, the first module would stay for all.
+    """
 
     def evaluate(text: str) -> float:
         (tmp_path / "culmen_written.py").write_text(text)
@@ -320,7 +376,9 @@ def test_orphans_of_a_call_end(call: Call, tmp_path: Path) -> None:
     mark = tmp_path / "alive"
 
     def fn(text: str) -> float:
-        subprocess.run(["sh", "-c", f"(while true; do date > {mark}; sleep 0.05; done) & echo $! > {mark}.pid"])
+        subprocess.run(
+            ["sh", "-c", f"(while true; do date > {mark}; sleep 0.05; done) & echo $! > {mark}.pid"]
+        )
         return 1.0
 
     call(fn, "a", "b", workers=1)
@@ -338,7 +396,11 @@ def test_no_stronger_level_can_be_required() -> None:
 
 
 def test_which_functions_take_a_case() -> None:
-    assert takes_case(lambda a, b: 0) and takes_case(lambda a, case=None: 0) and takes_case(lambda a, example=None: 0)
+    assert (
+        takes_case(lambda a, b: 0)
+        and takes_case(lambda a, case=None: 0)
+        and takes_case(lambda a, example=None: 0)
+    )
     assert (
         not takes_case(lambda a: 0)
         and not takes_case(lambda a, verbose=False: 0)
@@ -378,7 +440,7 @@ def _executing(program):
     ],
 )
 def test_a_provider_that_is_away_is_never_held_against_a_candidate(evaluator, program, status):
-    (found,) = culmen.check(program, evaluator).seeds[0].observations
+    found = culmen.check(program, evaluator).seeds[0].observations[0]
     assert found.status is status
     assert (found.reason == "provider_away") == (status is Status.LOST)
 
@@ -390,3 +452,7 @@ def test_what_an_evaluator_prints_is_kept():
 
     report = culmen.check("x = 1", chatty, times=2)
     assert report.seeds[0].printed == "looked at x = 1\n" and "looked at x = 1" in repr(report)
+
+
+def test_the_exception_of_scorers_is_one_by_all_its_names():
+    assert culmen.Invalid is evaluate.Invalid is Invalid

@@ -1,5 +1,8 @@
-"""What others send is parsed as data, whatever it is: the wire, the proxy's protocol, task files. A few seconds of
-examples each time; CULMEN_FUZZ=100 multiplies them."""
+"""Input from others is parsed as data, whatever it is.
+
+The wire, the proxy's protocol, task files. A few seconds of
+examples each time; CULMEN_FUZZ=100 multiplies them.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from culmen.compat.openevolve.proxy import session
-from culmen.compat.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
-from culmen.compat.openevolve.proxy.operations import Operation
 from culmen.core.errors import UserError
 from culmen.core.task import Task
-from culmen.evaluate.jail import scorer, wire
-from culmen.evaluate.taskfiles import schema
-from culmen.evaluate.taskfiles.loading import load
+from culmen.extensions.compat.openevolve.proxy import session
+from culmen.extensions.compat.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
+from culmen.extensions.compat.openevolve.proxy.operations import Operation
+from culmen.jail import scorer, wire
+from culmen.tasks import schema
+from culmen.tasks.loading import load
 
 TIMES = int(os.environ.get("CULMEN_FUZZ", "1"))
 
@@ -36,21 +39,32 @@ def examples(count: int) -> settings:
 
 # -- the wire ------------------------------------------------------------------------------
 
-MARKS = sorted({*wire.ValueReader.marks, *TypedReader.marks, "own", "random", "call", "no such mark"})
-NUMBERS = st.integers(-3, 40) | st.sampled_from([2**31, 2**63, 2**64, -(2**70), 10**400, 1e308, 0.5])
-WORDS = st.sampled_from([*wire.DTYPES, "nan", "inf", "set", "frozenset", "|O", "<U4", "object", "\ud800", "", "x"])
+MARKS = sorted(
+    {*wire.ValueReader.marks, *TypedReader.marks, "own", "random", "call", "no such mark"}
+)
+NUMBERS = st.integers(-3, 40) | st.sampled_from(
+    [2**31, 2**63, 2**64, -(2**70), 10**400, 1e308, 0.5]
+)
+WORDS = st.sampled_from(
+    [*wire.DTYPES, "nan", "inf", "set", "frozenset", "|O", "<U4", "object", "\ud800", "", "x"]
+)
 SCALARS = st.none() | st.booleans() | NUMBERS | WORDS | st.text(max_size=6)
 DOCUMENT = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.sampled_from(["$", "v", "a", "b"]), inner, max_size=3)
-        | st.fixed_dictionaries({"$": st.sampled_from(MARKS), "v": inner | st.lists(inner, max_size=4)})
+        | st.fixed_dictionaries(
+            {"$": st.sampled_from(MARKS), "v": inner | st.lists(inner, max_size=4)}
+        )
     ),
     max_leaves=12,
 )
 ARRAY = st.fixed_dictionaries(
-    {"$": st.just("array"), "v": st.tuples(WORDS, st.lists(NUMBERS, max_size=3), NUMBERS, NUMBERS).map(list)}
+    {
+        "$": st.just("array"),
+        "v": st.tuples(WORDS, st.lists(NUMBERS, max_size=3), NUMBERS, NUMBERS).map(list),
+    }
 )
 
 
@@ -62,16 +76,25 @@ def packed(document: Any, tail: bytes) -> bytes:
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A sound message with some bytes cut, changed or put in."""
-    value = draw(st.recursive(SCALARS | st.binary(max_size=9), lambda x: st.lists(x, max_size=3), max_leaves=6))
+    value = draw(
+        st.recursive(
+            SCALARS | st.binary(max_size=9), lambda x: st.lists(x, max_size=3), max_leaves=6
+        )
+    )
     with contextlib.suppress(wire.WireError):
         data = bytearray(TypedWriter().encode(value))
-        for at, byte, keep in draw(st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=2), st.integers(0, 1)))):
+        for at, byte, keep in draw(
+            st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=2), st.integers(0, 1)))
+        ):
             data[at : at + 1 - keep] = byte
         return bytes(data)
     return b""
 
 
-MESSAGE = st.builds(packed, DOCUMENT | ARRAY | st.lists(ARRAY, max_size=3), st.binary(max_size=48)) | damaged()
+MESSAGE = (
+    st.builds(packed, DOCUMENT | ARRAY | st.lists(ARRAY, max_size=3), st.binary(max_size=48))
+    | damaged()
+)
 
 
 @examples(400)
@@ -99,14 +122,18 @@ def test_frames_are_read_or_refused(data: bytes, limit: int) -> None:
             assert len(payload) <= limit
 
 
-# -- what a hostile program answers ------------------------------------------------------------------------------
+# -- what a hostile program answers
+# ------------------------------------------------------------------------------
 
 JSON = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["type", "trace", "text", "args", "module", "class", "number", "about", "names"]), inner
+            st.sampled_from(
+                ["type", "trace", "text", "args", "module", "class", "number", "about", "names"]
+            ),
+            inner,
         )
     ),
     max_leaves=8,
@@ -174,9 +201,25 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
 
 @examples(150)
 @given(frames=FRAMES, wanted=st.sampled_from(["module", "attribute", "item"]))
-@example([("R", packed({"$": "array", "v": ["<f2", [0], 0, 0]}, b""))], "module")  # no mapping, and no such index
 @example(
-    [("R", packed({"number": {"$": "float", "v": "inf"}, "doc": "", "all": [], "names": {}, "about": {}}, b""))],
+    [("R", packed({"$": "array", "v": ["<f2", [0], 0, 0]}, b""))], "module"
+)  # no mapping, and no such index
+@example(
+    [
+        (
+            "R",
+            packed(
+                {
+                    "number": {"$": "float", "v": "inf"},
+                    "doc": "",
+                    "all": [],
+                    "names": {},
+                    "about": {},
+                },
+                b"",
+            ),
+        )
+    ],
     "module",
 )
 def test_whatever_a_program_answers_its_evaluator_gets_a_value_or_is_told(
@@ -223,20 +266,28 @@ _TEXTS = st.sampled_from([*_PATHS, "max", "call", "legacy"]) | st.text(
 VALUE = st.recursive(
     st.booleans() | NUMBERS.filter(lambda n: abs(n) < 2**63) | st.floats() | _TEXTS,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*_PATHS, "a", "parts"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*_PATHS, "a", "parts"]), inner, max_size=3)
     ),
     max_leaves=5,
 )
 SECTION = {name: st.sampled_from(kind.__struct_fields__) for name, kind in schema.SECTIONS.items()}
-TABLE = st.dictionaries(st.sampled_from(schema.TaskTable.__struct_fields__), VALUE, max_size=3) | st.one_of(
-    *(st.dictionaries(st.just(name), st.dictionaries(keys, VALUE, max_size=3)) for name, keys in SECTION.items())
+TABLE = st.dictionaries(
+    st.sampled_from(schema.TaskTable.__struct_fields__), VALUE, max_size=3
+) | st.one_of(
+    *(
+        st.dictionaries(st.just(name), st.dictionaries(keys, VALUE, max_size=3))
+        for name, keys in SECTION.items()
+    )
 )
 
 
 def toml(value: Any) -> str:
     """The value as TOML has it in one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml(str(key))} = {toml(each)}" for key, each in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{toml(str(key))} = {toml(each)}" for key, each in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, float):
@@ -249,10 +300,18 @@ FILE = TABLE.map(
 ) | st.binary(max_size=60)
 SOURCES = st.sampled_from(
     [
-        b"def evaluate(program):\n    return 1.0\n", b"", b"\0", b"\xff", b"def score(o):\n", b"x = " + b"(" * 300,
-        b"-" * 20000 + b"1", b"x = " + b"[" * 150 + b"]" * 150, b"x" + b".y" * 5000, b"# -*- coding: no -*-\n",
+        b"def evaluate(program):\n    return 1.0\n",
+        b"",
+        b"\0",
+        b"\xff",
+        b"def score(o):\n",
+        b"x = " + b"(" * 300,
+        b"-" * 20000 + b"1",
+        b"x = " + b"[" * 150 + b"]" * 150,
+        b"x" + b".y" * 5000,
+        b"# -*- coding: no -*-\n",
     ]
-)  # fmt: skip
+)
 CASES = JSON.map(lambda value: json.dumps(value).encode()) | st.sampled_from(
     [b'{"id": "a", "input": 1}', b"[" * 9000, b"\xff"]
 )

@@ -1,4 +1,4 @@
-"""What coding agents may read of an evaluator."""
+"""The parts of an evaluator that coding agents may read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.taskfiles import example_path, examples, load
-from culmen.evaluate.taskfiles.reading import MAX_SHOWN, text_for_agents
+from culmen.tasks import example_path, examples, load
+from culmen.tasks.reading import MAX_SHOWN, text_for_agents
 
 EVALUATOR = '''\
 """Circles in a square."""
@@ -41,7 +41,9 @@ def folder(place: Path, more: str = "") -> Path:
 
 def test_by_default_what_it_says_of_itself(tmp_path: Path) -> None:
     text = load(folder(tmp_path)).evaluator.shown
-    assert "Circles in a square." in text and "N = 26" in text and "TOLERANCE: float = 1e-06" in text
+    assert (
+        "Circles in a square." in text and "N = 26" in text and "TOLERANCE: float = 1e-06" in text
+    )
     assert "def score(output, strict=False):" in text and "None where circles overlap." in text
     assert "ANSWER" not in text and "_sum" not in text and "26.0" not in text
 
@@ -65,7 +67,10 @@ def test_what_is_shown_changes_no_score_and_so_no_digest(tmp_path: Path) -> None
 def test_long_files_are_cut_and_others_left_out(tmp_path: Path) -> None:
     path = tmp_path / "long.py"
     path.write_text("x = 1\n" * MAX_SHOWN)
-    assert text_for_agents(path, "full").endswith("# cut here") and len(text_for_agents(path, "full")) < MAX_SHOWN + 20
+    assert (
+        text_for_agents(path, "full").endswith("# cut here")
+        and len(text_for_agents(path, "full")) < MAX_SHOWN + 20
+    )
     path.write_text("#!/bin/sh\necho {\n")
     assert text_for_agents(path, "public") == ""
 
@@ -73,4 +78,6 @@ def test_long_files_are_cut_and_others_left_out(tmp_path: Path) -> None:
 def test_every_built_in_task_says_something() -> None:
     for name, _ in examples():
         evaluator = load(example_path(name)).evaluator
-        assert "def " in evaluator.shown or evaluator.form == "rollout", name  # it has no evaluator in Python
+        assert "def " in evaluator.shown or evaluator.form == "rollout", (
+            name
+        )  # it has no evaluator in Python

@@ -1,4 +1,7 @@
-"""Evaluators in any language: JSON lines and HTTP, per case, within limits; and programs that break the contract."""
+"""Evaluators in any language: JSON lines and HTTP, per case, within limits.
+
+Also programs that break the contract.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.jail.spoken import ProgramEvaluator
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import load
+from culmen.jail.spoken import ProgramEvaluator
+from culmen.tasks import load
 
 pytestmark = pytest.mark.jail
 NODE = """
@@ -54,15 +57,17 @@ int main(void) {
   }
 }
 """
-CASES = (
-    '{"id": "one", "input": {"x": 1}, "info": {"scale": 1}}\n{"id": "two", "input": {"x": 2}, "info": {"scale": 10}}\n'
-)
+CASES = '{"id": "one", "input": {"x": 1}, "info": {"scale": 1}}\n{"id": "two", "input": {"x": 2}, "info": {"scale": 10}}\n'  # noqa: E501
 PYTHON = "import json, sys, time, os\nfor line in sys.stdin:\n    q = json.loads(line)\n"
 
 
-def task(folder: Path, evaluator: str, program: str = "def run(x):\n    return x\n", limits: str = "") -> Path:
-    (folder / "task.toml").write_text(f'cases = "cases.jsonl"\n[seed]\nfiles = ["p.py"]\n[evaluator]\n{evaluator}\n'
-                                      f"[limits]\nseconds = 20\nscorer_seconds = 3\n{limits}")  # fmt: skip
+def task(
+    folder: Path, evaluator: str, program: str = "def run(x):\n    return x\n", limits: str = ""
+) -> Path:
+    (folder / "task.toml").write_text(
+        f'cases = "cases.jsonl"\n[seed]\nfiles = ["p.py"]\n[evaluator]\n{evaluator}\n'
+        f"[limits]\nseconds = 20\nscorer_seconds = 3\n{limits}"
+    )
     (folder / "cases.jsonl").write_text(CASES)
     (folder / "p.py").write_text(program)
     return folder
@@ -97,7 +102,9 @@ def need(program: str) -> str:
 
 
 @pytest.mark.parametrize(("language", "source"), [("node", NODE), ("perl", PERL), ("C", C)])
-def test_each_case_is_judged_by_a_program_in_another_language(tmp_path: Path, language: str, source: str) -> None:
+def test_each_case_is_judged_by_a_program_in_another_language(
+    tmp_path: Path, language: str, source: str
+) -> None:
     if language == "C":
         (tmp_path / "judge.c").write_text(source)
         subprocess.run([need("cc"), "-o", tmp_path / "judge", tmp_path / "judge.c"], check=True)
@@ -117,7 +124,10 @@ def test_each_case_is_judged_by_a_program_in_another_language(tmp_path: Path, la
 def test_what_a_program_says_before_an_answer_is_told_with_that_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two thousand times in a row: whichever thread reads its standard error must not lag behind the answer."""
+    """Two thousand times in a row.
+
+    The thread that reads its standard error must not lag behind the answer.
+    """
     (tmp_path / "judge.py").write_text(
         "import json, sys\n"
         "for line in sys.stdin:\n"
@@ -154,7 +164,9 @@ def server(answer: Any) -> Iterator[str]:
 
 def test_the_same_over_http(tmp_path: Path) -> None:
     def answer(q: dict[str, Any]) -> tuple[int, bytes]:
-        return 200, json.dumps({"id": q["id"], "score": q["output"] * q["case"]["info"]["scale"]}).encode()
+        return 200, json.dumps(
+            {"id": q["id"], "score": q["output"] * q["case"]["info"]["scale"]}
+        ).encode()
 
     with server(answer) as url:
         one, two = seen(task(tmp_path, f'url = "{url}"'))
@@ -207,7 +219,7 @@ ANSWER = "    print(json.dumps({'id': q['id'], 'score': q['output']}), flush=Tru
         ("    while True: pass\n", Status.REJECTED, ("longer than 3 s",)),
         ("    sys.stderr.write('e' * (50 << 20)); sys.stderr.flush()\n" + ANSWER, Status.OK, ()),
     ],
-)  # fmt: skip
+)
 def test_a_program_that_breaks_the_contract_loses_nothing_but_the_evaluation(
     tmp_path: Path, body: str, status: Status, words: tuple[str, ...]
 ) -> None:
@@ -242,6 +254,7 @@ def test_arrays_go_as_lists_and_a_candidate_in_any_language_is_a_command(tmp_pat
     assert seen(tmp_path)[0].score == 8.0
 
 
+@pytest.mark.extension("compat")
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -252,7 +265,9 @@ def test_arrays_go_as_lists_and_a_candidate_in_any_language_is_a_command(tmp_pat
         ('program = ["sh"]\nform = "legacy"', ("needs an evaluator in Python",)),
     ],
 )
-def test_a_task_that_cannot_be_asked_is_refused(tmp_path: Path, line: str, words: tuple[str, ...]) -> None:
+def test_a_task_that_cannot_be_asked_is_refused(
+    tmp_path: Path, line: str, words: tuple[str, ...]
+) -> None:
     with pytest.raises(TaskError) as caught:
         load(task(tmp_path, line))
     assert all(word in str(caught.value) for word in words), caught.value

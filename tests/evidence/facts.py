@@ -9,5 +9,7 @@ from culmen.evidence.front import FrontModel
 
 def enter(front: FrontModel, candidate: Candidate, observation: Observation) -> None:
     """One evaluation of the search, entered into a model of a front."""
-    task = Task("several", objective=Objective(metrics=front.objectives, constraints=front.constraints))
+    task = Task(
+        "several", objective=Objective(metrics=front.objectives, constraints=front.constraints)
+    )
     front.observe(fact_of(task, candidate, observation, SEARCH))

@@ -37,8 +37,13 @@ def test_while_no_candidate_that_scored_has_failed_all_chances_are_zero() -> Non
         assert each.tolist() == [0.0] * 4
 
 
-def test_a_kind_of_candidates_whose_members_fail_lowers_the_others_of_the_kind_and_not_the_steady_kind() -> None:
-    """Twenty that score 1 half of the time and twenty steady ones at 0.8; one more of each kind, seen once."""
+def test_a_kind_of_candidates_whose_members_fail_lowers_the_others_of_the_kind_and_not_the_steady_kind() -> (
+    None
+):
+    """Twenty that score 1 half of the time and twenty steady ones at 0.8.
+
+    One more of each kind was seen once.
+    """
     kind = [*[(2.0, 2.0, 1.0 + n / 1000) for n in range(20)], (1.0, 0.0, 1.01)]
     steady = [*[(3.0, 0.0, 0.8 + n / 1000) for n in range(20)], (1.0, 0.0, 0.81)]
     found = chances([*kind, *steady])
@@ -50,7 +55,12 @@ def test_a_kind_of_candidates_whose_members_fail_lowers_the_others_of_the_kind_a
 
 def test_relatives_that_fail_lower_their_kin() -> None:
     """Two families that score alike; the last of each was seen once."""
-    rows = [(1.0, 0.0, 1.0), (1.0, 0.0, 1.0), *[(3.0, 2.0, 1.0), (5.0, 0.0, 1.0)] * 10, *[(1.0, 0.0, 1.0)] * 2]
+    rows = [
+        (1.0, 0.0, 1.0),
+        (1.0, 0.0, 1.0),
+        *[(3.0, 2.0, 1.0), (5.0, 0.0, 1.0)] * 10,
+        *[(1.0, 0.0, 1.0)] * 2,
+    ]
     found = chances(rows, parents=[-1, -1, *[0, 1] * 11])
     assert found[-2] > 0.25 and found[-1] < 0.1 and found[0] > 0.25 and found[1] < 0.1
 
@@ -70,7 +80,9 @@ def test_certainty_grows_with_trials_and_one_trial_moves_less_the_more_there_wer
     assert found.step.tolist() == sorted(found.step, reverse=True) and (found.step < found.sd).all()
 
 
-def test_failures_before_the_first_score_are_the_candidates_own_and_tell_nothing_of_others() -> None:
+def test_failures_before_the_first_score_are_the_candidates_own_and_tell_nothing_of_others() -> (
+    None
+):
     """Only what failed was looked at again: that it had failed is no sample of its neighbours."""
     rows = [*[(3.0, 1.0, 0.5)] * 10, (1.0, 0.0, 0.5)]
     late, early = chances(rows), chances(rows, early=1.0)
@@ -88,7 +100,11 @@ class World:
         self.judge = self.evidence.account.judge
 
     def see(
-        self, candidate: Candidate, ok: bool, words: str = "ConnectionError: no simulator", purpose: str = ""
+        self,
+        candidate: Candidate,
+        ok: bool,
+        words: str = "ConnectionError: no simulator",
+        purpose: str = "",
     ) -> None:
         status = Status.OK if ok else Status.ERROR
         feedback = "" if ok else f"Traceback (most recent call last):\n  ...\n{words}"
@@ -107,7 +123,9 @@ def child(n: int) -> Candidate:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_failures_that_strike_everybody_alike_the_initial_program_too_are_the_evaluators(seed: int) -> None:
+def test_failures_that_strike_everybody_alike_the_initial_program_too_are_the_evaluators(
+    seed: int,
+) -> None:
     world, rng = World(), Random(seed)
     for n in range(300):
         world.see(INITIAL if n % 8 == 0 else child(n // 2), rng.random() > 0.3)
@@ -138,8 +156,13 @@ def test_failures_of_flaky_candidates_are_their_own_while_the_initial_program_ne
     assert result is not None and result.failed == {"candidate": kind.total}
 
 
-def test_even_where_every_candidate_but_the_initial_program_fails_at_one_rate_the_failures_are_theirs() -> None:
-    """A model that writes flaky programs alone: what never strikes the initial program is not the evaluator's."""
+def test_even_where_every_candidate_but_the_initial_program_fails_at_one_rate_the_failures_are_theirs() -> (
+    None
+):
+    """A model that writes flaky programs alone.
+
+    Failures that never strike the initial program are not the evaluator's.
+    """
     world, rng = World(), Random(1)
     world.see(INITIAL, True)
     for n in range(200):
@@ -149,8 +172,10 @@ def test_even_where_every_candidate_but_the_initial_program_fails_at_one_rate_th
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_candidate_that_is_broken_keeps_its_failures_and_says_nothing_of_the_evaluators(seed: int) -> None:
-    """It fails before it asks for what the evaluator loses."""
+def test_a_candidate_that_is_broken_keeps_its_failures_and_says_nothing_of_the_evaluators(
+    seed: int,
+) -> None:
+    """It fails before it asks for the things that the evaluator loses."""
     world, rng = World(), Random(seed)
     for n in range(300):
         world.see(INITIAL if n % 8 == 0 else child(n // 2), rng.random() > 0.3)
@@ -165,18 +190,24 @@ def outage(canary: bool, alike: bool = True, before: int = 40) -> World:
     for n in range(before):
         world.see(INITIAL if n % 5 == 0 else child(n), True)
     for n in range(20):
-        words = "ConnectionError: no simulator" if alike else f"{'ABCDEFGHIJKLMNOPQRST'[n]}Error: no"
+        words = (
+            "ConnectionError: no simulator" if alike else f"{'ABCDEFGHIJKLMNOPQRST'[n]}Error: no"
+        )
         world.see(INITIAL if canary and n == 5 else child(100 + n), False, words)
     return world
 
 
-def test_a_streak_of_failures_alike_that_strikes_the_initial_program_is_an_outage_and_excused() -> None:
+def test_a_streak_of_failures_alike_that_strikes_the_initial_program_is_an_outage_and_excused() -> (
+    None
+):
     world = outage(canary=True)
     assert world.judge.is_outage and world.judge.excused_failures == 20
     assert all(tally.failures == 0 for tally in world.evidence.account.tallies())
     assert all(world.judge.is_external(kind) for kind in world.judge.kinds)
     world.see(INITIAL, True)
-    assert not world.judge.is_outage and world.judge.excused_failures == 20  # what it excused stays excused
+    assert (
+        not world.judge.is_outage and world.judge.excused_failures == 20
+    )  # what it excused stays excused
     world.see(child(500), False)
     assert world.failures(child(500)) == 1  # what comes after is judged anew
     assert not any(world.judge.is_external(kind) for kind in world.judge.kinds)
@@ -196,7 +227,7 @@ def test_failures_that_read_differently_are_no_outage() -> None:
 
 
 def test_a_streak_is_suspicious_by_what_failed_before() -> None:
-    """Where half of all fail, five in a row are nothing new; of one candidate they are its own."""
+    """Five in a row are nothing new if half of all fail; of one candidate they are its own."""
     world = World()
     for n in range(40):
         world.see(child(n), n % 2 == 0, words="ValueError: odd")
@@ -220,19 +251,32 @@ def test_failures_of_the_evaluators_kind_count_for_nobody_in_the_final_choice() 
         world.see(child(1), ok, purpose=FINAL)
     assert [fact.reward for fact in world.evidence.verdict.fresh_facts(child(1).id)] == [1.0, 1.0]
     world.see(child(1), False, words="ValueError: its own", purpose=FINAL)
-    assert [fact.reward for fact in world.evidence.verdict.fresh_facts(child(1).id)] == [1.0, 1.0, None]
+    assert [fact.reward for fact in world.evidence.verdict.fresh_facts(child(1).id)] == [
+        1.0,
+        1.0,
+        None,
+    ]
 
 
 def test_evaluations_that_name_their_culprit_are_not_judged() -> None:
     world = World()
     for n in range(20):
-        seen = Observation(child(n).id, Status.ERROR, feedback="ConnectionError: no", culprit="candidate")
+        seen = Observation(
+            child(n).id, Status.ERROR, feedback="ConnectionError: no", culprit="candidate"
+        )
         world.evidence.observe(child(n), seen)
-    assert not world.judge.kinds and world.judge.excused_failures == 0 and world.failures(child(3)) == 1
+    assert (
+        not world.judge.kinds
+        and world.judge.excused_failures == 0
+        and world.failures(child(3)) == 1
+    )
 
 
 def test_an_outage_of_the_final_choice_counts_for_nobody_and_what_comes_after_does() -> None:
-    """It begins with the last children of the search; the initial program fails in the confirmation alone."""
+    """It begins with the last children of the search.
+
+    The initial program fails in the confirmation alone.
+    """
     world = outage(canary=False)
     fresh, looks = world.evidence.account.fresh, world.evidence.account.looks
     world.see(child(1), False, purpose=CHOICE)
@@ -240,9 +284,13 @@ def test_an_outage_of_the_final_choice_counts_for_nobody_and_what_comes_after_do
         world.see(candidate, False, purpose=FINAL)
     assert world.judge.is_outage and world.judge.excused_failures == 20
     assert len(fresh[INITIAL.id]) == 2 and len(looks[child(1).id]) == 1  # kept, but not counted
-    assert not world.evidence.account.without_external_failures([*fresh[INITIAL.id], *looks[child(1).id]])
+    assert not world.evidence.account.without_external_failures(
+        [*fresh[INITIAL.id], *looks[child(1).id]]
+    )
     result = world.evidence.result()
-    assert result is not None and not result.confirmed and result.failures == 0 and result.score == 1.0
+    assert (
+        result is not None and not result.confirmed and result.failures == 0 and result.score == 1.0
+    )
     assert result.failed == {"scorer": 24}
     world.see(INITIAL, True, purpose=FINAL)
     world.see(INITIAL, False, purpose=FINAL)
@@ -260,7 +308,10 @@ def test_failures_in_the_final_choice_alone_are_the_candidates_unless_many_fail_
 
 def test_an_outage_of_the_final_choice_is_told_by_the_sums_of_a_long_search_too() -> None:
     world, long = outage(canary=False), World()
-    rows = [(each.id, each.count, each.failures, each.mean, each.squares) for each in world.evidence.account.tallies()]
+    rows = [
+        (each.id, each.count, each.failures, each.mean, each.squares)
+        for each in world.evidence.account.tallies()
+    ]
     ids, *sums = zip(*[row for row in rows if row[1]])
     nothing, unknown = np.zeros(len(ids), bool), np.full(len(ids), np.nan)
     judged = unknown, nothing, nothing, np.full(len(ids), -1, np.int8), nothing

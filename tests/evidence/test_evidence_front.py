@@ -1,4 +1,4 @@
-"""Pareto fronts: domination, hypervolume, and what is believed of noisy candidates."""
+"""Pareto fronts: domination, hypervolume, and beliefs about noisy candidates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ NUMBERS = st.floats(-50, 50).map(lambda value: round(value, 2))
 
 
 def clouds(columns: int) -> st.SearchStrategy[np.ndarray]:
-    return st.lists(st.lists(NUMBERS, min_size=columns, max_size=columns), min_size=1, max_size=25).map(np.array)
+    return st.lists(
+        st.lists(NUMBERS, min_size=columns, max_size=columns), min_size=1, max_size=25
+    ).map(np.array)
 
 
 def dominates(one: np.ndarray, other: np.ndarray) -> bool:
@@ -41,7 +43,9 @@ def dominates(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @given(st.one_of(clouds(2), clouds(3)))
-def test_the_front_is_what_nothing_dominates_and_each_other_point_is_covered_by_it(points: np.ndarray) -> None:
+def test_the_front_is_what_nothing_dominates_and_each_other_point_is_covered_by_it(
+    points: np.ndarray,
+) -> None:
     front = nondominated_rows(points)
     for row, point in enumerate(points):
         covered = any((points[member] >= point).all() for member in front)
@@ -51,8 +55,13 @@ def test_the_front_is_what_nothing_dominates_and_each_other_point_is_covered_by_
     assert len({tuple(points[row]) for row in front}) == len(front)
 
 
-@given(clouds(2), st.sampled_from([math.atan, lambda x: x**3, lambda x: 1e-6 * x, lambda x: math.exp(x / 10)]))
-def test_a_monotone_change_of_one_metric_changes_no_front(points: np.ndarray, change: object) -> None:
+@given(
+    clouds(2),
+    st.sampled_from([math.atan, lambda x: x**3, lambda x: 1e-6 * x, lambda x: math.exp(x / 10)]),
+)
+def test_a_monotone_change_of_one_metric_changes_no_front(
+    points: np.ndarray, change: object
+) -> None:
     assert callable(change)
     bent = points.copy()
     bent[:, 1] = [change(value) for value in bent[:, 1]]
@@ -60,16 +69,24 @@ def test_a_monotone_change_of_one_metric_changes_no_front(points: np.ndarray, ch
 
 
 @given(st.one_of(clouds(2), clouds(3)), st.randoms())
-def test_the_default_choice_does_not_depend_on_the_order_of_the_members(points: np.ndarray, rng: Random) -> None:
-    """The two of a front of two are equally near: the better one in the first objective is taken."""
+def test_the_default_choice_does_not_depend_on_the_order_of_the_members(
+    points: np.ndarray, rng: Random
+) -> None:
+    """Both of a front of two are equally near.
+
+    The better one in the first objective is taken.
+    """
     goals = parse_metric_goals(dict.fromkeys("xyz"[: points.shape[1]], "max"))
     members = [
-        FrontPoint(str(row), dict(zip("xyz", points[row].tolist(), strict=False))) for row in nondominated_rows(points)
+        FrontPoint(str(row), dict(zip("xyz", points[row].tolist(), strict=False)))
+        for row in nondominated_rows(points)
     ]
     chosen = nearest_to_ideal(members, goals, [1.0] * len(goals))
     assert chosen == nearest_to_ideal(rng.sample(members, len(members)), goals, [1.0] * len(goals))
     if len(members) == 2:
-        assert points.shape[1] > 2 or chosen.metrics["x"] == max(member.metrics["x"] for member in members)
+        assert points.shape[1] > 2 or chosen.metrics["x"] == max(
+            member.metrics["x"] for member in members
+        )
 
 
 @given(st.one_of(clouds(2), clouds(3)))
@@ -88,7 +105,9 @@ def test_hypervolume_is_what_counting_cells_gives(points: np.ndarray) -> None:
 @given(clouds(2), st.lists(NUMBERS, min_size=2, max_size=2))
 def test_hypervolume_never_falls_by_a_further_point(points: np.ndarray, more: list[float]) -> None:
     reference = np.full(2, -60.0)
-    assert hypervolume(np.vstack([points, more]), reference) >= hypervolume(points, reference) - 1e-9
+    assert (
+        hypervolume(np.vstack([points, more]), reference) >= hypervolume(points, reference) - 1e-9
+    )
 
 
 def test_few_members_that_stand_for_a_front_keep_its_ends() -> None:
@@ -98,13 +117,22 @@ def test_few_members_that_stand_for_a_front_keep_its_ends() -> None:
 
 
 def test_the_first_of_few_members_is_the_one_that_alone_dominates_most() -> None:
-    """On equal scales and from a tenth below the worst, 0.5 * 0.5 is more than the 0.1 * 1.1 of either end."""
+    """On equal scales and from a tenth below the worst.
+
+    The product 0.5 * 0.5 is more than the 0.1 * 1.1 of either end.
+    """
     assert dispersed_rows(np.array([[0.0, 10.0], [1.0, 0.0], [0.4, 4.0]]), 1) == [2]
     assert dispersed_rows(np.array([[0.0, 10.0], [1.0, 0.0], [0.01, 0.1]]), 1) == [0]
 
 
-def test_the_distance_from_the_ideal_point_is_the_largest_gap_and_a_twentieth_of_their_sum() -> None:
-    points, ideal, spans = np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 2.0]]), np.array([3.0, 4.0]), np.array([2.0, 4.0])
+def test_the_distance_from_the_ideal_point_is_the_largest_gap_and_a_twentieth_of_their_sum() -> (
+    None
+):
+    points, ideal, spans = (
+        np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 2.0]]),
+        np.array([3.0, 4.0]),
+        np.array([2.0, 4.0]),
+    )
     found = chebyshev_distances(points, np.array([0.25, 0.75]), ideal, spans)
     assert found == pytest.approx([0.25 + 0.05 * 0.25, 0.75 + 0.05 * 0.75, 0.375 + 0.05 * 0.5])
 
@@ -120,14 +148,22 @@ def test_hypervolume_is_measured_from_what_is_given_or_from_a_tenth_below_the_wo
     given = parse_metric_goals({"accuracy": {"reference": 0.5}, "latency": "min"})
     assert reference_point(points, given).tolist() == pytest.approx([0.5, -32.0])
     assert reference_point(np.empty((0, 2)), GOALS).tolist() == [0.0, 0.0]
-    both = parse_metric_goals({"accuracy": {"reference": 0.5}, "latency": {"direction": "min", "reference": 40}})
+    both = parse_metric_goals(
+        {"accuracy": {"reference": 0.5}, "latency": {"direction": "min", "reference": 40}}
+    )
     assert reference_point(np.empty((0, 2)), both).tolist() == [0.5, -40.0]
 
 
 def test_what_a_journal_leaves_out_of_a_member_is_nothing() -> None:
     read = msgspec.convert({"id": "a", "metrics": {"accuracy": 1.0, "latency": 2.0}}, FrontPoint)
     assert reward_rows([read], GOALS).tolist() == [[1.0, -2.0]]
-    assert (read.margins, read.count, read.failures, read.feasible, read.confirmed) == ({}, 0, 0, True, False)
+    assert (read.margins, read.count, read.failures, read.feasible, read.confirmed) == (
+        {},
+        0,
+        0,
+        True,
+        False,
+    )
 
 
 def named(text: str, parents: tuple[str, ...] = ()) -> Candidate:
@@ -142,7 +178,7 @@ GOALS = parse_metric_goals({"accuracy": "max", "latency": "min"})
 
 
 def test_lucky_single_evaluations_are_not_believed() -> None:
-    """Forty children that are as good as their parent, each seen once: the best of them were lucky."""
+    """Forty children as good as their parent, each seen once: the best of them were lucky."""
     model, rng = FrontModel(GOALS), Random(0)
     parent = named("parent")
     raw: list[float] = []
@@ -158,11 +194,19 @@ def test_lucky_single_evaluations_are_not_believed() -> None:
 
 def test_of_two_that_were_seen_alike_the_one_of_better_kin_is_believed_better() -> None:
     model, rng = FrontModel(GOALS), Random(0)
-    kin = [(named(f"{line} {place}", (named(line).id,)), line) for place in range(6) for line in ("good", "bad")]
+    kin = [
+        (named(f"{line} {place}", (named(line).id,)), line)
+        for place in range(6)
+        for line in ("good", "bad")
+    ]
     for candidate, line in [*((named(line), line) for line in ("good", "bad") * 6), *kin]:
-        accuracy = rng.gauss(5.0 * (line == "good"), 1.0) if not candidate.text.endswith("5") else 2.5
+        accuracy = (
+            rng.gauss(5.0 * (line == "good"), 1.0) if not candidate.text.endswith("5") else 2.5
+        )
         enter(model, candidate, seen(candidate.id, accuracy=accuracy, latency=rng.gauss(10, 1)))
-    good, bad = (model.front_point(model.ids.index(named(f"{line} 5").id)) for line in ("good", "bad"))
+    good, bad = (
+        model.front_point(model.ids.index(named(f"{line} 5").id)) for line in ("good", "bad")
+    )
     assert good.metrics["accuracy"] > bad.metrics["accuracy"] + 1.0
 
 
@@ -174,10 +218,16 @@ def test_equal_texts_are_one_candidate() -> None:
 
 
 def test_what_holds_the_constraints_comes_first_and_else_the_least_violation() -> None:
-    model = FrontModel(GOALS, (parse_constraint("latency <= 20"), parse_constraint("memory <= 5")), exact=True)
+    model = FrontModel(
+        GOALS, (parse_constraint("latency <= 20"), parse_constraint("memory <= 5")), exact=True
+    )
     values = {"wild": (0.9, 90.0, 1.0), "near": (0.5, 21.0, 1.0), "fat": (0.99, 1.0, 50.0)}
     for text, (accuracy, latency, memory) in values.items():
-        enter(model, named(text), seen(named(text).id, accuracy=accuracy, latency=latency, memory=memory))
+        enter(
+            model,
+            named(text),
+            seen(named(text).id, accuracy=accuracy, latency=latency, memory=memory),
+        )
     assert [model.ids[row] for row in model.front_rows()] == [named("near").id]
     assert not model.front_point(model.front_rows()[0]).feasible
     enter(model, named("tame"), seen(named("tame").id, accuracy=0.1, latency=3.0, memory=2.0))
@@ -224,16 +274,30 @@ def limited(*rows: tuple[float, float, float, float]) -> FrontModel:
     return model
 
 
-def test_a_violation_counts_in_deviations_of_the_candidates_or_plainly_where_they_are_alike() -> None:
+def test_a_violation_counts_in_deviations_of_the_candidates_or_plainly_where_they_are_alike() -> (
+    None
+):
     """Values are measured from those of the first candidate, turned so that higher is better."""
     model = limited((0.6, 10.0, 3.0, 4.0), (0.8, 30.0, 7.0, 4.0))
-    assert [each.scaled_worths()[1] for each in model.models] == pytest.approx([0.2, -20.0, -4.0, 0.0])
+    assert [each.scaled_worths()[1] for each in model.models] == pytest.approx(
+        [0.2, -20.0, -4.0, 0.0]
+    )
     np.testing.assert_allclose(model.posterior_rewards()[0], [[0.6, -10.0], [0.8, -30.0]])
     held = [0.0, 0.0, 0.0, 0.0]
-    values = [held, [-0.2, 0, 0, 0], [0.5, 0, 0, 0], [0, -30, 0, 0], [0, 8, 0, 0], [0, 0, -8, 0], [0, 0, 0, -5]]
+    values = [
+        held,
+        [-0.2, 0, 0, 0],
+        [0.5, 0, 0, 0],
+        [0, -30, 0, 0],
+        [0, 8, 0, 0],
+        [0, 0, -8, 0],
+        [0, 0, 0, -5],
+    ]
     deviations = np.array([0.0, 0.1 / 0.1, 0.2 / 0.1, 20 / 10, 2 / 10, 6 / 2, 3.0])
     assert model.constraint_excess(np.array(values)) == pytest.approx(deviations)
-    assert model.constraint_excess(np.array([-0.2, -30.0, -8.0, -5.0])) == pytest.approx(1 + 2 + 3 + 3)
+    assert model.constraint_excess(np.array([-0.2, -30.0, -8.0, -5.0])) == pytest.approx(
+        1 + 2 + 3 + 3
+    )
 
 
 def test_violations_of_what_nobody_has_measured_yet_count_plainly() -> None:
@@ -244,7 +308,11 @@ def test_margins_are_those_of_95_percent_and_exact_metrics_or_unknown_ones_have_
     model, rng = FrontModel(GOALS), Random(1)
     for place in range(12):
         id = named(str(place % 3)).id
-        enter(model, named(str(place % 3)), seen(id, accuracy=rng.gauss(place % 3, 1.0), latency=rng.gauss(5, 1)))
+        enter(
+            model,
+            named(str(place % 3)),
+            seen(id, accuracy=rng.gauss(place % 3, 1.0), latency=rng.gauss(5, 1)),
+        )
     _, deviations = model.posterior_rewards()
     margins = [model.front_point(row).margins for row in range(3)]
     found = [[each["accuracy"], each["latency"]] for each in margins]
@@ -256,27 +324,43 @@ def test_margins_are_those_of_95_percent_and_exact_metrics_or_unknown_ones_have_
 
 
 def test_a_trade_off_is_chosen_by_weights_whatever_the_scales() -> None:
-    members = [FrontPoint(str(place), {"accuracy": 0.01 * place, "latency": 1e6 * place**2}) for place in range(11)]
-    picks = [int(nearest_to_ideal(members, GOALS, (share, 1 - share)).id) for share in (0.0, 0.2, 0.5, 0.8, 1.0)]
+    members = [
+        FrontPoint(str(place), {"accuracy": 0.01 * place, "latency": 1e6 * place**2})
+        for place in range(11)
+    ]
+    picks = [
+        int(nearest_to_ideal(members, GOALS, (share, 1 - share)).id)
+        for share in (0.0, 0.2, 0.5, 0.8, 1.0)
+    ]
     assert picks == sorted(picks) and picks[0] == 0 and picks[-1] == 10
 
 
 @given(NUMBERS, NUMBERS, st.floats(0.01, 10))
-def test_the_combined_score_rises_with_every_objective(accuracy: float, latency: float, gain: float) -> None:
+def test_the_combined_score_rises_with_every_objective(
+    accuracy: float, latency: float, gain: float
+) -> None:
     limits = (parse_constraint("latency <= 20"),)
     before = combined_score({"accuracy": accuracy, "latency": latency}, GOALS, limits)
     assert combined_score({"accuracy": accuracy + gain, "latency": latency}, GOALS, limits) > before
     assert combined_score({"accuracy": accuracy, "latency": latency - gain}, GOALS, limits) > before
 
 
-@pytest.mark.parametrize("text", ["latency", "latency <= soon", "<= 3", "latency == 3", "latency <= nan", 7])
+@pytest.mark.parametrize(
+    "text", ["latency", "latency <= soon", "<= 3", "latency == 3", "latency <= nan", 7]
+)
 def test_what_is_no_constraint_is_refused(text: object) -> None:
     with pytest.raises(UserError, match="not a constraint"):
         parse_constraint(text)
 
 
 @pytest.mark.parametrize(
-    "given", [{"a": "up"}, {"a": {"direction": "min", "best": 1}}, {"a": {"unit": 0}}, {"a": {"reference": "low"}}]
+    "given",
+    [
+        {"a": "up"},
+        {"a": {"direction": "min", "best": 1}},
+        {"a": {"unit": 0}},
+        {"a": {"reference": "low"}},
+    ],
 )
 def test_objectives_that_cannot_be_meant_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(UserError):

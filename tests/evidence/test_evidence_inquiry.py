@@ -1,11 +1,11 @@
-"""What the engine looks at by itself, to learn whose failures it saw and which candidates fail at times."""
+"""The engine's own looks: whose failures it saw, and which candidates fail at times."""
 
 from __future__ import annotations
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evidence.evidence import FAILED_EACH, FEW_TRIALS, Evidence, Inquiry, Look
+from culmen.evidence.evidence import FAILED_EACH, FEW_TRIALS, Evidence, FailureAttribution, Look
 
 TASK = Task("hill", seeds=({"x": "initial"},))
 
@@ -19,7 +19,7 @@ class Looks:
 
     def __init__(self, evaluations: int, words: str) -> None:
         self.evidence, self._words = Evidence(TASK), words
-        self.inquiry = Inquiry(self.evidence, evaluations)
+        self.inquiry = FailureAttribution(self.evidence, evaluations)
         self.made: list[Look] = []
 
     def see(self, candidate: Candidate, score: float | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from culmen.evidence.pedigree import FailureChances, FailureShare, ValueModel
 from culmen.evidence.pedigree import tree as trees
 from culmen.evidence.pedigree.inference import Marginals
-from culmen.evidence.pedigree.parameters import Parameters, scatter_within
+from culmen.evidence.pedigree.learning import Parameters, scatter_within
 from culmen.evidence.pedigree.scale import ScaledScores
 
 
@@ -32,19 +32,24 @@ def tree(
 
 
 def marginals(model: ValueModel) -> Marginals:
-    """What the model infers, by row; rows are numbers here, as all are observed in order."""
+    """The model's inferences, by row; rows are numbers here, as all are observed in order."""
     found = model._inference.marginals()
     assert found is not None
     return found
 
 
 def solved(scores: ScaledScores, known: Parameters) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of all rows by solving the whole Gaussian at once, with these parameters."""
+    """Mean and covariance of all rows, with these parameters.
+
+    By solving the whole Gaussian at once.
+    """
     precision, pull = np.zeros((scores.size, scores.size)), np.zeros(scores.size)
     s2, t2, drift = known.noise, known.step, known.drifts
     y = scores.values - known.effects[scores.cases]
     far, middle = 1 / (1e4 * (t2 + np.ptp(scores.values) ** 2)), sorted(scores.values)[len(y) // 2]
-    if known.root_variance > 0:  # of candidates without parents that tell what to expect of one another
+    if (
+        known.root_variance > 0
+    ):  # of candidates without parents that tell what to expect of one another
         far, middle = 1 / known.root_variance, known.root_mean
     weights = scatter_within(scores, known).weights
     for node, value, weight in zip(scores.rows, y, np.ones(len(y)) if weights is None else weights):
@@ -98,8 +103,12 @@ def test_means_are_better_than_single_evaluations_and_deviations_are_true() -> N
 def test_the_unit_of_the_score_does_not_matter(scale: float) -> None:
     (model, _), (plain, _) = tree(80, 3, scale=scale), tree(80, 3)
     for i in (0, 10, 79):
-        assert model.value_of(str(i)).mean / scale == pytest.approx(plain.value_of(str(i)).mean, rel=1e-5)
-        assert model.value_of(str(i)).sd / scale == pytest.approx(plain.value_of(str(i)).sd, rel=1e-5)
+        assert model.value_of(str(i)).mean / scale == pytest.approx(
+            plain.value_of(str(i)).mean, rel=1e-5
+        )
+        assert model.value_of(str(i)).sd / scale == pytest.approx(
+            plain.value_of(str(i)).sd, rel=1e-5
+        )
 
 
 def test_exact_scores_are_what_was_measured() -> None:
@@ -157,7 +166,10 @@ def test_broken_children_do_not_lower_what_is_known_of_their_parent() -> None:
 
 
 def test_ruined_children_do_not_widen_what_the_others_are_expected_to_gain() -> None:
-    """Half of the children fall to a fifth: a lucky score of another is still believed for what steps up are."""
+    """Half of the children fall to a fifth.
+
+    A lucky score of another is still judged by the usual steps up.
+    """
     for seed in range(5):
         rng, model = Random(seed), ValueModel()
         for _ in range(10):
@@ -167,9 +179,15 @@ def test_ruined_children_do_not_widen_what_the_others_are_expected_to_gain() -> 
             model.observe(f"{i}", (0.2 if i % 2 else 1.0) + rng.gauss(0, 0.05))
         model.add_candidate("lucky", ("parent",))
         model.observe("lucky", 1.2)
-        assert math.sqrt(model.noise_step_variances[1]) < 0.15 and model.value_of("lucky").mean < 1.18
-        assert model.value_of("1").mean < 0.3 and model.value_of("parent").mean == pytest.approx(1.0, abs=0.05)
-        assert model.child_success_chances()[0] == pytest.approx(0.5, abs=0.1)  # chance of a child that is sound
+        assert (
+            math.sqrt(model.noise_step_variances[1]) < 0.15 and model.value_of("lucky").mean < 1.18
+        )
+        assert model.value_of("1").mean < 0.3 and model.value_of("parent").mean == pytest.approx(
+            1.0, abs=0.05
+        )
+        assert model.child_success_chances()[0] == pytest.approx(
+            0.5, abs=0.1
+        )  # chance of a child that is sound
 
 
 def test_absurdly_low_scores_are_failures() -> None:
@@ -263,7 +281,10 @@ def test_nodes_of_great_height_are_handled_one_by_one(monkeypatch: pytest.Monkey
 
 
 def test_the_chance_to_fail_is_as_uncertain_as_its_trials_leave_it() -> None:
-    """The deviation of a Beta distribution whose mean is the share, with as many trials and two more."""
+    """The deviation of a Beta distribution whose mean is the share.
+
+    It has as many trials and two more.
+    """
     from scipy.stats import beta
 
     model = ValueModel(0.0)
@@ -291,10 +312,14 @@ def test_without_a_declared_floor_one_outlier_is_not_what_failures_count_as() ->
 
 
 @pytest.mark.parametrize(("first", "floor"), [("initial", 1.2), ("other", 3.0)])
-def test_a_failure_counts_as_no_more_than_the_first_initial_program(first: str, floor: float) -> None:
+def test_a_failure_counts_as_no_more_than_the_first_initial_program(
+    first: str, floor: float
+) -> None:
     model = ValueModel()
     model.add_candidate("other")
-    model.add_candidate("child", ("initial",))  # its parent is not known yet: a third candidate without one
+    model.add_candidate(
+        "child", ("initial",)
+    )  # its parent is not known yet: a third candidate without one
     model.observe(first, None)  # the first with a score is meant
     scores = [("initial", 1.0), ("initial", 5.0), ("initial", 1.2), ("other", 4.0)]
     for name, score in scores if first == "initial" else reversed(scores):
@@ -306,9 +331,9 @@ def test_a_failure_counts_as_no_more_than_the_first_initial_program(first: str, 
 
 
 class Halves:
-    """A model of failures in which whoever was evaluated fails half of the time, give or take a tenth.
+    """A model of failures in which every evaluated candidate fails half of the time.
 
-    `excused` failures of each candidate count against none.
+    Give or take a tenth. `excused` failures of each candidate count against none.
     """
 
     def __init__(self, excused: float = 0.0) -> None:
@@ -333,7 +358,13 @@ def test_another_model_of_failures_is_asked_in_the_order_of_first_observations()
     for name in ("late", "never", "early"):
         model.add_candidate(name, () if name == "late" else ("late",))
     model.add_candidate("of early", ("early",))
-    for name, seen in (("of early", 2.0), ("of early", 1.9), ("never", None), ("late", 1.0), ("never", 1.5)):
+    for name, seen in (
+        ("of early", 2.0),
+        ("of early", 1.9),
+        ("never", None),
+        ("late", 1.0),
+        ("never", 1.5),
+    ):
         model.observe(name, seen)
     model.add_candidate("unseen", ("never",))
     worth, mean = model.scaled_worths(), model.mean

@@ -71,16 +71,18 @@ def test_in_any_unit_the_same_is_believed(filled: Any, scale: float) -> None:
 
 def test_a_ruined_child_that_was_seen_often_is_ruined_too() -> None:
     model = family(4, looks=3)
-    assert math.sqrt(model.noise_step_variances[1]) < 0.15 and model.child_success_chances()[0] == pytest.approx(
-        0.5, abs=0.1
-    )
+    assert math.sqrt(model.noise_step_variances[1]) < 0.15 and model.child_success_chances()[
+        0
+    ] == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize("chain", [False, True])
 def test_the_sweep_is_exact_where_some_were_never_scored(chain: bool) -> None:
     rng, model = Random(7), ValueModel()
     for i in range(60):
-        model.add_candidate(str(i), (str(i - 1 if chain else rng.randrange(max(i - 5, 0), max(i, 1))),))
+        model.add_candidate(
+            str(i), (str(i - 1 if chain else rng.randrange(max(i - 5, 0), max(i, 1))),)
+        )
         if i % 3 == 0:
             model.observe(str(i), 0.01 * i + rng.gauss(0, 0.1))
     for _ in range(3):
@@ -103,7 +105,9 @@ def test_what_is_expected_of_all_is_what_is_told_of_each(filled: Filled) -> None
     model.add_candidate("unseen", ("3",))
     means, deviations = model.expected_rewards()
     for id, mean, sd in zip(model.ids[:-1], means, deviations):
-        assert (mean, sd) == pytest.approx((model.value_of(id).mean, model.value_of(id).sd), rel=1e-9)
+        assert (mean, sd) == pytest.approx(
+            (model.value_of(id).mean, model.value_of(id).sd), rel=1e-9
+        )
     assert math.isnan(means[-1]) and math.isnan(deviations[-1])
 
 
@@ -126,18 +130,29 @@ ASKED: list[Callable[[ValueModel], Any]] = [
 def test_whatever_is_asked_first_is_up_to_date(asked: Callable[[ValueModel], Any]) -> None:
     fresh, settled = few_repeats(1.0), few_repeats(1.0)
     settled.scaled_worths()
-    np.testing.assert_array_equal(np.asarray(asked(fresh), object), np.asarray(asked(settled), object))
+    np.testing.assert_array_equal(
+        np.asarray(asked(fresh), object), np.asarray(asked(settled), object)
+    )
 
 
 def test_the_chance_of_a_sound_child_is_by_hand_that_of_the_children_and_two_of_all() -> None:
     model = ValueModel(0.0)
-    for name, parent, seen in [("a", "", 1.0), ("b", "", 1.0), ("c", "a", 1.1), ("d", "a", None), ("e", "a", 0.9),
-                               ("f", "b", None), ("g", "b", None)]:  # fmt: skip
+    for name, parent, seen in [
+        ("a", "", 1.0),
+        ("b", "", 1.0),
+        ("c", "a", 1.1),
+        ("d", "a", None),
+        ("e", "a", 0.9),
+        ("f", "b", None),
+        ("g", "b", None),
+    ]:
         model.add_candidate(name, (parent,))
         model.observe(name, seen)
     model.add_candidate("h", ("b",))  # not evaluated yet: no trial
     share = (2 + 1) / (5 + 1)
-    assert model.child_success_chances()[:3] == pytest.approx([(2 + 2 * share) / 5, 2 * share / 4, share])
+    assert model.child_success_chances()[:3] == pytest.approx(
+        [(2 + 2 * share) / 5, 2 * share / 4, share]
+    )
     model.count_barren_request("b")
     model.count_barren_request("b")
     assert model.child_success_chances()[1] == pytest.approx(2 * share / 6)
@@ -218,7 +233,9 @@ def test_candidates_without_parents_are_shrunk_to_their_mean_as_their_spread_tel
     kept = 0.2**2 / (0.2**2 + 0.2**2 / 3)
     centre = sum(seen) / 200
     for i in (0, 50, 199):
-        assert model.value_of(str(i)).mean == pytest.approx(centre + kept * (seen[i] - centre), abs=0.04)
+        assert model.value_of(str(i)).mean == pytest.approx(
+            centre + kept * (seen[i] - centre), abs=0.04
+        )
 
 
 def test_one_huge_step_tells_little_of_the_others() -> None:

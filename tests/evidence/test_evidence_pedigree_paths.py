@@ -1,4 +1,4 @@
-"""The value model depends on what was observed, in its order, and on nothing else: bit for bit."""
+"""The value model depends on the observations in their order alone: bit for bit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def reward(kind: str, rng: Random, above: float) -> float:
 
 @st.composite
 def histories(draw: Callable[..., object], most: int = 160) -> History:
-    """Runs with failures, cases, equal scores, losses over decades, ruined children, absurd scores, roots."""
+    """Runs with failures, cases, equal scores, losses over decades, ruined children.
+
+    Also with absurd scores and several roots.
+    """
     rng = Random(draw(st.integers(0, 10**9)))  # type: ignore[arg-type]
     kind = str(draw(st.sampled_from(["plain", "ties", "decades", "ruined"])))
     noise = float(draw(st.sampled_from([0.0, 0.05, 0.4])))  # type: ignore[arg-type]
@@ -62,9 +65,13 @@ def histories(draw: Callable[..., object], most: int = 160) -> History:
         parents[name] = (above,) if above else ()
         if rng.random() < 0.15:
             continue  # never evaluated, or later
-        for id in [name] * rng.choice([1, 1, 1, 2]) + [rng.choice(list(truths))] * (rng.random() < 0.3):
+        for id in [name] * rng.choice([1, 1, 1, 2]) + [rng.choice(list(truths))] * (
+            rng.random() < 0.3
+        ):
             factor = np.exp(noise * rng.gauss(0, 1)) if kind == "decades" else 1.0
-            score = float(truths[id] * factor + (noise * rng.gauss(0, 1) if kind != "decades" else 0.0))
+            score = float(
+                truths[id] * factor + (noise * rng.gauss(0, 1) if kind != "decades" else 0.0)
+            )
             if rng.random() < 0.01:
                 score = -1e9
             case = str(rng.randrange(cases)) if cases > 1 else ""
@@ -97,15 +104,24 @@ def told_once(history: History) -> ValueModel:
 
 
 def told_and_asked(history: History, rng: Random, often: float) -> ValueModel:
-    """All candidates are added at the beginning in another order, and the model is asked now and then."""
+    """A model to which all candidates are added at the beginning, in another order.
+
+    It is asked now and then.
+    """
     model, ids = empty(history), list(history.parents)
     rng.shuffle(ids)
     for id in ids:
         enter(model, history, id)
     asked: list[Callable[[], object]] = [
-        model.scaled_worths, model.expected_rewards, model.child_success_chances, model.noise_degrees,
-        lambda: model.step_law, lambda: model.noise, lambda: model.floor, lambda: model.value_of(ids[0]),
-    ]  # fmt: skip
+        model.scaled_worths,
+        model.expected_rewards,
+        model.child_success_chances,
+        model.noise_degrees,
+        lambda: model.step_law,
+        lambda: model.noise,
+        lambda: model.floor,
+        lambda: model.value_of(ids[0]),
+    ]
     for seen in history.seen:
         model.observe(*seen)
         while rng.random() < often:
@@ -114,7 +130,7 @@ def told_and_asked(history: History, rng: Random, often: float) -> ValueModel:
 
 
 def believed(model: ValueModel, ids: Sequence[str]) -> dict[str, object]:
-    """Everything that a model tells, candidates in this order."""
+    """Everything that a model reports, candidates in this order."""
     rows = [model.index[id] for id in ids]
     means, deviations = model.expected_rewards()
     columns = (
@@ -139,7 +155,13 @@ def believed(model: ValueModel, ids: Sequence[str]) -> dict[str, object]:
             model.floor,
             model.noise_degrees(),
         ),
-        "exact": (model.is_exact, model.is_noiseless, model.confirmed_repeats, model.has_differed, model.evaluations),
+        "exact": (
+            model.is_exact,
+            model.is_noiseless,
+            model.confirmed_repeats,
+            model.has_differed,
+            model.evaluations,
+        ),
     }
 
 
@@ -157,14 +179,18 @@ def test_who_asks_and_when_changes_nothing(history: History, seed: int, often: f
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(histories(60), st.integers(0, 10**9))
-def test_requests_that_brought_nothing_change_the_chances_of_births_alone(history: History, seed: int) -> None:
+def test_requests_that_brought_nothing_change_the_chances_of_births_alone(
+    history: History, seed: int
+) -> None:
     plain, barren, rng = told_once(history), told_once(history), Random(seed)
     ids = list(plain.index)
     asked = {rng.choice(ids) for _ in range(3)} if ids else set[str]()
     for id in asked:
         barren.count_barren_request(id)
     assert believed(plain, ids) == believed(barren, ids)
-    for id, before, after in zip(ids, plain.child_success_chances(), barren.child_success_chances()):
+    for id, before, after in zip(
+        ids, plain.child_success_chances(), barren.child_success_chances()
+    ):
         assert after < before if id in asked else after == before
 
 
@@ -178,7 +204,10 @@ def test_candidates_that_were_not_evaluated_change_nothing_for_the_others(histor
     for i in range(5):
         more.add_candidate(f"new {i}", (f"new {i - 1}", *ids[i : i + 1]))
     assert believed(plain, ids) == believed(more, ids)
-    assert plain.child_success_chances().tobytes() == more.child_success_chances()[: len(ids)].tobytes()
+    assert (
+        plain.child_success_chances().tobytes()
+        == more.child_success_chances()[: len(ids)].tobytes()
+    )
     assert np.isnan(more.expected_rewards()[0][len(ids) :]).all()
 
 

@@ -1,130 +1,80 @@
-"""Extensions are found through installed metadata: real folders of metadata on the path."""
+"""Each extension's README names its purpose, its needs and the place of its tests."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
+import configparser
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from culmen.core import extensions
-from culmen.core.errors import UserError
+from tests.layout import rules
+from tests.present import EXTENSIONS
 
-ADDS = "from culmen.core.extensions import Extension\nEXTENSION = Extension(name={name!r}, {parts})\n"
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of packages, in front of those that are installed."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget()
-    yield tmp_path
-    forget()
-    for name, module in [*sys.modules.items()]:  # packages of the next test may have the same names
-        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+FOLDER = rules.SOURCE / "extensions"
+FIELDS = ("For", "Status", "Extra of the package", "Imports of other extensions", "Tests", "Pages")
 
 
-def forget() -> None:
-    extensions.installed_extensions.cache_clear()
-    extensions.part_addresses.cache_clear()
+def readme(name: str) -> dict[str, str]:
+    """The fields of an extension's README."""
+    text = (FOLDER / name / "README.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^- ([\w ]+): (.+)$", text, re.M))
 
 
-def install(site: Path, name: str, text: str, value: str = "") -> None:
-    """A package of one module, with its metadata."""
-    (site / f"{name}.py").write_text(text)
-    metadata = site / f"{name}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{extensions.GROUP}]\n{name} = {value or f'{name}:EXTENSION'}\n")
-
-
-def test_a_part_is_found_by_its_slot_and_imported_when_it_is_used(site: Path):
-    install(site, "lends", ADDS.format(name="lends", parts="strategies={'late': 'lends_late:Late'}"))
-    (site / "lends_late.py").write_text("class Late: ...\n")
-    assert extensions.part_addresses("strategies")["late"] == "lends_late:Late" and "lends_late" not in sys.modules
-    assert extensions.find_part("strategies", "late").__name__ == "Late"
-    assert extensions.find_part("strategies", "nothing") is None
-    assert extensions.all_parts("strategies")["late"].__module__ == "lends_late"
-
-
-def test_culmens_own_parts_come_first(site: Path):
-    install(site, "aaa", ADDS.format(name="aaa", parts="strategies={'z': 'aaa'}"))
-    assert list(extensions.part_addresses("strategies"))[-1] == "z"
-
-
-def test_two_parts_of_one_name_are_refused_with_both_owners(site: Path):
-    for name in ("one", "two"):
-        install(site, name, ADDS.format(name=name, parts="backends={'moon': 'x'}"))
-    with pytest.raises(UserError, match="two extensions add backends 'moon': one and two"):
-        extensions.part_addresses("backends")
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "words"),
-    [
-        ("raise RuntimeError('half written')", "", "RuntimeError: half written"),
-        ("import a_package_that_is_not_there", "", "a_package_that_is_not_there"),
-        ("EXTENSION = 3", "", "is not an Extension"),
-        ("", "broken:MISSING", "MISSING"),
-        ("", "broken_elsewhere:EXTENSION", "broken_elsewhere"),
-    ],
-    ids=["raises", "lacks a package", "another object", "no attribute", "no module"],
-)
-def test_an_extension_that_cannot_be_used_is_named_with_its_package(site: Path, text: str, value: str, words: str):
-    install(site, "broken", text, value)
-    with pytest.raises(UserError) as caught:
-        extensions.installed_extensions()
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_a_readme_has_its_fields_and_names_what_exists(name: str):
+    fields = readme(name)
+    assert tuple(fields) == FIELDS
     assert (
-        words in caught.value.what
-        and "package broken" in caught.value.where
-        and "pip uninstall broken" in caught.value.fix
+        fields["Tests"] == f"`tests/extensions/{name}`"
+        and (rules.ROOT / "tests/extensions" / name).is_dir()
+    )
+    assert all((rules.ROOT / page).exists() for page in fields["Pages"].split(", "))
+    extras = tomllib.loads((rules.ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert set(re.findall(r"`([\w-]+)`", fields["Extra of the package"])) - {"reproduce"} <= set(
+        extras
     )
 
 
-@pytest.mark.parametrize("address", ["late", "late:Gone", "no_such_package:Part"])
-def test_a_part_that_leads_nowhere_is_named_with_its_address(site: Path, address: str):
-    (site / "late.py").write_text("import a_package_that_is_not_there" if address == "late" else "")
-    install(site, "lends", ADDS.format(name="lends", parts=f"verbs={{'late': {address!r}}}"))
-    with pytest.raises(UserError, match="cannot be used") as caught:
-        extensions.all_parts("verbs")
-    assert caught.value.where == address and address.partition(":")[0] in caught.value.fix
-
-
-def test_a_wing_of_culmen_that_is_not_there_is_passed_over(site: Path):
-    install(site, "beside", "", "culmen.a_wing_that_is_not_there.extension:EXTENSION")
-    assert "beside" not in [extension.name for extension in extensions.installed_extensions()]
-
-
-def test_a_wing_of_culmen_that_lacks_something_is_named(site: Path):
-    install(site, "beside", "", "culmen.core.json:EXTENSION")
-    with pytest.raises(UserError, match="'beside' cannot be used"):
-        extensions.installed_extensions()
-
-
-def test_every_address_of_culmens_own_parts_leads_somewhere():
-    forget()
-    for slot in extensions.SLOTS:
-        for name, address in extensions.part_addresses(slot).items():
-            assert extensions.import_part(address) is not None, (slot, name)
-
-
-def test_to_find_the_extensions_imports_none_of_what_they_add():
-    heavy = (
-        "numpy",
-        "sqlalchemy",
-        "typer",
-        "starlette",
-        "culmen.cli.main",
-    )
-    code = "import sys\nfrom culmen.core import extensions\n[extensions.part_addresses(s) for s in extensions.SLOTS]\n"
-    code += "print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(heavy) & set(loaded)
-    inside = {name for name in loaded if name.startswith("culmen.") and name.count(".") > 1}
-    assert {name for name in inside if not name.endswith(".extension")} == {
-        "culmen.core.errors",
-        "culmen.core.extensions",
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_what_an_extension_imports_of_others_is_what_its_readme_names(name: str):
+    graph = rules.imports(rules.trees())
+    own = f"culmen.extensions.{name}"
+    others = {
+        target.split(".")[2]
+        for module, targets in graph.items()
+        if f"{module}.".startswith(f"{own}.")
+        for target in targets
+        if target.startswith("culmen.extensions.") and not f"{target}.".startswith(f"{own}.")
     }
+    assert others == set(re.findall(r"`(\w+)`", readme(name)["Imports of other extensions"]))
+
+
+def test_every_extension_is_registered_and_tested():
+    project = tomllib.loads((rules.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    registered = project["entry-points"]["culmen.extensions"]
+    assert registered == {
+        name: f"culmen.extensions.{name}.extension:EXTENSION" for name in EXTENSIONS
+    }
+    folders = {path.parent.name for path in FOLDER.glob("*/__init__.py")}
+    assert folders == set(EXTENSIONS)
+
+
+def test_the_contracts_are_three():
+    contracts = configparser.ConfigParser()
+    contracts.read(rules.ROOT / ".importlinter")
+    assert (
+        sum(section.startswith("importlinter:contract:") for section in contracts.sections()) == 3
+    )
+
+
+def test_the_path_of_an_extension_has_no_other_folder_beside_the_rooms():
+    rooms = {
+        path.name
+        for path in Path(rules.SOURCE).iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    assert len(rooms - {"extensions"}) <= 14

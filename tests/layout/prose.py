@@ -39,8 +39,8 @@ ONE_WORD = 0.25
 TWINS = 4
 """Modules that may define a function of the same name."""
 
-EVERYWHERE = ("main", "upgrade")
-"""Functions of programs and migrations, one a file."""
+EVERYWHERE = ("main",)
+"""Functions of programs, one a file."""
 
 UNTYPED = 354
 """Annotations with `Any`, at most: values of libraries without types."""
@@ -70,7 +70,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def findings(parsed: dict[str, ast.Module]) -> list[Finding]:
-    """Docstrings that begin with a question word, have a long first line, or a mark of the dialect."""
+    """Docstrings with a question word first, a long first line, or a mark of the dialect."""
     found: list[Finding] = []
     for module, tree in parsed.items():
         for line, text in docstrings(tree) if module not in PROGRAMS else ():
@@ -107,13 +107,16 @@ def shared_function_names(parsed: dict[str, ast.Module]) -> dict[str, list[str]]
     homes: dict[str, list[str]] = {}
     for module, tree in parsed.items():
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in EVERYWHERE:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.name not in EVERYWHERE
+            ):
                 homes.setdefault(node.name, []).append(module)
     return {name: modules for name, modules in homes.items() if len(modules) > TWINS}
 
 
 def untyped(source: Path = SOURCE) -> int:
-    """How often `Any` stands in the source."""
+    """Count of `Any` in the source."""
     return sum(len(re.findall(r"\bAny\b", path.read_text())) for path in source.rglob("*.py"))
 
 
@@ -122,10 +125,21 @@ def main(source: Path = SOURCE) -> None:
     parsed, wanted = trees(source), [name for name in sys.argv[1:] if not name.startswith("-")]
     found = findings(parsed)
     if wanted:
-        found = [one for one in found if one.module.split(".")[1:2] and one.module.split(".")[1] in wanted]
+        found = [
+            one
+            for one in found
+            if one.module.split(".")[1:2] and one.module.split(".")[1] in wanted
+        ]
     if "--count" in sys.argv[1:]:
-        counts = Counter((one.module.split(".")[1] if "." in one.module else "", one.rule) for one in found)
-        print("\n".join(f"{package:12} {rule:9} {many:5}" for (package, rule), many in sorted(counts.items())))
+        counts = Counter(
+            (one.module.split(".")[1] if "." in one.module else "", one.rule) for one in found
+        )
+        print(
+            "\n".join(
+                f"{package:12} {rule:9} {many:5}"
+                for (package, rule), many in sorted(counts.items())
+            )
+        )
         return
     for one in found:
         print(f"{one.module}:{one.line} {one.rule}: {one.text}")

@@ -1,4 +1,4 @@
-"""Modules that no test imports: each stands in a table with the end-to-end test that holds it.
+"""Modules that no test imports: a table names the end-to-end test that holds each.
 
 python -m tests.layout.reach    # the modules with neither a test of their own nor a line in the table; exit 1 if any
 """
@@ -14,12 +14,15 @@ from pathlib import Path
 from tests.layout import rules
 
 TESTS = rules.ROOT / "tests"
-TABLE = rules.ROOT / "docs" / "decisions" / "layout.md"
+TABLE = TESTS / "layout" / "held.md"
 _ROW = re.compile(r"^\| `([a-z0-9_.]+)` \| [^|]+ \| `(tests/[a-z0-9_/]+\.py)` \|$", re.M)
 
 
 def directly_imported(folder: Path, parsed: Mapping[str, ast.Module]) -> set[str]:
-    """Modules of `parsed` that a file below `folder` imports; a name that a package hands on counts for its home."""
+    """Modules of `parsed` that a file below `folder` imports.
+
+    A name that a package hands on counts for its home.
+    """
     found = set()
     for path in sorted(folder.rglob("*.py")):
         try:
@@ -28,23 +31,36 @@ def directly_imported(folder: Path, parsed: Mapping[str, ast.Module]) -> set[str
             continue
         named = list(_imported(tree))
         aliases = {alias: f"{module}.{name}" if name else module for module, name, alias in named}
-        used = [(aliases[node.value.id], node.attr) for node in ast.walk(tree)
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-                and node.value.id in aliases]  # fmt: skip
+        used = [
+            (aliases[node.value.id], node.attr)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in aliases
+        ]
         names = [*((module, name) for module, name, _ in named), *used]
         found |= {home for module, name in names for home in _homes(module, name, parsed)}
     return found
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Every absolute import as (module, name, its name here); plain ones and `importorskip` have no name."""
+    """Every absolute import as (module, name, its name here).
+
+    Plain ones and `importorskip` have no name.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "", alias.asname or alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from ((node.module or "", alias.name, alias.asname or alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("importorskip", "import_module")):
-            yield from ((each.value, "", "") for each in node.args if isinstance(each, ast.Constant))
+            yield from (
+                (node.module or "", alias.name, alias.asname or alias.name) for alias in node.names
+            )
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("importorskip", "import_module")
+        ):
+            yield from (
+                (each.value, "", "") for each in node.args if isinstance(each, ast.Constant)
+            )
 
 
 def _homes(module: str, name: str, parsed: Mapping[str, ast.Module]) -> Iterator[str]:
@@ -84,18 +100,30 @@ def unreached(source: Path = rules.SOURCE, tests: Path = TESTS) -> list[str]:
 
 
 def broken(source: Path = rules.SOURCE, tests: Path = TESTS, page: Path = TABLE) -> list[str]:
-    """What is wrong between modules, tests and table, a sentence each."""
-    alone, held = unreached(source, tests), read_table(page.read_text(encoding="utf-8"), source.name)
-    said = [f"{name}: no test imports it, and no line of {page.name} says what holds it"
-            for name in alone if not any(f"{name}.".startswith(f"{each}.") for each in held)]  # fmt: skip
-    said += [f"{name}: its test {test} does not exist" for name, test in held.items()
-             if not (tests.parent / test).is_file()]  # fmt: skip
+    """Faults between modules, tests and table, a sentence each."""
+    alone, held = (
+        unreached(source, tests),
+        read_table(page.read_text(encoding="utf-8"), source.name),
+    )
+    said = [
+        f"{name}: no test imports it, and no line of {page.name} says what holds it"
+        for name in alone
+        if not any(f"{name}.".startswith(f"{each}.") for each in held)
+    ]
+    said += [
+        f"{name}: its test {test} does not exist"
+        for name, test in held.items()
+        if not (tests.parent / test).is_file()
+    ]
     return said
 
 
 def main() -> None:
     said = broken()
-    print("\n".join(said) or f"{len(unreached())} modules are held by tests of the whole alone, each in {TABLE.name}")
+    print(
+        "\n".join(said)
+        or f"{len(unreached())} modules are held by tests of the whole alone, each in {TABLE.name}"
+    )
     sys.exit(bool(said))
 
 

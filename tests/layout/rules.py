@@ -1,4 +1,6 @@
-"""Rules of the source tree that no linter knows: unique class names, no import circles, short functions, a map.
+"""Rules of the source tree that no linter knows.
+
+Unique class names, no import circles, short functions, a map.
 
 python -m tests.layout.rules            # what breaks a rule; exit 1 if anything does
 python -m tests.layout.rules --write    # write the map of packages into CONTRIBUTING.md
@@ -20,15 +22,18 @@ MAP = ROOT / "CONTRIBUTING.md"
 LONG = 40  # lines of a function's body, its docstring apart
 SHARE = 0.005  # of all functions may be longer
 _OWN_NAMES = (
-    "tasks",
-    "audit/attacks",
-    "audit/jail_attacks",
+    "extensions/builtin",
+    "extensions/audit/attacks",
+    "extensions/audit/jail_attacks",
 )  # programs of users' kind: their classes are not culmen's
 _MARKS = "<!-- packages -->", "<!-- end of packages -->"
 
 
 def modules(source: Path = SOURCE) -> dict[str, Path]:
-    """Every module below the package folder `source` by its dotted name; built-in tasks and attack programs apart."""
+    """Every module below the package folder `source`, by its dotted name.
+
+    Built-in tasks and attack programs are left out.
+    """
     found = {}
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source).as_posix()
@@ -41,12 +46,16 @@ def modules(source: Path = SOURCE) -> dict[str, Path]:
 def trees(source: Path = SOURCE) -> dict[str, ast.Module]:
     """The syntax tree of every module.
 
-    No garbage is looked for while they grow: nothing of them is any, and each look takes longer than the last.
+    No garbage is looked for while they grow: nothing of them is any, and each look takes longer
+    than the last.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(source).items()}
+        return {
+            name: ast.parse(path.read_text(encoding="utf-8"))
+            for name, path in modules(source).items()
+        }
     finally:
         if collects:
             gc.enable()
@@ -63,7 +72,7 @@ def twins(parsed: Mapping[str, ast.Module]) -> dict[str, list[str]]:
 
 
 def imports(parsed: Mapping[str, ast.Module]) -> dict[str, set[str]]:
-    """Which modules each imports: at its top, inside functions and under TYPE_CHECKING alike."""
+    """Modules that each module imports: at its top, in functions and under TYPE_CHECKING."""
     return {name: set(_imported(name, tree, parsed)) - {name} for name, tree in parsed.items()}
 
 
@@ -83,7 +92,10 @@ def _imported(module: str, tree: ast.Module, known: Mapping[str, ast.Module]) ->
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that import one another, each sorted (strongly connected components, Tarjan 1972)."""
+    """Groups of modules that import one another, each sorted.
+
+    They are strongly connected components (Tarjan 1972).
+    """
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -126,14 +138,23 @@ def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def package_map(source: Path = SOURCE) -> str:
-    """The packages as an indented list, each with the first line of its docstring: what stands in CONTRIBUTING.md."""
+    """The packages as an indented list, each with the first line of its docstring.
+
+    This is the map that stands in CONTRIBUTING.md.
+    """
     rows = [(source, source.name + "/")]
     for folder in sorted(path.parent for path in source.rglob("__init__.py")):
         place = folder.relative_to(source).as_posix()
-        if folder != source and not place.startswith(_OWN_NAMES[0] + "/") and "standins" not in place:
+        if (
+            folder != source
+            and not place.startswith(_OWN_NAMES[0] + "/")
+            and "standins" not in place
+        ):
             rows.append((folder, "  " * place.count("/") + "  " + folder.name + "/"))
     width = max(len(label) for _, label in rows) + 2
-    return "\n".join(f"{label:{width}}{_first_line(folder / '__init__.py')}" for folder, label in rows)
+    return "\n".join(
+        f"{label:{width}}{_first_line(folder / '__init__.py')}" for folder, label in rows
+    )
 
 
 def _first_line(path: Path) -> str:
@@ -153,19 +174,25 @@ def write_map() -> None:
     page = MAP.read_text(encoding="utf-8")
     before, _, rest = page.partition(_MARKS[0])
     after = rest.partition(_MARKS[1])[2]
-    MAP.write_text(f"{before}{_MARKS[0]}\n```text\n{package_map()}\n```\n{_MARKS[1]}{after}", encoding="utf-8")
+    MAP.write_text(
+        f"{before}{_MARKS[0]}\n```text\n{package_map()}\n```\n{_MARKS[1]}{after}", encoding="utf-8"
+    )
 
 
 def broken(source: Path = SOURCE) -> list[str]:
-    """What breaks a rule, a sentence each."""
+    """Breaches of the rules, a sentence each."""
     parsed = trees(source)
-    said = [f"class {name} is defined in {', '.join(places)}" for name, places in sorted(twins(parsed).items())]
+    said = [
+        f"class {name} is defined in {', '.join(places)}"
+        for name, places in sorted(twins(parsed).items())
+    ]
     said += [f"import circle: {', '.join(group)}" for group in circles(imports(parsed))]
     sizes = functions(parsed)
     long = sorted((place for place in sizes if place[0] > LONG), reverse=True)
     if len(long) > SHARE * len(sizes):
         said.append(f"{len(long)} of {len(sizes)} functions have more than {LONG} lines: {long}")
-    unnamed = [str(p.parent.name) for p in source.rglob("__init__.py") if not _first_line(p) and "tasks" not in p.parts]
+    packages = [path for path in source.rglob("__init__.py") if "builtin" not in path.parts]
+    unnamed = [path.parent.name for path in packages if not _first_line(path)]
     said += [f"package {name} has no docstring: the map needs its first line" for name in unnamed]
     return said
 

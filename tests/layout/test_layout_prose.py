@@ -7,15 +7,38 @@ import ast
 import pytest
 
 from tests.layout import prose
-from tests.layout.rules import SOURCE, trees
+from tests.layout.rules import ROOT, SOURCE, trees
 
 
 def test_docstrings_are_plain():
-    """Question words and long first lines nowhere, marks of the dialect in one docstring of a hundred at most."""
+    """No question words, no long first lines, marks in one docstring of a hundred at most."""
     parsed = trees()
-    found, many = prose.findings(parsed), sum(1 for tree in parsed.values() for _ in prose.docstrings(tree))
+    found, many = (
+        prose.findings(parsed),
+        sum(1 for tree in parsed.values() for _ in prose.docstrings(tree)),
+    )
     assert [one for one in found if one.rule != "mark"] == []
     assert len(found) <= prose.ALLOWED * many, found
+
+
+def test_docstrings_of_tests_and_benchmarks_are_plain():
+    """By the same rules; functions that benchmarks paste into candidates are left as they were."""
+    files = [path for top in ("tests", "bench") for path in (ROOT / top).rglob("*.py")]
+    left = {"fixtures", "pool_programs", "gallery_programs", "baselines", "__pycache__"}
+    parsed = {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in files
+        if not left & set(path.parts)
+    }
+    found = prose.findings(parsed)
+    assert [one for one in found if one.rule != "mark"] == []
+    assert len(found) <= 10, found
+
+
+def test_no_line_of_tests_and_benchmarks_is_kept_from_the_formatter():
+    files = [path for top in ("tests", "bench") for path in (ROOT / top).rglob("*.py")]
+    mark = "fmt: " + "skip"
+    assert [path for path in files if mark in path.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize(
@@ -58,5 +81,9 @@ def test_names_are_counted_with_methods_and_without_dunders():
 
 def test_no_line_of_the_source_is_kept_from_the_formatter():
     """Evaluators of the built-in tasks apart, which are shown to users as they are."""
-    files = [path for path in SOURCE.rglob("*.py") if SOURCE / "tasks" not in path.parents]
-    assert [path for path in files if "fmt: skip" in path.read_text()] == []
+    files = [
+        path
+        for path in SOURCE.rglob("*.py")
+        if SOURCE / "extensions" / "builtin" not in path.parents
+    ]
+    assert [path for path in files if "fmt: " + "skip" in path.read_text()] == []

@@ -1,4 +1,4 @@
-"""Every module has a test that imports it, or a line that says which test of the whole holds it."""
+"""Every module has a test that imports it, or a line that names its end-to-end test."""
 
 from __future__ import annotations
 
@@ -90,8 +90,17 @@ def test_a_module_with_neither_test_nor_line_is_refused(house: Path):
 
 def test_a_line_for_a_package_holds_its_modules_and_no_other(house: Path):
     alone(house, "from house.first import A\n")
-    assert broken(house, "| `deep` | held | `tests/test_it.py` |", "| `second` | held | `tests/test_it.py` |") == []
-    (missing,) = broken(house, "| `dee` | held | `tests/test_it.py` |", "| `second` | held | `tests/test_it.py` |")
+    assert (
+        broken(
+            house,
+            "| `deep` | held | `tests/test_it.py` |",
+            "| `second` | held | `tests/test_it.py` |",
+        )
+        == []
+    )
+    (missing,) = broken(
+        house, "| `dee` | held | `tests/test_it.py` |", "| `second` | held | `tests/test_it.py` |"
+    )
     assert missing.startswith("house.deep.third")
 
 

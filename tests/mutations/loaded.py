@@ -1,8 +1,9 @@
-"""Trials in a process that has loaded the tests: a changed function is put in place of the one that is there.
+"""Trials in a process that has loaded the tests: a changed function replaces the old one.
 
-A pytest plugin. It runs the tests once to learn which lines of a module each of them executes and how long it takes.
-Then each place is tried in a fork, with the tests that execute its line: those that have noticed much in little time
-first, until one fails. Hypothesis draws the same examples in every trial and seeks no smaller ones.
+A pytest plugin. It runs the tests once to learn which lines of a module each of them executes and
+how long it takes. Then each place is tried in a fork, with the tests that execute its line: those
+that have noticed much in little time first, until one fails. Hypothesis draws the same examples in
+every trial and seeks no smaller ones.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Report = Callable[[Place, str, str, float], None]
 
 
 class Plan:
-    """What each test executes and takes, and which tests to try a place with."""
+    """Lines and seconds of each test, and the tests to try a place with."""
 
     def __init__(self, module: Path, enough: float) -> None:
         self._enough = enough
@@ -45,23 +46,30 @@ class Plan:
         self.kills: Counter[str] = Counter()
 
     def tests_for(self, place: Place) -> list[str]:
-        """The tests that execute the place's statement; all that enter the module, for what runs as it is loaded."""
+        """The tests that execute the place's statement.
+
+        For code that runs as the module is loaded: all tests that enter the module.
+        """
         span = set() if self.loads(place) else self._spans[place.number]
         useful = [test for test, seen in self.lines.items() if (seen & span if span else seen)]
         useful.sort(key=lambda test: (self.seconds[test] + 0.003) / (1 + self.kills[test]))
         spent = list(accumulate(map(self.seconds.__getitem__, useful)))
-        return [test for test, total in zip(useful, spent, strict=True) if total <= self._enough] or useful[:1]
+        return [
+            test for test, total in zip(useful, spent, strict=True) if total <= self._enough
+        ] or useful[:1]
 
     def loads(self, place: Place) -> bool:
-        """Whether a place is executed as the module is loaded."""
+        """True if a place is executed as the module is loaded."""
         span = self._spans.get(place.number)
         return span is None or bool(span & self.loading)
 
 
 def spans(tree: ast.Module) -> dict[int, set[int]]:
-    """By the number of a node in a function's body: the lines of its statement (of a compound one, those of its head).
+    """The lines of the statement of each node in a function's body, by the node's number.
 
-    What is evaluated as a module is loaded has none: defaults, decorators, the bodies of classes."""
+    Of a compound statement they are those of its head. Code that is evaluated as a module is loaded
+    has none: defaults, decorators, the bodies of classes.
+    """
     found: dict[ast.AST, set[int]] = {}
 
     def enter(node: ast.AST, inside: bool, span: set[int] | None) -> None:
@@ -70,7 +78,9 @@ def spans(tree: ast.Module) -> dict[int, set[int]]:
         if span is not None and inside:
             found[node] = span
         for name, value in ast.iter_fields(node):
-            within = inside or (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and name == "body")
+            within = inside or (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and name == "body"
+            )
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, ast.AST):
                     enter(each, within, span)
@@ -88,7 +98,10 @@ def _head(node: ast.stmt) -> int:
 
 
 class Trials:
-    """The plugin: `report` is told of every place that was tried; `left` are those that need a process of their own."""
+    """The plugin, which reports every place that was tried to `report`.
+
+    `left` are the places that need a process of their own.
+    """
 
     def __init__(self, module: Path, places: list[Place], report: Report, enough: float) -> None:
         self._module, self._places, self._report = module, places, report
@@ -99,7 +112,9 @@ class Trials:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         phases = [Phase.explicit, Phase.generate]
-        settings.register_profile("trial", settings(), phases=phases, derandomize=True, database=None)
+        settings.register_profile(
+            "trial", settings(), phases=phases, derandomize=True, database=None
+        )
         settings.load_profile("trial")
         sys.settrace(_watching(str(self._module), self.plan.loading))
 
@@ -112,7 +127,13 @@ class Trials:
         gc.unfreeze()  # what tests/conftest.py froze is not among the objects in which functions are looked for
         items = {item.nodeid: item for item in session.items}
         self._learn(items, traced=True)
-        self._learn({test: items[test] for test in sorted(self.plan.seconds, key=self.plan.seconds.__getitem__)}, False)
+        self._learn(
+            {
+                test: items[test]
+                for test in sorted(self.plan.seconds, key=self.plan.seconds.__getitem__)
+            },
+            False,
+        )
         functions = _functions(self._module)
         for place in self._places:
             code = changed_function(self._module, place)
@@ -126,11 +147,13 @@ class Trials:
                 self.left.append(place)
                 continue
             self.plan.kills[killer] += bool(killer)
-            self._report(place, result if tests else "not executed", killer, time.monotonic() - began)
+            self._report(
+                place, result if tests else "not executed", killer, time.monotonic() - began
+            )
         return True
 
     def _learn(self, items: dict[str, pytest.Item], traced: bool) -> None:
-        """Run every test once in a fork: those that fail as it is are left out."""
+        """Run every test once in a fork; those that fail on the unchanged module are left out."""
         source, sink = os.pipe()
         pid = os.fork()
         if not pid:
@@ -154,7 +177,9 @@ class Trials:
                 self.plan.lines.pop(test, None)
         os.waitpid(pid, 0)
 
-    def _try(self, items: list[pytest.Item], functions: list[FunctionType], code: CodeType) -> tuple[str, str]:
+    def _try(
+        self, items: list[pytest.Item], functions: list[FunctionType], code: CodeType
+    ) -> tuple[str, str]:
         source, sink = os.pipe()
         pid = os.fork()
         if not pid:
@@ -171,11 +196,16 @@ class Trials:
         os.close(source)
         if not ended:
             return "hangs", ""
-        return tuple(json.loads(said)) if said else ("noticed", "")  # nothing: the process ended with the test
+        return (
+            tuple(json.loads(said)) if said else ("noticed", "")
+        )  # nothing: the process ended with the test
 
 
 def waited(pid: int, patience: float) -> bool:
-    """Whether a forked group of processes ends in time; whatever it leaves behind is killed."""
+    """Wait for a forked group of processes, then kill all that it leaves behind.
+
+    Returns True if it ends in time.
+    """
     end = time.monotonic() + patience
     done = 0
     while not done and time.monotonic() < end:
@@ -188,7 +218,9 @@ def waited(pid: int, patience: float) -> bool:
     return bool(done)
 
 
-def _outcome(items: list[pytest.Item], functions: list[FunctionType], code: CodeType) -> tuple[str, str]:
+def _outcome(
+    items: list[pytest.Item], functions: list[FunctionType], code: CodeType
+) -> tuple[str, str]:
     try:
         for function in functions:
             function.__code__ = code
@@ -203,7 +235,11 @@ def _outcome(items: list[pytest.Item], functions: list[FunctionType], code: Code
 def _tell(items: list[pytest.Item], traced: str, told: Any) -> None:
     seen: set[int] = set()
     call = _watching(traced, seen)
-    caches = [each for each in gc.get_objects() if type(each) is _lru_cache_wrapper and "culmen" in each.__module__]
+    caches = [
+        each
+        for each in gc.get_objects()
+        if type(each) is _lru_cache_wrapper and "culmen" in each.__module__
+    ]
     for item, following in zip(items, [*items, None][1:], strict=True):
         seen.clear()
         for cached in caches:  # else only the first test is seen to execute what is cached
@@ -215,7 +251,12 @@ def _tell(items: list[pytest.Item], traced: str, told: Any) -> None:
         reports = runtestprotocol(item, log=False, nextitem=following)
         sys.settrace(None)
         passed = not any(report.failed for report in reports)
-        row = {"test": item.nodeid, "seconds": time.monotonic() - began, "passed": passed, "lines": sorted(seen)}
+        row = {
+            "test": item.nodeid,
+            "seconds": time.monotonic() - began,
+            "passed": passed,
+            "lines": sorted(seen),
+        }
         told.write(json.dumps(row) + "\n")
         told.flush()
 
@@ -253,7 +294,10 @@ def _functions(module: Path) -> dict[tuple[str, int], list[FunctionType]]:
 
 
 def changed_function(module: Path, place: Place) -> CodeType | None:
-    """The outermost function that a change changes; None where it changes what runs as the module is loaded."""
+    """The outermost function that a change changes.
+
+    None if it changes code that runs as the module is loaded.
+    """
     text = module.read_text()
     before = compile(text, str(module), "exec")
     after = compile(mutated(text, place), str(module), "exec")

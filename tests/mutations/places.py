@@ -1,4 +1,4 @@
-"""The places of a text where one small change makes another program, and the text with such a change."""
+"""Places of a text where one small change makes another program, and the changed text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,31 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
 
 
 class Place(NamedTuple):
-    """A node of the syntax tree by its number (in the order of `ast.walk`), where it stands, and what is changed."""
+    """A node of the syntax tree by its number, with its position and its change.
+
+    The number is that in the order of `ast.walk`.
+    """
 
     number: int
     line: int
@@ -30,7 +46,9 @@ def places_of(text: str) -> list[Place]:
     found: list[Place] = []
     for number, node in enumerate(ast.walk(tree)):
         if node not in passive:
-            found += [Place(number, node.lineno, node.col_offset, change) for change in _changes(node)]  # pyright: ignore
+            found += [
+                Place(number, node.lineno, node.col_offset, change) for change in _changes(node)
+            ]  # pyright: ignore
     return found
 
 
@@ -51,7 +69,11 @@ def _passive(tree: ast.Module) -> set[ast.AST]:
             quiet.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
             quiet.append(node.returns)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        elif (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             quiet.append(node)
     return {inner for node in quiet for inner in ast.walk(node)}
 

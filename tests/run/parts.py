@@ -1,9 +1,10 @@
-"""Parts of a run as docs/extending.md says to write them: only the methods that are required."""
+"""Parts of a run as docs/extending.md describes them: only the required methods."""
 
 from __future__ import annotations
 
-from culmen import Observation, Status
-from culmen.llm.call import Completion, Reply, ServerFailed, Tokens
+from culmen import Observation
+from culmen.core.evaluation import Status
+from culmen.models.call import Completion, Reply, ServerFailed, Tokens
 
 
 class Dice:
@@ -16,7 +17,9 @@ class Dice:
         if self.calls == 2:
             raise ServerFailed("busy")
         text = f"```\n{call.seed % 100}\n```"
-        return Reply((Completion(text),), Tokens(input=call.prompt_tokens(), output=8), dollars=0.001)
+        return Reply(
+            (Completion(text),), Tokens(input=call.prompt_tokens(), output=8), dollars=0.001
+        )
 
 
 class Arithmetic:

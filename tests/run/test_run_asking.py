@@ -1,4 +1,7 @@
-"""Evaluators that ask models: metered, within hard budgets, through outages and kills. The server bills on its own."""
+"""Evaluators that ask models: metered, within hard budgets, through outages and kills.
+
+The server bills on its own.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,16 @@ from culmen.cli.pages import by_role
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import CONVERSATION
 from culmen.engine.replay import replay_journal
-from culmen.llm.call import Tokens
-from culmen.llm.spec import ModelSpec, Price, Provider
+from culmen.extensions.web.pages.effects import calls_page
+from culmen.extensions.web.runs import Digest
+from culmen.models.call import Tokens
+from culmen.models.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild_search
 from culmen.run.options import RunObjects
 from culmen.store import views
 from culmen.store.journal import SqlJournal
+from culmen.strategies.polca import Polca
 from culmen.strategies.summarizer import Summarizer
-from culmen.web.pages.effects import calls_page
-from culmen.web.runs import Digest
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
 
@@ -42,7 +46,14 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec(server: ModelServer, name: str = "big", **more) -> ModelSpec:
-    settings = {"base": 0.001, "cap": 0.002, "retries": 1, "bad_retries": 1, "timeout": 20.0, **more}
+    settings = {
+        "base": 0.001,
+        "cap": 0.002,
+        "retries": 1,
+        "bad_retries": 1,
+        "timeout": 20.0,
+        **more,
+    }
     provider = Provider("mine", f"{server.url}/v1", **settings)
     return ModelSpec(provider, name, max_tokens=50, price=PRICE)
 
@@ -53,13 +64,25 @@ def graded(asked: Asked) -> Turn:
 
 def judge(candidate: str, ask) -> tuple[float, str]:
     first = ask(f"Grade this:\n{candidate}")
-    second = ask([{"role": "user", "content": "shorter"}, first.message, {"role": "user", "content": "sure?"}])
+    second = ask(
+        [
+            {"role": "user", "content": "shorter"},
+            first.message,
+            {"role": "user", "content": "sure?"},
+        ]
+    )
     return float(first.text) + float(second.text) / 100, "graded"
 
 
 def searched(server: ModelServer, folder: Path, evaluator=judge, budget: object = 12, **more):
     models = {"default": "offline", "judge": spec(server, **more.pop("provider", {}))}
-    options = {"model": models, "budget": budget, "workers": 3, "run_dir": folder / "run", "progress": False}
+    options = {
+        "model": models,
+        "budget": budget,
+        "workers": 3,
+        "run_dir": folder / "run",
+        "progress": False,
+    }
     return culmen.optimize(SEED, evaluator, **{**options, **more})
 
 
@@ -72,24 +95,32 @@ def test_what_an_evaluator_asks_is_counted_on_the_observation_and_by_role(tmp_pa
         study = searched(server, tmp_path)
     now, (row,) = study.status, [row for row in views.call_costs(study.path) if row.effect == "ask"]
     assert (row.role, row.model, row.effects) == ("judge", "mine/big", len(server.asked))
-    assert now.usage.calls == len(server.asked) == 2 * study.status.evaluations and now.usage.dollars == pytest.approx(
-        spent(server)
-    )
+    assert now.usage.calls == len(
+        server.asked
+    ) == 2 * study.status.evaluations and now.usage.dollars == pytest.approx(spent(server))
     seen = study.evaluations()
     assert all(one.usage.calls == 2 and one.asked[0].asked == 2 for one in seen)
     said = seen[0].artifacts[CONVERSATION]
-    assert said.startswith("[user to judge] Grade this:") and "[judge] " in said and said.count("sure?") == 1
+    assert (
+        said.startswith("[user to judge] Grade this:")
+        and "[judge] " in said
+        and said.count("sure?") == 1
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "limit"), [("calls", 15), ("tokens", 2_000), ("dollars", 0.06)])
 def test_budgets_stay_hard_and_end_the_search(tmp_path: Path, budget: str, limit: float) -> None:
     with ModelServer(graded) as server:
-        study = searched(server, tmp_path, budget=culmen.Budget(evaluations=500, **{budget: limit}), workers=4)
+        study = searched(
+            server, tmp_path, budget=culmen.Budget(evaluations=500, **{budget: limit}), workers=4
+        )
     cost = {"calls": len(server.asked), "tokens": server.billed.total(), "dollars": spent(server)}
     assert 0.3 * limit < cost[budget] <= limit and study.status.reason == budget
     assert study.status.usage.calls == len(server.asked)
-    assert study.status.best and study.status.best.confirmed  # a share was kept for the final choice
+    assert (
+        study.status.best and study.status.best.confirmed
+    )  # a share was kept for the final choice
 
 
 def lenient(candidate: str, ask) -> float:
@@ -124,7 +155,9 @@ def test_what_no_provider_would_take_is_the_evaluators_to_handle(tmp_path: Path)
 
 def test_a_role_without_a_model_is_named(tmp_path: Path) -> None:
     with ModelServer(graded) as server, pytest.raises(UserError, match="'critic'"):
-        searched(server, tmp_path, lambda candidate, ask: ask(candidate, role="critic").text, budget=3)
+        searched(
+            server, tmp_path, lambda candidate, ask: ask(candidate, role="critic").text, budget=3
+        )
     with pytest.raises(UserError, match="'judge'"):
         culmen.optimize(SEED, judge, budget=3, run_dir=tmp_path / "none", progress=False)
 
@@ -164,8 +197,14 @@ def test_tools_and_several_turns_side_by_side(tmp_path: Path) -> None:
 
 
 def test_any_model_answers_also_a_function(tmp_path: Path) -> None:
-    study = culmen.optimize(SEED, judge, model={"default": "offline", "judge": lambda prompt: "7"}, budget=2,
-                            run_dir=tmp_path / "run", progress=False)  # fmt: skip
+    study = culmen.optimize(
+        SEED,
+        judge,
+        model={"default": "offline", "judge": lambda prompt: "7"},
+        budget=2,
+        run_dir=tmp_path / "run",
+        progress=False,
+    )
     assert study.best.score == pytest.approx(7.07) and study.status.usage.calls == 4
 
 
@@ -181,23 +220,35 @@ def test_a_replay_asks_nobody(tmp_path: Path) -> None:
     journal.close()
 
 
-# Killed while a call is in flight: what it may have cost is held, what was answered is not paid for again.
+# Killed while a call is in flight: what it may have cost is held, what was answered is not paid for
+# again.
 
 
 def killable(url: str, folder: str) -> None:
     model = ModelSpec(Provider("mine", f"{url}/v1"), "big", max_tokens=50, price=PRICE)
-    culmen.optimize(SEED, judge, model={"default": "offline", "judge": model}, workers=1, run_dir=folder,
-                    budget=culmen.Budget(evaluations=12, calls=40), progress=False)  # fmt: skip
+    culmen.optimize(
+        SEED,
+        judge,
+        model={"default": "offline", "judge": model},
+        workers=1,
+        run_dir=folder,
+        budget=culmen.Budget(evaluations=12, calls=40),
+        progress=False,
+    )
 
 
 @pytest.mark.slow
 def test_killed_in_a_call_and_resumed_it_ends_where_it_would_have(tmp_path: Path) -> None:
     with ModelServer(graded) as server:
-        straight = searched(server, tmp_path / "straight", workers=1, budget=culmen.Budget(evaluations=12, calls=40))
+        straight = searched(
+            server, tmp_path / "straight", workers=1, budget=culmen.Budget(evaluations=12, calls=40)
+        )
     script = "import sys; from tests.run.test_run_asking import killable; killable(*sys.argv[1:])"
     with ModelServer(graded, [*[""] * 7, "hang"]) as server:
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other")}
-        run = subprocess.Popen([sys.executable, "-c", script, server.url, str(tmp_path / "cut")], env=env)
+        run = subprocess.Popen(
+            [sys.executable, "-c", script, server.url, str(tmp_path / "cut")], env=env
+        )
         while len(server.asked) < 8:
             assert run.poll() is None
             time.sleep(0.02)
@@ -210,7 +261,9 @@ def test_killed_in_a_call_and_resumed_it_ends_where_it_would_have(tmp_path: Path
         study.run(progress=False)
     assert study.best.id == straight.best.id and study.best.score == straight.best.score
     now = study.status
-    assert now.usage.possibly_lost.calls == 2  # of the evaluation that was cut off: one answered, one in flight
+    assert (
+        now.usage.possibly_lost.calls == 2
+    )  # of the evaluation that was cut off: one answered, one in flight
     assert now.usage.calls + now.usage.possibly_lost.calls >= len(server.asked)
     assert now.usage.cache_hits == 1  # its first question, asked again
     kinds = [event.entry.kind for event in SqlJournal.open(study.path).read()]
@@ -226,7 +279,8 @@ def folder(place: Path, evaluator: str, **table: object) -> Path:
     (place / "prompt.txt").write_text("Answer briefly.")
     cases = [{"id": "a", "input": "1+1", "info": "2"}, {"id": "b", "input": "2+2", "info": "4"}]
     (place / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
-    (place / "task.toml").write_text(textwrap.dedent("""
+    (place / "task.toml").write_text(
+        textwrap.dedent("""
         name = "sums"
         goal = "instruct the model"
         cases = "cases.jsonl"
@@ -235,7 +289,8 @@ def folder(place: Path, evaluator: str, **table: object) -> Path:
         [evaluator]
         entry = ""
         roles = ["student"]
-    """))  # fmt: skip
+    """)
+    )
     return place
 
 
@@ -249,8 +304,13 @@ SUMS = """
 def test_a_trusted_scorer_asks_from_its_own_process(tmp_path: Path) -> None:
     task = folder(tmp_path / "task", SUMS)
     with ModelServer(lambda asked: Turn(str(eval(asked.text)))) as server:
-        study = culmen.Study.create(task, model={"default": "offline", "student": spec(server)}, budget=6,
-                                    run_dir=tmp_path / "run", workers=2)  # fmt: skip
+        study = culmen.Study.create(
+            task,
+            model={"default": "offline", "student": spec(server)},
+            budget=6,
+            run_dir=tmp_path / "run",
+            workers=2,
+        )
         study.run(progress=False)
     seen = study.evaluations()
     assert seen and all(one.ok and one.score == 1.0 and one.trust == "verified" for one in seen)
@@ -281,7 +341,9 @@ def test_a_check_asks_the_models_it_is_given_and_says_which_are_missing(tmp_path
         culmen.check(None, task)
     with ModelServer(lambda asked: Turn(str(eval(asked.text)))) as server:
         report = culmen.check(None, task, times=2, model={"student": spec(server)})
-    assert report.fit and any("asked mine/big as student" in finding.what for finding in report.findings)
+    assert report.fit and any(
+        "asked mine/big as student" in finding.what for finding in report.findings
+    )
 
 
 def test_proposer_and_summarizer_read_what_was_asked_and_said(tmp_path: Path) -> None:
@@ -297,10 +359,13 @@ def test_proposer_and_summarizer_read_what_was_asked_and_said(tmp_path: Path) ->
     task = folder(tmp_path / "task", SUMS)
     with ModelServer(scripted) as server:
         study = culmen.Study.create(
-            task, culmen.Polca(batch=2, summarizer=Summarizer(every=1)),
-            model={role: spec(server, role) for role in ("student", "proposer", "summarizer")}, budget=24,
-            run_dir=tmp_path / "run", workers=1,
-        )  # fmt: skip
+            task,
+            Polca(batch=2, summarizer=Summarizer(every=1)),
+            model={role: spec(server, role) for role in ("student", "proposer", "summarizer")},
+            budget=24,
+            run_dir=tmp_path / "run",
+            workers=1,
+        )
         study.run(progress=False)
     for role in told:
         assert any("[user to student] 1+1" in text and "[student] " in text for text in told[role])
@@ -308,14 +373,24 @@ def test_proposer_and_summarizer_read_what_was_asked_and_said(tmp_path: Path) ->
 
 
 def test_outputs_of_cases_are_kept(tmp_path: Path) -> None:
-    task = folder(tmp_path / "task", "def score(output, case):\n    return float(output == case.info)\n")
+    task = folder(
+        tmp_path / "task", "def score(output, case):\n    return float(output == case.info)\n"
+    )
     (task / "prompt.txt").rename(task / "main.py")
     (task / "main.py").write_text("def run(text):\n    return text[::-1]\n")
-    table = (task / "task.toml").read_text().replace("prompt.txt", "main.py").replace('entry = ""', 'entry = "run"')
+    table = (
+        (task / "task.toml")
+        .read_text()
+        .replace("prompt.txt", "main.py")
+        .replace('entry = ""', 'entry = "run"')
+    )
     (task / "task.toml").write_text(table.replace('roles = ["student"]', ""))
     study = culmen.Study.create(task, budget=2, run_dir=tmp_path / "run", workers=1)
     study.run(progress=False)
-    assert {one.artifacts["output"] for one in study.evaluations()} <= {"1+1", "2+2"} and study.evaluations()
+    assert {one.artifacts["output"] for one in study.evaluations()} <= {
+        "1+1",
+        "2+2",
+    } and study.evaluations()
 
 
 def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
@@ -329,7 +404,9 @@ def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(tmp_path: Path) -> None:
+def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(
+    tmp_path: Path,
+) -> None:
     with ModelServer(graded) as server:
         straight = searched(server, tmp_path / "straight", workers=1)
     with ModelServer(graded) as server:
@@ -347,9 +424,16 @@ def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(tmp
     ]
 
 
-def test_replies_from_the_cache_do_not_make_an_evaluator_repeatable(tmp_path: Path, monkeypatch) -> None:
+def test_replies_from_the_cache_do_not_make_an_evaluator_repeatable(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with ModelServer(graded) as server:
         report = culmen.check(SEED, judge, times=3, model={"judge": spec(server)})
-    assert any(call.usage.cache_hits for seed in report.seeds for each in seed.observations for call in each.asked)
+    assert any(
+        call.usage.cache_hits
+        for seed in report.seeds
+        for each in seed.observations
+        for call in each.asked
+    )
     assert report.repeatable is None and report.fit

@@ -1,4 +1,7 @@
-"""Estimates shown to people lie inside the bounds of the score, however steep the way to them was."""
+"""Estimates shown to people lie inside the bounds of the score.
+
+This holds however steep the way to them was.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from culmen.core.event import Entry
 from culmen.core.task import Objective, Task, Way
 from culmen.core.usage import Budget
 from culmen.evidence.account import Account
-from culmen.evidence.ranking import Race
+from culmen.evidence.ranking import Race, Ranking
 from culmen.evidence.verdict import expected_score
 from culmen.run.explain import explain_evaluation
 from culmen.store import views
@@ -21,13 +24,19 @@ from tests.store.runs import observed, program, proposed
 
 
 def climbed(folder: Path, direction: Way) -> tuple[Path, list[Candidate]]:
-    """A run whose candidates rise by steps up to the end of the scale, then a look of the final choice."""
+    """A run whose candidates rise by steps up to the end of the scale.
+
+    A look of the final choice follows.
+    """
     objective = Objective(direction, bounds=(0.0, 1.0))
     sign = objective.reward(1.0)
     first = program(0, operator="seed")
     task = Task("steep", seeds=(first.parts,), objective=objective)
     meta = RunMeta(
-        "steep", task, {"path": "culmen.strategies.best_of_n:BestOfN", "config": {}}, budget=Budget(evaluations=60)
+        "steep",
+        task,
+        {"path": "culmen.strategies.best_of_n:BestOfN", "config": {}},
+        budget=Budget(evaluations=60),
     )
     chance, chain, entries, key = Random(3), [first], list[Entry](), 0
     for number in range(12):
@@ -52,7 +61,8 @@ def test_the_story_and_the_finalists_stay_inside_the_bounds(tmp_path: Path):
         run, chain = climbed(tmp_path / direction, direction)
         with evidence_before(run, 2**62) as evidence:
             highest = max(
-                each.worth for each in Race(evidence.ranking, [each.id for each in chain]).standings().values()
+                each.worth
+                for each in Race(evidence.ranking, [each.id for each in chain]).standings().values()
             )
         assert highest > (1.0 if direction == "max" else 0.0)  # the model knows no bounds
         finalists = explain_evaluation(run).finalists
@@ -65,7 +75,7 @@ def test_the_story_and_the_finalists_stay_inside_the_bounds(tmp_path: Path):
 
 def test_an_estimate_has_no_digits_that_only_arithmetic_made():
     """An estimate of 0.99999999994 is one of 1."""
-    account = Account(Task("t", objective=Objective(bounds=(0.0, 1.0))))
-    assert expected_score(account, "a" * 12, 3, 0.9999999999403647, 0.01).score == 1.0
-    third = expected_score(account, "a" * 12, 3, 1 / 3, 0.01)
+    ranking = Ranking(Account(Task("t", objective=Objective(bounds=(0.0, 1.0)))))
+    assert expected_score(ranking, "a" * 12, 3, 0.9999999999403647, 0.01).score == 1.0
+    third = expected_score(ranking, "a" * 12, 3, 1 / 3, 0.01)
     assert third.score == 0.333333333 and third.expected

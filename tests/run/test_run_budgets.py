@@ -1,5 +1,8 @@
-"""Budgets of calls, tokens and money against a provider that bills what it likes: malformed and broken replies, a
-token a byte, replies that come too late. What the provider billed is counted by the provider itself."""
+"""Budgets of calls, tokens and money against a provider that bills what it likes.
+
+Malformed and broken replies, a token a byte, replies that come too late. The provider itself counts
+its bills.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ import pytest
 
 import culmen
 from culmen.engine.replay import replay_journal
-from culmen.llm.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
-from culmen.llm.spec import ModelSpec, Price, Provider
+from culmen.models.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
+from culmen.models.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild_search
 from culmen.store.journal import SqlJournal
 
@@ -28,7 +31,10 @@ def score(candidate: str) -> float:
 
 @dataclass
 class Billing:
-    """A provider's own meter. Of each ten requests so many come to a bad end; a token is `bytes` bytes long."""
+    """A provider's own meter, with faults.
+
+    Of each ten requests, `malformed` and `broken` come to a bad end; a token is `bytes` bytes long.
+    """
 
     malformed: int = 0
     broken: int = 0
@@ -61,18 +67,34 @@ class Billing:
         return Reply(tuple(Completion(text) for _ in range(call.samples)), used)
 
 
-def billed(backend: Billing, tmp_path: Path, budget: str, strategy: str = "best_of_n", workers: int = 6, **more):
+def billed(
+    backend: Billing,
+    tmp_path: Path,
+    budget: str,
+    strategy: str = "best_of_n",
+    workers: int = 6,
+    **more,
+):
     provider = Provider("custom", base=0.001, cap=0.002, retries=3, bad_retries=2)
     model = ModelSpec(provider, "billing", max_tokens=100, samples=8, price=PRICE, backend=backend)
     return culmen.optimize(
-        SEED, evaluator=score, strategy=strategy, model=model, budget=culmen.Budget.parse(budget), workers=workers,
-        run_dir=tmp_path / "run", progress=False, deterministic=True, **more,
-    )  # fmt: skip
+        SEED,
+        evaluator=score,
+        strategy=strategy,
+        model=model,
+        budget=culmen.Budget.parse(budget),
+        workers=workers,
+        run_dir=tmp_path / "run",
+        progress=False,
+        deterministic=True,
+        **more,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "calls"), [("pacevolve", 30), ("turboevolve", 20), ("turboevolve", 25), ("beam", 25)]
+    ("strategy", "calls"),
+    [("pacevolve", 30), ("turboevolve", 20), ("turboevolve", 25), ("beam", 25)],
 )
 def test_calls_are_never_exceeded_with_malformed_replies_and_several_workers(
     tmp_path: Path, strategy: str, calls: int
@@ -136,14 +158,22 @@ def strong(backend: Billing, tmp_path: Path, budget: str):
     provider = Provider("custom", base=0.001, cap=0.002, retries=3, bad_retries=2)
     model = ModelSpec(provider, "billing", price=CHEAP, backend=backend)
     return culmen.optimize(
-        SEED, evaluator=score, model=model, budget=culmen.Budget.parse(budget), workers=4,
-        run_dir=tmp_path / "run", progress=False, deterministic=True,
-    )  # fmt: skip
+        SEED,
+        evaluator=score,
+        model=model,
+        budget=culmen.Budget.parse(budget),
+        workers=4,
+        run_dir=tmp_path / "run",
+        progress=False,
+        deterministic=True,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dollars", [0.02, 0.05, 0.5])
-def test_a_small_budget_is_used_although_a_reply_may_be_long(tmp_path: Path, dollars: float) -> None:
+def test_a_small_budget_is_used_although_a_reply_may_be_long(
+    tmp_path: Path, dollars: float
+) -> None:
     backend = Billing(usual=300, price=CHEAP)
     study = strong(backend, tmp_path, f"evaluations=2000,dollars={dollars}")
     # a call is 7 % of the least budget, and whether one more fits depends on the order of replies
@@ -165,7 +195,9 @@ def test_a_handful_of_calls_is_made(tmp_path: Path, calls: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_most_of_a_budget_is_used_although_half_of_the_replies_break_off(tmp_path: Path, seed: int) -> None:
+def test_most_of_a_budget_is_used_although_half_of_the_replies_break_off(
+    tmp_path: Path, seed: int
+) -> None:
     backend = Billing(broken=5, usual=300, price=CHEAP, rng=Random(seed))
     study = strong(backend, tmp_path, "evaluations=4000,dollars=0.5")
     assert 0.8 * 0.5 <= backend.dollars <= 0.5

@@ -1,4 +1,4 @@
-"""A run that is killed goes on from its checkpoint, to the end of a run that was never stopped."""
+"""A killed run goes on from its checkpoint, to the end of a run that was never stopped."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from culmen.cli.keep import replay_run
+from culmen.run.study import Study
 from culmen.store.checkpoints import FILE
 from culmen.store.journal import SqlJournal
-from culmen.study import Study
 
 PROGRAM = """
 import random, sys
 import culmen
-from culmen.engine import checkpoint
+from culmen.engine import loop
 from culmen.run import plan
 
-plan.EVERY, checkpoint._PER_WORKER = 40, 1  # small runs have checkpoints, too
+plan.EVERY, loop._PER_WORKER = 40, 1  # small runs have checkpoints, too
 
 def evaluator(program):
     space = {}
@@ -57,11 +57,11 @@ def first_states(run: Path) -> list[int]:
 def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found: dict[str, object] = {}
-    from culmen.engine import checkpoint
+    from culmen.engine import loop
     from culmen.run import plan
 
     monkeypatch.setattr(plan, "EVERY", plan.EVERY)
-    monkeypatch.setattr(checkpoint, "_PER_WORKER", checkpoint._PER_WORKER)
+    monkeypatch.setattr(loop, "_PER_WORKER", loop._PER_WORKER)
     exec(PROGRAM, found)
     return found
 

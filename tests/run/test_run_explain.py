@@ -1,4 +1,7 @@
-"""Explanations of evaluations: decisions derived again are those of the journal, and in the equations' numbers."""
+"""Explanations of evaluations: decisions derived again are those of the journal.
+
+They agree with the numbers of the equations, too.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ import culmen
 from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.explanation import Explanation
-from culmen.observe.reasons import explanation_lines
+from culmen.extensions.web.server import Dashboard
+from culmen.report.reasons import explanation_lines
 from culmen.run.explain import explain_evaluation, explain_for_dashboard
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.store.writer import JournalWriter
 from culmen.strategies import knowledge_gradient
 from culmen.testing.scripted import ScriptedModel
-from culmen.web.server import Dashboard
 
 SEED = "A = 2.0\nB = 1.0\n\ndef run():\n    return A * B\n"
 
@@ -72,7 +75,9 @@ def explained(finished: Path) -> dict[int, Explanation]:
     return {number: explain_evaluation(finished, str(number)) for number in numbers}
 
 
-def test_every_decision_is_the_one_of_the_journal(finished: Path, explained: dict[int, Explanation]) -> None:
+def test_every_decision_is_the_one_of_the_journal(
+    finished: Path, explained: dict[int, Explanation]
+) -> None:
     noted = [note.body for note in views.strategy_notes(finished) if note.kind == "pedigree"]
     decided = [each for each in explained.values() if each.decision is not None]
     assert len(decided) > 5 and all(each.recomputed and not each.why_not for each in decided)
@@ -85,11 +90,17 @@ def test_every_decision_is_the_one_of_the_journal(finished: Path, explained: dic
         if not chosen.k:
             assert each.candidate == chosen.of and each.nth > 1
         else:
-            assert each.origin["parents"][0] == chosen.of or each.origin["operator"].endswith("crossover")
+            assert each.origin["parents"][0] == chosen.of or each.origin["operator"].endswith(
+                "crossover"
+            )
 
 
 def test_chosen_actions_have_the_largest_rate(explained: dict[int, Explanation]) -> None:
-    compared = [each.decision for each in explained.values() if each.decision and each.decision.reason == "gain"]
+    compared = [
+        each.decision
+        for each in explained.values()
+        if each.decision and each.decision.reason == "gain"
+    ]
     assert compared
     for facts in compared:
         rates = [each.rate for each in facts.options]
@@ -101,12 +112,18 @@ def test_chosen_actions_have_the_largest_rate(explained: dict[int, Explanation])
 
 
 def test_a_wait_for_dear_calls_is_told(finished: Path, explained: dict[int, Explanation]) -> None:
-    one = next(each for each in explained.values() if each.decision and each.decision.reason == "gain")
+    one = next(
+        each for each in explained.values() if each.decision and each.decision.reason == "gain"
+    )
     assert one.decision is not None
-    waited = msgspec.structs.replace(one, decision=msgspec.structs.replace(one.decision, reason="wait"))
+    waited = msgspec.structs.replace(
+        one, decision=msgspec.structs.replace(one.decision, reason="wait")
+    )
     task, now = views.run_meta(finished).task, views.run_status(finished)
     said = " ".join(explanation_lines(waited, task, now))
-    assert "few calls are left" in said and "few calls are left" not in " ".join(explanation_lines(one, task, now))
+    assert "few calls are left" in said and "few calls are left" not in " ".join(
+        explanation_lines(one, task, now)
+    )
 
 
 def expected_gain(gap: float, deviation: float) -> float:
@@ -140,7 +157,9 @@ def test_gains_are_those_of_the_equations(tmp_path: Path) -> None:
     assert repeats > 2 and children > 2
 
 
-def test_another_rule_is_not_taken_for_the_journals(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_rule_is_not_taken_for_the_journals(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = next(n for n in range(20, 150) if explain_evaluation(finished, str(n)).decision)
     monkeypatch.setattr(knowledge_gradient, "AGAIN", 50.0)
     other = explain_evaluation(finished, str(number))
@@ -150,9 +169,14 @@ def test_another_rule_is_not_taken_for_the_journals(finished: Path, monkeypatch:
 
 def test_causes_and_outcomes_are_told(finished: Path, explained: dict[int, Explanation]) -> None:
     assert explained[1].cause == "initial"
-    ok, failed = ([each for each in explained.values() if (each.status == "ok") is good] for good in (True, False))
+    ok, failed = (
+        [each for each in explained.values() if (each.status == "ok") is good]
+        for good in (True, False)
+    )
     assert any(line.startswith("It scored -") for line in ok[0].lines)
     assert not failed or any("It gave no score (error" in line for line in failed[0].lines)
+    first = [each for each in explained.values() if each.nth == 1 and not each.purpose]
+    assert {each.cause for each in first} <= {"initial", "decision", "proposer"}
     last = explained[max(explained)]
     assert last.cause == "final" and last.finalists and {"final"} >= {last.purpose}
     believed = [each.score for each in last.finalists]
@@ -169,28 +193,34 @@ def test_a_candidate_stands_for_its_first_evaluation(finished: Path) -> None:
     assert explain_evaluation(finished, "seed").evaluation == 1
 
 
-@pytest.mark.parametrize("wanted", ["0", "999", "-3", "#4000"])
+@pytest.mark.parametrize("wanted", ["#0", "999", "-3", "#4000"])
 def test_a_number_that_does_not_exist_is_a_mistake(finished: Path, wanted: str) -> None:
-    with pytest.raises(UserError, match=f"no evaluation {wanted}: the run has evaluations 1 to") as error:
+    with pytest.raises(
+        UserError, match=f"no evaluation {wanted}: the run has evaluations 1 to"
+    ) as error:
         explain_evaluation(finished, wanted)
-    assert error.value.fix.startswith("culmen explain ")
+    assert re.fullmatch(r"culmen show \S+ 60 --explain", error.value.fix)
 
 
-def test_the_command_line_prints_words_and_json(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(finished), "30"]) == 0
+def test_the_command_line_prints_words_and_json(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(finished), "30", "--explain"]) == 0
     told = capsys.readouterr().out
-    assert "Evaluation 30 of" in told and "next  culmen explain" in told
-    assert main(["explain", str(finished), "30", "--json"]) == 0
+    assert "Evaluation 30 of" in told and "/noisy 29 --explain" in told
+    assert main(["show", str(finished), "30", "--explain", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert msgspec.convert(document, Explanation).evaluation == 30
-    assert main(["explain", str(finished), "zzz"]) == 2
+    assert main(["show", str(finished), "zzz", "--explain"]) == 2
     assert "there is no candidate 'zzz'" in capsys.readouterr().err
 
 
 def test_other_strategies_are_explained_by_their_notes(tmp_path: Path) -> None:
     run = search(tmp_path / "map", noisy(3), 16, strategy="map_elites")
     found = [explain_evaluation(run, str(number)) for number in range(4, 12)]
-    assert all(each.cause == "strategy" and not each.recomputed and not each.why_not for each in found)
+    assert all(
+        each.cause == "strategy" and not each.recomputed and not each.why_not for each in found
+    )
     assert any(any(line.startswith("- grid ") for line in each.lines) for each in found)
     assert all("map_elites" in " ".join(each.lines) for each in found)
 
@@ -202,7 +232,7 @@ def test_a_front_is_explained_by_what_it_gains(tmp_path: Path) -> None:
     facts = next(each for each in decided if each.reason == "gain" and each.front > 1)
     assert facts.leader == "" and facts.chosen.expected is None
     last = explain_evaluation(run)
-    assert last.cause == "final" and any("front of" in line for line in last.lines)
+    assert last.cause == "final" and any("trade-offs between" in line for line in last.lines)
 
 
 def test_a_run_that_was_interrupted_is_explained_too(tmp_path: Path, finished: Path) -> None:
@@ -210,13 +240,20 @@ def test_a_run_that_was_interrupted_is_explained_too(tmp_path: Path, finished: P
     cut.mkdir()
     with SqlJournal.open(finished) as journal:
         events, meta = list(journal.read(whole=True)), journal.meta
-    done = [event.seq for event in events if event.entry.effect == "evaluate" and event.entry.kind == "done"]
+    done = [
+        event.seq
+        for event in events
+        if event.entry.effect == "evaluate" and event.entry.kind == "done"
+    ]
     kept = [event for event in events if event.seq <= done[19]]
     writer, _ = JournalWriter.open(cut, meta)
     writer.append([event.entry for event in kept], [event.time for event in kept])
     writer.close()
     during, after = explain_evaluation(cut), explain_evaluation(finished, "20")
-    assert views.run_status(cut).state == "interrupted" and (during.evaluation, during.of) == (20, 20)
+    assert views.run_status(cut).state == "interrupted" and (during.evaluation, during.of) == (
+        20,
+        20,
+    )
     assert during.decision == after.decision and during.lines[1:] == after.lines[1:]
 
 
@@ -230,7 +267,11 @@ def test_a_fork_begins_without_decisions_and_tells_what_it_took_over(tmp_path: P
 
     run = search(tmp_path / "run", near, 12, model=ScriptedModel(improve), workers=1)
     fork = culmen.Study.fork(
-        run, run_dir=tmp_path / "fork", evaluator=near, model=ScriptedModel(improve), budget="evaluations=+6"
+        run,
+        run_dir=tmp_path / "fork",
+        evaluator=near,
+        model=ScriptedModel(improve),
+        budget="evaluations=+6",
     )
     with pytest.raises(UserError, match="no evaluation has finished yet"):
         explain_evaluation(fork.path)

@@ -1,4 +1,7 @@
-"""Packages that only extras bring: a verb that needs one says which and how to install it, before anything is made."""
+"""Packages that only extras bring: a verb that lacks one names it before anything is made.
+
+The message states how to install it.
+"""
 
 from __future__ import annotations
 
@@ -35,42 +38,75 @@ def task(tmp_path: Path) -> Path:
 
 
 def test_a_plain_installation_has_all_that_the_demo_needs():
-    """`pip install culmen && culmen demo`: cma is no extra, and the extra of its old name adds nothing."""
+    """`pip install culmen && culmen demo`: cma is no extra.
+
+    The extra of its old name adds nothing.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert any(requirement.startswith("cma") for requirement in project["dependencies"])
     assert project["optional-dependencies"]["offline"] == []
 
 
-@pytest.mark.wing("bench")
+@pytest.mark.extension("bench")
 def test_a_comparison_names_the_extra_it_lacks_before_it_runs_anything(task: Path):
-    making = ["--tasks", "area", "--strategies", "polca,beam", "--seeds", "2", "--budget", "evaluations=10"]
+    making = [
+        "--tasks",
+        "area",
+        "--strategies",
+        "polca,beam",
+        "--seeds",
+        "2",
+        "--budget",
+        "evaluations=10",
+    ]
     ran = without({"scipy"}, task.parent, "compare", *making)
     assert ran.returncode == 2
     told = " ".join(ran.stderr.split())
-    assert "needs the package scipy, which is not installed" in told and "pip install 'culmen[compare]'" in told
+    assert (
+        "needs the package scipy, which is not installed" in told
+        and "pip install 'culmen[compare]'" in told
+    )
     assert not (task.parent / "runs").exists()
 
 
-@pytest.mark.wing("bench")
+@pytest.mark.extension("bench")
 @pytest.mark.parametrize(("missing", "extra"), [("sklearn", "pools"), ("scipy", "tasks")])
-def test_a_bench_names_the_extra_it_lacks_before_it_runs_anything(missing: str, extra: str, tmp_path: Path):
-    """A pool of more programs than islands is clustered, which needs scikit-learn; the task needs scipy."""
+def test_a_bench_names_the_extra_it_lacks_before_it_runs_anything(
+    missing: str, extra: str, tmp_path: Path
+):
+    """A pool of more programs than islands is clustered, which needs scikit-learn.
+
+    The task needs scipy.
+    """
     strategies = "best_of_n,turboevolve(pool=erdos_min_overlap)"
-    making = ["--tasks", "erdos_min_overlap", "--strategies", strategies, "--seeds", "1", "--budget", "evaluations=100"]
-    ran = without({missing}, tmp_path, "bench", "turboevolve", *making, "--out", "out")
+    making = [
+        "--tasks",
+        "erdos_min_overlap",
+        "--strategies",
+        strategies,
+        "--seeds",
+        "1",
+        "--budget",
+        "evaluations=100",
+    ]
+    ran = without({missing}, tmp_path, "compare", "bench", "turboevolve", *making, "--out", "out")
     told = " ".join(ran.stderr.split())
-    assert ran.returncode == 2 and f"pip install 'culmen[{extra}]'" in told and not (tmp_path / "out").exists()
+    assert (
+        ran.returncode == 2
+        and f"pip install 'culmen[{extra}]'" in told
+        and not (tmp_path / "out").exists()
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.jail
-@pytest.mark.wing("tasks")
+@pytest.mark.extension("builtin")
 def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):
     ran = without({"scipy"}, tmp_path, "demo", "--run-dir", "a", "--seconds", "10")
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
 
 
-@pytest.mark.wing("mcp")
+@pytest.mark.extension("mcp")
 def test_the_server_for_coding_agents_names_its_extra(tmp_path: Path):
     ran = without({"mcp"}, tmp_path, "mcp")
     assert ran.returncode == 2 and "pip install 'culmen[mcp]'" in ran.stderr

@@ -1,4 +1,4 @@
-"""Several objectives from what a person writes to what is reported, with real processes."""
+"""Several objectives, from a person's task to the report, with real processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import culmen
 from culmen.cli.main import main
 from culmen.core.errors import TaskError, UserError
-from culmen.evaluate.taskfiles import load
-from culmen.observe.figures import number_text
-from culmen.web.pages.overview import overview_page
-from culmen.web.runs import Digest
+from culmen.extensions.web.pages.overview import overview_page
+from culmen.extensions.web.runs import Digest
+from culmen.report.figures import number_text
+from culmen.tasks import load
 
 TASK = """
 name = "trade"
@@ -37,7 +37,10 @@ def score(output):
 
 
 def folder(
-    tmp_path: Path, top: str = 'constraints = ["latency <= 9"]', more: str = "", evaluator: str = EVALUATOR
+    tmp_path: Path,
+    top: str = 'constraints = ["latency <= 9"]',
+    more: str = "",
+    evaluator: str = EVALUATOR,
 ) -> Path:
     place = tmp_path / "trade"
     place.mkdir()
@@ -57,7 +60,9 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(
     front = study.front
     assert front is not None and front.confirmed and front.members and front.hypervolume > 0
     assert all(member.metrics["latency"] <= 9 for member in front.members)
-    assert study.summary.result.startswith(f"front of {len(front.members)}, confirmed: accuracy ")
+    assert study.summary.result.startswith(
+        f"{len(front.members)} trade-offs between accuracy and latency: accuracy "
+    )
     assert main(["best", str(run), "--json", "--weights", "latency=1"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["chosen"] == min(front.members, key=lambda member: member.metrics["latency"]).id
@@ -69,14 +74,19 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(
     assert all(member.id in shown.err for member in front.members) and "def run" in shown.out
     assert main(["status", str(run)]) == 0
     status = capsys.readouterr().out
-    combined = number_text(study.best.score)  # of metrics that nobody weighed: strategies see it, people do not
+    combined = number_text(
+        study.best.score
+    )  # of metrics that nobody weighed: strategies see it, people do not
     assert front.members[0].id in status and f"front of {len(front.members)}" in status
     assert main(["status", "--all"]) == 0
     listed = capsys.readouterr().out
     assert f"front of {len(front.members)}" in listed
     assert all(combined not in text for text in (status, listed, shown.err, study.summary.result))
     assert front.choice == front.choose().id == study.best.id
-    assert f"{front.choice}, the default choice" in shown.err and "nearest to the best value of every" in shown.err
+    assert (
+        f"{front.choice}, the default choice" in shown.err
+        and "nearest to the best value of every" in shown.err
+    )
     first = overview_page(Digest(run), {})
     page = first["front"]
     assert page["choice"] == front.choice and "nearest to the best value" in page["why"]
@@ -90,7 +100,9 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(
     assert heights == sorted(heights)
 
 
-def test_a_function_returns_metrics_and_one_that_is_missing_or_nan_is_invalid(tmp_path: Path) -> None:
+def test_a_function_returns_metrics_and_one_that_is_missing_or_nan_is_invalid(
+    tmp_path: Path,
+) -> None:
     def judge(text: str) -> dict[str, Any]:
         if "bad" in text:
             return {"size": float("nan"), "words": 1}
@@ -111,8 +123,12 @@ def test_a_function_returns_metrics_and_one_that_is_missing_or_nan_is_invalid(tm
     assert study.front is not None and {"size", "words"} == set(study.front.members[0].metrics)
 
 
-def test_a_run_with_one_score_has_no_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = culmen.optimize("abc", lambda text: len(text), budget=DOZEN, run_dir=tmp_path / "run", progress=False)
+def test_a_run_with_one_score_has_no_front(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = culmen.optimize(
+        "abc", lambda text: len(text), budget=DOZEN, run_dir=tmp_path / "run", progress=False
+    )
     assert study.front is None
     assert main(["best", str(tmp_path / "run"), "--weights", "a=1"]) != 0
     assert "one score" in capsys.readouterr().err
@@ -120,7 +136,9 @@ def test_a_run_with_one_score_has_no_front(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_scorer_that_lacks_a_metric_blames_the_evaluation(tmp_path: Path) -> None:
     broken = 'def score(output):\n    return {"accuracy": 1.0, "latency": None}\n'
-    study = culmen.Study.create(folder(tmp_path, evaluator=broken), run_dir=tmp_path / "run", budget=DOZEN)
+    study = culmen.Study.create(
+        folder(tmp_path, evaluator=broken), run_dir=tmp_path / "run", budget=DOZEN
+    )
     with pytest.raises(culmen.CulmenError):
         study.run(progress=False)
     assert {each.reason for each in study.evaluations()} == {"metric_missing"}
@@ -145,4 +163,6 @@ def test_mistakes_in_python_are_told() -> None:
     with pytest.raises(UserError, match="constraints need objectives"):
         culmen.optimize("a", lambda text: 1.0, constraints=["x <= 1"], budget=DOZEN)
     with pytest.raises(UserError, match="single score"):
-        culmen.optimize("a", lambda text: 1.0, objectives={"x": "max"}, direction="min", budget=DOZEN)
+        culmen.optimize(
+            "a", lambda text: 1.0, objectives={"x": "max"}, direction="min", budget=DOZEN
+        )

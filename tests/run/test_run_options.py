@@ -1,4 +1,4 @@
-"""The options of a run: one struct from the keywords to the journal, also that of an earlier version."""
+"""The options of a run: one struct from the keywords to the journal."""
 
 from __future__ import annotations
 
@@ -14,58 +14,22 @@ from culmen.cli.search import limits_data
 from culmen.core.options import BackendChoice, Needs, RunOptions, TaskDefaults
 from culmen.run import options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords
+from culmen.run.study import Study
 from culmen.store import views
-from culmen.store.database import RunMeta, pack_meta, unpack_meta
-from culmen.study import Study
+from culmen.store.database import RunMeta
 from tests.run.parts import Arithmetic, Dice, Flat
-
-BEFORE = Path(__file__).parent / "meta_before_options.json"
-"""The settings of a run as an earlier version stored them."""
 
 TASK = culmen.Task("number", seeds=({"number": "1.5"},), deterministic=True)
 
 
 def stored(run: Path) -> dict:
-    return json.loads(sqlite3.connect(run / "journal.db").execute("select meta from run").fetchone()[0])
+    return json.loads(
+        sqlite3.connect(run / "journal.db").execute("select meta from run").fetchone()[0]
+    )
 
 
 def made(folder: Path, **keywords: object) -> Study:
     return Study.create(TASK, "best_of_n", run_dir=folder, **keywords)  # pyright: ignore[reportArgumentType]
-
-
-def test_a_journal_of_an_earlier_version_is_read_as_it_was_meant(tmp_path: Path):
-    study = made(tmp_path / "run")
-    with sqlite3.connect(study.path / "journal.db") as connection:
-        connection.execute("update run set meta = ?", (BEFORE.read_bytes(),))
-    meta = views.run_meta(study.path)
-    assert meta.options == RunOptions(
-        model="openai/gpt-5-mini,summarizer=openai/gpt-5",
-        budget=culmen.Budget(evaluations=12, dollars=1.5),
-        seed=7,
-        workers=3,
-        require="limits",
-        backend=BackendChoice(needs=Needs(2.0, 1.0, 10**9, {"fpga": 1.0}), wait=3.0),
-        embedder="hashing-64",
-        integrity="reject",
-        fork_of="/runs/first",
-    )
-    assert meta.strategy["config"]["threshold"] == 3.5 and meta.stop_at is None
-
-
-@pytest.mark.parametrize(
-    "defaults",
-    [
-        {"strategy": "polca", "budget": "evaluations=20", "settings": {"explore": 3}, "resources": {"cpu": 2.0}},
-        {"iterations": 40, "seed": 7, "workers": 2, "llm": {"models": [{"name": "small"}]}},
-        {"settings": {"num_islands": 2}},
-    ],
-)
-def test_defaults_of_a_task_in_a_journal_of_before_are_kept_as_they_are(tmp_path: Path, defaults: dict):
-    plain = json.loads(BEFORE.read_bytes())
-    plain["task"]["defaults"] = defaults
-    meta = unpack_meta(json.dumps(plain).encode())
-    assert meta.task.defaults == TaskDefaults(foreign=defaults) and meta.seed == 7
-    assert unpack_meta(pack_meta(meta)) == meta
 
 
 def test_defaults_of_a_task_are_read_as_they_were_stored(tmp_path: Path):
@@ -82,10 +46,17 @@ def test_defaults_of_a_task_are_read_as_they_were_stored(tmp_path: Path):
 
 
 def test_what_is_stored_keeps_its_names(tmp_path: Path):
-    study = made(tmp_path / "run", model="offline", integrity="stop", random_seed=4, workers=2, require="limits")
+    study = made(
+        tmp_path / "run",
+        model="offline",
+        integrity="stop",
+        random_seed=4,
+        workers=2,
+        require="limits",
+    )
     plain = stored(study.path)
     assert (plain["seed"], plain["workers"], plain["budget"]) == (4, 2, {"evaluations": 200})
-    assert plain["extra"] == {"model": "offline", "integrity": "stop", "require": "limits"}
+    assert (plain["model"], plain["integrity"], plain["require"]) == ("offline", "stop", "limits")
     assert views.run_meta(study.path) == study.meta
 
 
@@ -108,8 +79,12 @@ def test_objects_are_named_in_the_journal_and_nothing_more(tmp_path: Path):
 
 
 def test_a_fork_has_its_parents_options_but_for_those_given(tmp_path: Path):
-    first = made(tmp_path / "run", integrity="reject", embedder="hashing-64", stop_at=3.0, workers=2)
-    forked = Study.fork(first.path, tmp_path / "fork", budget=culmen.Budget(evaluations=9), stop_at=None)
+    first = made(
+        tmp_path / "run", integrity="reject", embedder="hashing-64", stop_at=3.0, workers=2
+    )
+    forked = Study.fork(
+        first.path, tmp_path / "fork", budget=culmen.Budget(evaluations=9), stop_at=None
+    )
     assert forked.meta.options == RunOptions(
         integrity="reject",
         embedder="hashing-64",
@@ -119,8 +94,12 @@ def test_a_fork_has_its_parents_options_but_for_those_given(tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize(("keyword", "thing"), [("backend", object()), ("embedder", 7), ("observers", (object(),))])
-def test_an_object_that_cannot_do_its_part_is_refused_at_once(tmp_path: Path, keyword: str, thing: object):
+@pytest.mark.parametrize(
+    ("keyword", "thing"), [("backend", object()), ("embedder", 7), ("observers", (object(),))]
+)
+def test_an_object_that_cannot_do_its_part_is_refused_at_once(
+    tmp_path: Path, keyword: str, thing: object
+):
     with pytest.raises(culmen.UserError, match="is not a valid "):
         made(tmp_path / "run", **{keyword: thing})
 

@@ -1,8 +1,10 @@
-"""The Python API at hand: what `culmen` exports, how a study shows itself, lists and frames of a run, progress."""
+"""The Python API at hand: exports of `culmen`, views of a study, lists, frames, progress."""
 
 from __future__ import annotations
 
 import importlib.resources
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import culmen
-from culmen.strategies.catalog import strategy_paths
+from culmen.core.evaluation import Status
 
 
 def closeness(program: str) -> tuple[float, dict[str, float]]:
@@ -31,28 +33,41 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> culmen.Study:
     )
 
 
-@pytest.mark.parametrize("path", strategy_paths().values())
-def test_every_strategy_is_importable_from_culmen(path: str):
-    module, _, name = path.partition(":")
-    found = getattr(culmen, name)
-    assert (found.__module__, found.__name__) == (module, name)
-
-
-@pytest.mark.wing("train")
+@pytest.mark.extension("compat", "prompt")
 def test_every_name_exists_and_type_checkers_see_the_same_ones():
     assert all(getattr(culmen, name) is not None for name in culmen.__all__)
     source = Path(culmen.__file__).read_text(encoding="utf-8")
     declared = source.partition("if TYPE_CHECKING:")[2].partition("_HOME")[0]
     assert not [
-        name for name in culmen.__all__ if name != "__version__" and name not in declared.replace(",", " ").split()
+        name
+        for name in culmen.__all__
+        if name != "__version__" and name not in declared.replace(",", " ").split()
     ]
     assert (importlib.resources.files("culmen") / "py.typed").is_file()
+    assert len(culmen.__all__) <= 30
 
 
-def test_a_custom_strategy_needs_imports_from_culmen_alone(tmp_path: Path):
+def test_the_search_has_its_parameters_in_its_signature_and_documents_each():
+    parameters = inspect.signature(culmen.optimize).parameters
+    documented = set(re.findall(r"^    (\w+)  +\S", culmen.optimize.__doc__ or "", re.MULTILINE))
+    documented |= {"proposer", "world", "crafts", "observers"}
+    assert set(parameters) == documented
+    assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def test_a_status_and_a_result_are_printed_as_a_few_aligned_lines(study: culmen.Study):
+    shown = str(study.status).splitlines()
+    assert len(shown) <= 8 and len({line.index(line.split()[1]) for line in shown}) == 1
+    best = study.best
+    assert best is not None and str(best).startswith(f"candidate  {best.id}\nscore      ")
+    assert str(best).endswith(best.text)
+
+
+def test_a_custom_strategy_needs_no_import_but_culmen_and_its_settings(tmp_path: Path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\nfrom typing import Annotated\n"
-        "from culmen import About, Brief, Lab, Rollout, Strategy, check_settings\n\n\n"
+        "from culmen import Brief, Lab, Rollout, Strategy\n"
+        "from culmen.strategies.settings import About, check as check_settings\n\n\n"
         "@dataclass(frozen=True)\nclass Mine(Strategy):\n"
         "    width: Annotated[int, About('proposals', least=1)] = 2\n\n"
         "    def __post_init__(self) -> None:\n        check_settings(self)\n\n"
@@ -63,9 +78,13 @@ def test_a_custom_strategy_needs_imports_from_culmen_alone(tmp_path: Path):
         "            for each in found.candidates:\n                await lab.evaluate(each)\n"
     )
     made = culmen.optimize(
-        "def area(r):\n    return 2.5 * r * r\n", closeness, strategy=f"{tmp_path}/mine.py:Mine",
-        budget=culmen.Budget(evaluations=20), run_dir=tmp_path / "run", progress=False,
-    )  # fmt: skip
+        "def area(r):\n    return 2.5 * r * r\n",
+        closeness,
+        strategy=f"{tmp_path}/mine.py:Mine",
+        budget=culmen.Budget(evaluations=20),
+        run_dir=tmp_path / "run",
+        progress=False,
+    )
     assert made.status.state == "finished"
 
 
@@ -96,8 +115,10 @@ def test_lists_and_frames_say_the_same(study: culmen.Study):
     assert list(frame["id"]) == [row.id for row in candidates]
     assert list(frame.columns) == list(culmen.CandidateRow.__struct_fields__)
     each = study.dataframe("evaluations")
-    assert list(each["score"].dropna()) == [one.score for one in evaluations if one.score is not None]
-    assert set(each["status"]) <= {status.value for status in culmen.Status}
+    assert list(each["score"].dropna()) == [
+        one.score for one in evaluations if one.score is not None
+    ]
+    assert set(each["status"]) <= {status.value for status in Status}
     assert set(each["metrics.radius"].dropna()) == {2.0}
     assert study.candidate(study.best.id[:6]).parts == study.best.parts
 
@@ -111,7 +132,9 @@ print(asyncio.run(main()))
 
 
 @pytest.mark.parametrize("more, lines", [("", True), (", progress=False", False)])
-def test_progress_says_where_the_run_lies_unless_it_is_not_wanted(tmp_path: Path, more: str, lines: bool):
+def test_progress_says_where_the_run_lies_unless_it_is_not_wanted(
+    tmp_path: Path, more: str, lines: bool
+):
     """Also where an event loop runs."""
     command = [sys.executable, "-c", _SCRIPT.format(more=more)]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
@@ -121,7 +144,9 @@ def test_progress_says_where_the_run_lies_unless_it_is_not_wanted(tmp_path: Path
     assert "\x1b" not in ran.stderr
 
 
-def test_a_frame_without_pandas_says_what_to_install(study: culmen.Study, monkeypatch: pytest.MonkeyPatch):
+def test_a_frame_without_pandas_says_what_to_install(
+    study: culmen.Study, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(culmen.UserError, match=r"pip install pandas; or use candidates\(\)"):
         study.dataframe()

@@ -10,16 +10,17 @@ import pytest
 import culmen
 from culmen.core.errors import UserError
 from culmen.core.options import BackendChoice, Needs
-from culmen.evaluate.taskfiles import write_new
-from culmen.run.plan import create_run
-from culmen.run.request import RunRequest, requested_fork, requested_run, session_keywords
+from culmen.evaluate.backends import usual_workers
+from culmen.run.plan import create_run, requested_fork, requested_run
+from culmen.run.request import RunRequest, session_keywords
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.strategies.polca import Polca
+from culmen.tasks import write_new
 
-pytestmark = pytest.mark.wing("tasks")
+pytestmark = pytest.mark.extension("builtin")
 
 MODELS = """
 [providers.mine]
@@ -46,18 +47,20 @@ def models(tmp_path: Path) -> Path:
 
 
 def test_a_plan_writes_nothing_and_its_run_is_created_once(task: Path, tmp_path: Path) -> None:
-    plan = requested_run(task, RunRequest(strategy="polca", settings=["epsilon=off"], budget="evaluations=7"))
+    plan = requested_run(
+        task, RunRequest(strategy="polca", settings=["epsilon=off"], budget="evaluations=7")
+    )
     assert isinstance(plan.strategy, Polca) and plan.options.budget.evaluations == 7
     assert not (tmp_path / "run").exists()
     path, meta = create_run(plan, tmp_path / "run")
-    assert views.run_meta(path) == meta and meta.options == plan.options.__class__(
-        **{**{n: getattr(plan.options, n) for n in plan.options.__struct_fields__}, "workers": meta.workers}
-    )
+    assert views.run_meta(path) == meta and meta.options == plan.options
     with pytest.raises(UserError, match="already"):
         create_run(plan, tmp_path / "run")
 
 
-def test_a_fork_finds_an_embedder_of_its_parents_models_file(task: Path, models: Path, tmp_path: Path) -> None:
+def test_a_fork_finds_an_embedder_of_its_parents_models_file(
+    task: Path, models: Path, tmp_path: Path
+) -> None:
     request = RunRequest(models=models, model=["offline"], budget="evaluations=5")
     path, _ = create_run(requested_run(task, request), tmp_path / "run")
     plan = requested_fork(path, RunRequest(embedder="mine/vectors", budget="evaluations=9"))
@@ -102,12 +105,17 @@ def test_an_agent_is_a_setting_of_a_strategy_of_ones_own(task: Path, tmp_path: P
     plan = requested_run(task, RunRequest(strategy=name, agent="somebody", budget="5"))
     assert getattr(plan.strategy, "agent", "") == "somebody"
     path, _ = create_run(requested_run(task, RunRequest(budget="5")), tmp_path / "run")
-    assert getattr(requested_fork(path, RunRequest(strategy=name, agent="x")).strategy, "agent", "") == "x"
+    assert (
+        getattr(requested_fork(path, RunRequest(strategy=name, agent="x")).strategy, "agent", "")
+        == "x"
+    )
     with pytest.raises(UserError, match="the strategy pedigree has no agent") as refused:
         requested_fork(path, RunRequest(agent="offline"))
     assert "--strategy cato" in refused.value.fix
     forked = requested_fork(path, RunRequest(agent="offline", strategy="cato"))
-    assert isinstance(forked.strategy, culmen.Cato) and forked.strategy.agent == "offline"
+    from culmen.extensions.agents.cato import Cato
+
+    assert isinstance(forked.strategy, Cato) and forked.strategy.agent == "offline"
 
 
 def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> None:
@@ -120,10 +128,14 @@ def test_what_the_task_chooses_holds_where_the_request_does_not(task: Path) -> N
     plan = requested_run(task, RunRequest())
     options = plan.options
     assert isinstance(plan.strategy, PedigreeSearch) and plan.strategy.most == 2
-    assert (options.budget.evaluations, options.seed, options.workers) == (30, 5, 0)
+    assert (options.budget.evaluations, options.seed) == (30, 5)
+    assert options.workers == usual_workers(None)
     assert options.backend == BackendChoice(needs=Needs(cpu=2))
     plan = requested_run(task, RunRequest(preset="paper", seed=6, settings=["batch=4"]))
-    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.batch) == (0.5, 4)
+    assert isinstance(plan.strategy, Polca) and (plan.strategy.epsilon, plan.strategy.batch) == (
+        0.5,
+        4,
+    )
     assert (plan.options.budget.evaluations, plan.options.seed, plan.options.workers) == (30, 6, 3)
 
 
@@ -179,15 +191,10 @@ def test_a_backend_that_cannot_be_meant_is_refused(request_: RunRequest, what: s
         session_keywords(meta_with(None), request_)
 
 
-def test_a_session_elsewhere_keeps_the_runs_backend_unless_another_is_named(task: Path, tmp_path: Path) -> None:
+def test_a_session_elsewhere_keeps_the_runs_backend_unless_another_is_named(
+    task: Path, tmp_path: Path
+) -> None:
     _, meta = create_run(requested_run(task, RunRequest(backend_set="cpu=2")), tmp_path / "run")
     assert "backend" not in session_keywords(meta, RunRequest())
     changed = session_keywords(meta, RunRequest(backend_set="cpu=1"))["backend"]
     assert isinstance(changed, BackendChoice) and changed.needs.cpu == 1
-
-
-def test_former_names_of_public_classes_are_the_present_ones() -> None:
-    assert culmen.Budget.of("evaluations=3") == culmen.Budget.from_value("evaluations=3")
-    assert culmen.Budget(evaluations=3).bounded and culmen.Objective(target=1.0).reached(2.0)
-    observation = culmen.Observation(candidate="c", case="0", status=culmen.Status.OK, score=1.0)
-    assert observation.kind == observation.failure_kind and observation.verified == observation.is_verified

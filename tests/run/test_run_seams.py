@@ -1,4 +1,7 @@
-"""Objects of the caller's own get budgets, progress and retries like the built-in ones, and defaults for the rest."""
+"""Objects of the caller's own get budgets, progress and retries like the built-in ones.
+
+For the rest they get defaults.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from pathlib import Path
 import pytest
 
 import culmen
-from culmen.agents import cato
 from culmen.core import ports
 from culmen.core.evaluation import Status
 from culmen.core.usage import Usage
+from culmen.extensions.agents import cato
+from culmen.extensions.baselines.portfolio import Portfolio
 from culmen.run import fork
+from culmen.run.study import Study
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.strategies import catalog
-from culmen.strategies.portfolio import Portfolio
-from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat, Tally
 
 TASK = culmen.Task("number", seeds=({"number": "1.5"},))
@@ -41,20 +44,31 @@ def test_parts_with_the_required_methods_alone_are_retried_counted_and_limited(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # no replies of another run
     model, backend, embedder, observer = Dice(), Arithmetic(), Flat(), Tally()
     study = Study.create(
-        TASK, Embedding(), model=model, backend=backend, embedder=embedder, observers=(observer,),
-        budget=culmen.Budget(evaluations=30, dollars=0.05), run_dir=tmp_path / "run",
-    )  # fmt: skip
+        TASK,
+        Embedding(),
+        model=model,
+        backend=backend,
+        embedder=embedder,
+        observers=(observer,),
+        budget=culmen.Budget(evaluations=30, dollars=0.05),
+        run_dir=tmp_path / "run",
+    )
     assert study.run() == "finished"
     status = study.status
     assert status.usage.dollars <= 0.05 and status.evaluations <= 30  # limited
-    done = [event for event in views.log_events(study.path, limit=10_000) if event.entry.kind == "done"]
+    done = [
+        event for event in views.log_events(study.path, limit=10_000) if event.entry.kind == "done"
+    ]
     proposals = [event.entry.result for event in done if event.entry.effect == "propose"]
-    assert not any(each.fault for each in proposals) and model.calls == len(proposals) + 1  # one attempt failed
+    assert (
+        not any(each.fault for each in proposals) and model.calls == len(proposals) + 1
+    )  # one attempt failed
     seen = list(study.observations())
     assert len(seen) == status.evaluations and all(each.status is Status.OK for each in seen)
     assert backend.asked > len(seen)  # what it lost was asked for a second time
     assert (
-        embedder.calls > 1 and observer.count == len(list(views.log_events(study.path, limit=10_000))) - 1
+        embedder.calls > 1
+        and observer.count == len(list(views.log_events(study.path, limit=10_000))) - 1
     )  # all of this session
 
 
@@ -84,7 +98,7 @@ def test_what_is_complete_stays_itself():
 
 
 def test_a_copy_of_a_strategy_of_agents_does_not_retrace(tmp_path: Path):
-    """By what it declares, whatever its path."""
+    """Its own declaration decides, whatever its path."""
     copy = tmp_path / "mine.py"
     shutil.copyfile(cato.__file__, copy)
     known, own = (
@@ -95,7 +109,11 @@ def test_a_copy_of_a_strategy_of_agents_does_not_retrace(tmp_path: Path):
     taken = ((catalog.make_strategy("polca"), True), (searches, True), (agents, False))
     for strategy, retraces in ((known, False), (own, False), *taken):
         meta = RunMeta(
-            "run", TASK, catalog.strategy_config(strategy), model="openai/any", budget=culmen.Budget(evaluations=100)
+            "run",
+            TASK,
+            catalog.strategy_config(strategy),
+            model="openai/any",
+            budget=culmen.Budget(evaluations=100),
         )
         assert fork.retraces_parent(meta) is retraces
         budget, carry = fork.settle_fork_budget(meta, 100, "evaluations=+40")

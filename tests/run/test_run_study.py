@@ -1,4 +1,7 @@
-"""The public API: a function as evaluator, a scripted model, strategies and proposers of one's own, resume and fork."""
+"""The public API: a function as evaluator, a scripted model, resume and fork.
+
+Also strategies and proposers of one's own.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 import culmen
 from culmen.core.brief import Brief, Proposal
+from culmen.strategies.polca import Polca
 from culmen.testing.scripted import ScriptedModel
 
 SEED = "VALUE = 1.0\n"
@@ -38,7 +42,7 @@ def test_a_function_and_a_scripted_model_climb_to_the_top(tmp_path):
     study = culmen.optimize(
         SEED,
         evaluator=closeness,
-        strategy=culmen.Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
+        strategy=Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
         model=ScriptedModel(improve),
         budget=culmen.Budget(evaluations=40),
         deterministic=True,
@@ -69,7 +73,7 @@ def test_it_works_where_a_loop_already_runs(tmp_path):
 
 
 class Axes:
-    """Axes that remember what is drawn: those of matplotlib have the same methods."""
+    """Axes that remember the drawn lines: those of matplotlib have the same methods."""
 
     def __init__(self) -> None:
         self.lines: dict[str, tuple[list, list]] = {}
@@ -89,7 +93,12 @@ class Axes:
 def test_a_study_is_plotted_as_its_best_so_far(tmp_path, monkeypatch):
     model = ScriptedModel(improve)
     study = culmen.optimize(
-        SEED, evaluator=closeness, model=model, deterministic=True, budget=40, run_dir=tmp_path / "a"
+        SEED,
+        evaluator=closeness,
+        model=model,
+        deterministic=True,
+        budget=40,
+        run_dir=tmp_path / "a",
     )
     axes = Axes()
     assert study.plot(axes) is axes and study.plot(axes, label="again") is axes
@@ -104,10 +113,14 @@ def test_a_study_is_plotted_as_its_best_so_far(tmp_path, monkeypatch):
 
 def test_next_steps_of_a_run_with_a_function_are_python(tmp_path):
     """The command line has neither the function nor a task folder."""
-    study = culmen.optimize(SEED, evaluator=lambda text: 1.0, budget=20, run_dir=tmp_path / "a", progress=False)
+    study = culmen.optimize(
+        SEED, evaluator=lambda text: 1.0, budget=20, run_dir=tmp_path / "a", progress=False
+    )
     steps = [study.summary.command, *(command for command, _ in study.summary.also)]
     assert not [step for step in steps if re.match("culmen (check|fork|resume|run) ", step)]
-    assert any(step.startswith('culmen.Study.fork("') and 'budget="evaluations=' in step for step in steps)
+    assert any(
+        step.startswith('culmen.Study.fork("') and 'budget="evaluations=' in step for step in steps
+    )
 
 
 def test_a_strategy_and_a_proposer_of_ones_own(tmp_path):
@@ -122,10 +135,17 @@ def test_a_strategy_and_a_proposer_of_ones_own(tmp_path):
     class Double:
         async def propose(self, lab, brief):
             value = float(brief.parent.text.partition("=")[2])
-            return Proposal((culmen.Candidate.of({"candidate": f"VALUE = {value * 2}\n"}, (brief.parent.id,)),))
+            return Proposal(
+                (culmen.Candidate.of({"candidate": f"VALUE = {value * 2}\n"}, (brief.parent.id,)),)
+            )
 
     study = culmen.optimize(
-        SEED, evaluator=closeness, strategy=Doubling(), proposer=Double(), run_dir=tmp_path / "run", deterministic=True
+        SEED,
+        evaluator=closeness,
+        strategy=Doubling(),
+        proposer=Double(),
+        run_dir=tmp_path / "run",
+        deterministic=True,
     )
     assert study.best is not None
     assert study.best.text == "VALUE = 8.0\n"
@@ -156,7 +176,7 @@ def test_an_interrupted_study_is_resumed_and_a_fork_pays_for_nothing_twice(tmp_p
     first = culmen.optimize(
         SEED,
         evaluator=far,
-        strategy=culmen.Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
+        strategy=Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
         model=ScriptedModel(improve),
         budget=culmen.Budget(evaluations=20),
         deterministic=True,
@@ -164,7 +184,11 @@ def test_an_interrupted_study_is_resumed_and_a_fork_pays_for_nothing_twice(tmp_p
     )
     model = ScriptedModel(improve)
     longer = culmen.Study.fork(
-        first.path, tmp_path / "fork", budget=culmen.Budget(evaluations=40), evaluator=far, model=model
+        first.path,
+        tmp_path / "fork",
+        budget=culmen.Budget(evaluations=40),
+        evaluator=far,
+        model=model,
     )
     assert longer.run() == "finished"
     assert longer.status.evaluations > first.status.evaluations
@@ -189,19 +213,31 @@ def test_mistakes_say_what_where_and_what_next(tmp_path):
 
 @pytest.mark.parametrize("budget", [{"dollars": 5}, {"calls": 9, "tokens": 10}])
 def test_a_budget_that_the_offline_model_never_spends_is_refused(tmp_path, budget):
-    from culmen.offline.proposer import UNTIMED, OfflineProposer
+    from culmen.models.offline.proposer import UNTIMED, OfflineProposer
 
-    for place, parts in enumerate(({}, {"proposer": OfflineProposer(UNTIMED)}, {"embedder": "hashing"})):
-        with pytest.raises(culmen.UserError, match=f"offline model spends no {next(iter(budget))}") as error:
+    for place, parts in enumerate(
+        ({}, {"proposer": OfflineProposer(UNTIMED)}, {"embedder": "hashing"})
+    ):
+        with pytest.raises(
+            culmen.UserError, match=f"offline model spends no {next(iter(budget))}"
+        ) as error:
             culmen.optimize(
-                SEED, evaluator=closeness, budget=culmen.Budget(**budget), run_dir=tmp_path / str(place), **parts
+                SEED,
+                evaluator=closeness,
+                budget=culmen.Budget(**budget),
+                run_dir=tmp_path / str(place),
+                **parts,
             )
         assert "evaluations=200" in error.value.fix and not (tmp_path / str(place)).exists()
 
 
 def test_a_budget_of_calls_ends_where_calls_are_made(tmp_path):
     study = culmen.optimize(
-        SEED, evaluator=closeness, model=ScriptedModel(improve), budget=culmen.Budget(calls=3), run_dir=tmp_path / "a"
+        SEED,
+        evaluator=closeness,
+        model=ScriptedModel(improve),
+        budget=culmen.Budget(calls=3),
+        run_dir=tmp_path / "a",
     )
     assert study.status.state == "finished" and study.status.usage.calls <= 3
 
@@ -237,9 +273,17 @@ def test_templates_of_ones_own_are_asked_with_and_kept_for_the_resumed_run(tmp_p
     run = tmp_path / "run"
     with pytest.raises(culmen.UserError, match="Enough"):
         culmen.optimize(
-            SEED, evaluator=closeness, strategy="best_of_n", model=first, budget=budget, run_dir=run, templates=folder
+            SEED,
+            evaluator=closeness,
+            strategy="best_of_n",
+            model=first,
+            budget=budget,
+            run_dir=run,
+            templates=folder,
         )
     (folder / "improve.md").unlink()
     culmen.Study.resume(run, evaluator=closeness, model=second).run()
     assert first.calls and second.calls
-    assert all(call.messages[1].content.startswith("MY WORDS") for call in (*first.calls, *second.calls))
+    assert all(
+        call.messages[1].content.startswith("MY WORDS") for call in (*first.calls, *second.calls)
+    )

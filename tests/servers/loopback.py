@@ -1,4 +1,7 @@
-"""What the servers of this package have in common: HTTP on the loopback, a thread for each connection."""
+"""The common part of this package's servers: HTTP on the loopback.
+
+Each connection has a thread.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ class LoopbackHTTP(ThreadingHTTPServer):
 
 
 class Loopback:
-    """Serves at `url` within its `with`. Connections are handled by `handler`, whose attribute `served` is this."""
+    """A server at `url` within its `with`; `handler` handles the connections.
+
+    The attribute `served` of the handler is this server.
+    """
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self._http = LoopbackHTTP(("127.0.0.1", 0), type("Handler", (handler,), {"served": self}))
@@ -31,7 +37,7 @@ class Loopback:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def ending(self) -> None:
-        """Called before it stops, to let go of what waits."""
+        """Called before it stops, to release everything that waits."""
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,5 +1,8 @@
-"""A server on the loopback with the endpoints of vLLM and of SGLang that matter for training: adapters are loaded from
-folders while it runs, and it really samples, by the adapter asked for or not at all."""
+"""A server on the loopback with the endpoints of vLLM and of SGLang for training.
+
+Adapters are loaded from folders while it runs, and it really samples, by the adapter asked for or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.train.engine import import_extra
-from culmen.train.models import ChatTokenizer
-from culmen.train.torch_engine import TorchEngine
+from culmen.extensions.train.engine import import_extra
+from culmen.extensions.train.models import ChatTokenizer
+from culmen.extensions.train.torch_engine import TorchEngine
 from tests.servers.loopback import Loopback
 
 
 class LoraServer(Loopback):
-    """`with LoraServer(load, tokenizer) as server:` serves at `server.url`; `load()` gives the base model.
+    """`with LoraServer(load, tokenizer) as server:` serves at `server.url`.
+
+    `load()` gives the base model.
 
     wrong   a name that vLLM's answers carry instead of the adapter's, or None
     ids     whether replies have token ids (older servers do not know how)
@@ -51,7 +56,9 @@ class LoraServer(Loopback):
 
     def _add(self, name: str, path: str) -> tuple[int, dict[str, Any] | str]:
         if name in self._adapters:
-            return 400, {"message": f"The lora adapter '{name}' has already been loaded; it is already loaded."}
+            return 400, {
+                "message": f"The lora adapter '{name}' has already been loaded; it is already loaded."
+            }
         model = import_extra("peft", "train").PeftModel.from_pretrained(self._load(), path)
         self._adapters[name] = TorchEngine(model, self._tokenizer)
         self.loaded.append(name)
@@ -69,7 +76,9 @@ class LoraServer(Loopback):
             return 404, {"message": f"The model `{name}` does not exist."}
         self.drawn.append(name)
         among = tuple(body.get("allowed_token_ids", ()))
-        sample = self._adapters[name].sample(body["prompt"], body["seed"], body["max_tokens"], among)
+        sample = self._adapters[name].sample(
+            body["prompt"], body["seed"], body["max_tokens"], among
+        )
         choice: dict[str, Any] = {
             "index": 0,
             "text": sample.text,
@@ -84,10 +93,20 @@ class LoraServer(Loopback):
         if name not in self._adapters:
             return 400, {"error": {"message": f"adapter {name} is not loaded"}}
         self.drawn.append(name)
-        sample = self._adapters[name].sample(body["input_ids"], params["sampling_seed"], params["max_new_tokens"])
-        pairs = [[level, token, None] for level, token in zip(sample.logprobs, sample.response, strict=True)]
-        reason = {"type": "stop", "matched": sample.response[-1]} if sample.ended else {"type": "length"}
-        told = {"finish_reason": reason, "output_token_logprobs": pairs if body.get("return_logprob") else None}
+        sample = self._adapters[name].sample(
+            body["input_ids"], params["sampling_seed"], params["max_new_tokens"]
+        )
+        pairs = [
+            [level, token, None]
+            for level, token in zip(sample.logprobs, sample.response, strict=True)
+        ]
+        reason = (
+            {"type": "stop", "matched": sample.response[-1]} if sample.ended else {"type": "length"}
+        )
+        told = {
+            "finish_reason": reason,
+            "output_token_logprobs": pairs if body.get("return_logprob") else None,
+        }
         return 200, {"text": sample.text, "output_ids": sample.response, "meta_info": told}
 
 
@@ -102,7 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         status, answer = self.served.answer(self.path, body)
         raw = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+        self.send_header(
+            "Content-Type", "text/plain" if isinstance(answer, str) else "application/json"
+        )
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)

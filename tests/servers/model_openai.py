@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from culmen.llm.call import Tokens
+from culmen.models.call import Tokens
 from tests.servers.model_script import Asked, Item, ToolCall, Turn, as_text, flat, pieces
 
 
@@ -18,7 +18,15 @@ class Chat:
         items = [item for message in body.get("messages", []) for item in _chat_items(message)]
         functions = [tool.get("function", {}) for tool in body.get("tools") or []]
         tools = {f.get("name", ""): f.get("parameters") or {} for f in functions}
-        return Asked("chat", body.get("model", ""), tuple(items), tools, frozenset(), body.get("stream") is True, body)
+        return Asked(
+            "chat",
+            body.get("model", ""),
+            tuple(items),
+            tools,
+            frozenset(),
+            body.get("stream") is True,
+            body,
+        )
 
     def whole(self, asked: Asked, turn: Turn, tokens: Tokens | None) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
@@ -41,7 +49,13 @@ class Chat:
         for index, call in enumerate(turn.calls):
             made = _chat_call(call)
             function = made["function"]
-            yield chunk({"tool_calls": [{**made, "index": index, "function": {**function, "arguments": ""}}]})
+            yield chunk(
+                {
+                    "tool_calls": [
+                        {**made, "index": index, "function": {**function, "arguments": ""}}
+                    ]
+                }
+            )
             for piece in pieces(function["arguments"]):
                 yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         yield chunk({}, _finish(turn))
@@ -65,12 +79,25 @@ class Responses:
         items = [Item("system", body["instructions"])] if body.get("instructions") else []
         items += [item for entry in listed if (item := _response_item(entry)) is not None]
         offered = body.get("tools") or []
-        tools = {tool.get("name", tool.get("type", "")): tool.get("parameters") or {} for tool in offered}
+        tools = {
+            tool.get("name", tool.get("type", "")): tool.get("parameters") or {} for tool in offered
+        }
         for space in _spaces(body):
-            inner = {f"{space['name']}__{tool['name']}": tool.get("parameters") or {} for tool in space["tools"]}
+            inner = {
+                f"{space['name']}__{tool['name']}": tool.get("parameters") or {}
+                for tool in space["tools"]
+            }
             tools |= inner
         free = frozenset(tool.get("name", "") for tool in offered if tool.get("type") == "custom")
-        return Asked("responses", body.get("model", ""), tuple(items), tools, free, body.get("stream") is True, body)
+        return Asked(
+            "responses",
+            body.get("model", ""),
+            tuple(items),
+            tools,
+            free,
+            body.get("stream") is True,
+            body,
+        )
 
     def whole(self, asked: Asked, turn: Turn, tokens: Tokens | None) -> dict[str, Any]:
         return _response(asked, "completed", _output(asked, turn), tokens)
@@ -92,22 +119,41 @@ class Responses:
             bare = {"content": []} if item["type"] == "message" else {}
             bare |= {name: "" for name in ("arguments", "input") if name in item}
             yield event(
-                "response.output_item.added", output_index=index, item={**item, "status": "in_progress", **bare}
+                "response.output_item.added",
+                output_index=index,
+                item={**item, "status": "in_progress", **bare},
             )
             for kind, fields in _inside(item):
                 yield event(f"response.{kind}", **at, **fields)
             yield event("response.output_item.done", output_index=index, item=item)
-        yield event("response.completed", response={**started, **_response(asked, "completed", output, tokens),
-                                                    "id": started["id"]})  # fmt: skip
+        yield event(
+            "response.completed",
+            response={
+                **started,
+                **_response(asked, "completed", output, tokens),
+                "id": started["id"],
+            },
+        )
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return _error(status, message)
 
     def broken(self, message: str) -> bytes:
         error = {"code": "server_error", "message": message}
-        return _named({"type": "response.failed", "sequence_number": 9999,
-                       "response": {"id": _id("resp_"), "object": "response", "status": "failed", "error": error,
-                                    "output": [], "usage": None}})  # fmt: skip
+        return _named(
+            {
+                "type": "response.failed",
+                "sequence_number": 9999,
+                "response": {
+                    "id": _id("resp_"),
+                    "object": "response",
+                    "status": "failed",
+                    "error": error,
+                    "output": [],
+                    "usage": None,
+                },
+            }
+        )
 
 
 def _role(message: dict[str, Any]) -> str:
@@ -141,16 +187,33 @@ def _output(asked: Asked, turn: Turn) -> list[dict[str, Any]]:
     if turn.text or not turn.calls:
         content = [{"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}]
         output.append(
-            {"id": _id("msg_"), "type": "message", "role": "assistant", "status": "completed", "content": content}
+            {
+                "id": _id("msg_"),
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": content,
+            }
         )
     for call in turn.calls:
         free = call.name in asked.free
         kind, field = ("custom_tool_call", "input") if free else ("function_call", "arguments")
-        made = {"id": _id("ctc_" if free else "fc_"), "type": kind, "status": "completed", "call_id": _id("call_")}
-        space = next((each for each in _spaces(asked.body) if call.name.startswith(f"{each['name']}__")), None)
+        made = {
+            "id": _id("ctc_" if free else "fc_"),
+            "type": kind,
+            "status": "completed",
+            "call_id": _id("call_"),
+        }
+        space = next(
+            (each for each in _spaces(asked.body) if call.name.startswith(f"{each['name']}__")),
+            None,
+        )
         named = {"name": call.name}
         if space is not None:
-            named = {"namespace": space["name"], "name": call.name.removeprefix(f"{space['name']}__")}
+            named = {
+                "namespace": space["name"],
+                "name": call.name.removeprefix(f"{space['name']}__"),
+            }
         output.append({**made, **named, field: as_text(call.arguments)})
     return output
 
@@ -164,7 +227,11 @@ def _inside(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events between an item's `added` and `done`."""
     if item["type"] != "message":
         free = item["type"] == "custom_tool_call"
-        field, kind = ("input", "custom_tool_call_input") if free else ("arguments", "function_call_arguments")
+        field, kind = (
+            ("input", "custom_tool_call_input")
+            if free
+            else ("arguments", "function_call_arguments")
+        )
         for piece in pieces(item[field]):
             yield f"{kind}.delta", {"delta": piece}
         yield f"{kind}.done", {field: item[field], **({} if free else {"name": item["name"]})}
@@ -177,20 +244,38 @@ def _inside(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "content_part.done", {"content_index": 0, "part": part}
 
 
-def _response(asked: Asked, status: str, output: list[dict[str, Any]], tokens: Tokens | None) -> dict[str, Any]:
+def _response(
+    asked: Asked, status: str, output: list[dict[str, Any]], tokens: Tokens | None
+) -> dict[str, Any]:
     usage = None
     if tokens is not None:
         usage = {
-            "input_tokens": tokens.input, "input_tokens_details": {"cached_tokens": tokens.cached},
-            "output_tokens": tokens.output, "output_tokens_details": {"reasoning_tokens": 0},
+            "input_tokens": tokens.input,
+            "input_tokens_details": {"cached_tokens": tokens.cached},
+            "output_tokens": tokens.output,
+            "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": tokens.input + tokens.output,
-        }  # fmt: skip
-    kept = {name: asked.body.get(name) for name in ("instructions", "max_output_tokens", "temperature", "top_p")}
+        }
+    kept = {
+        name: asked.body.get(name)
+        for name in ("instructions", "max_output_tokens", "temperature", "top_p")
+    }
     return {
-        "id": _id("resp_"), "object": "response", "created_at": 1_700_000_000, "status": status, "error": None,
-        "incomplete_details": None, "model": asked.model, "output": output, "parallel_tool_calls": True,
-        "tool_choice": "auto", "tools": [], "metadata": {}, "usage": usage, **kept,
-    }  # fmt: skip
+        "id": _id("resp_"),
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "model": asked.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "metadata": {},
+        "usage": usage,
+        **kept,
+    }
 
 
 def _chat_head(asked: Asked, kind: str) -> dict[str, Any]:
@@ -198,15 +283,20 @@ def _chat_head(asked: Asked, kind: str) -> dict[str, Any]:
 
 
 def _chat_call(call: ToolCall) -> dict[str, Any]:
-    return {"id": _id("call_"), "type": "function",
-            "function": {"name": call.name, "arguments": as_text(call.arguments)}}  # fmt: skip
+    return {
+        "id": _id("call_"),
+        "type": "function",
+        "function": {"name": call.name, "arguments": as_text(call.arguments)},
+    }
 
 
 def _chat_usage(tokens: Tokens) -> dict[str, Any]:
     return {
-        "prompt_tokens": tokens.input, "completion_tokens": tokens.output,
-        "total_tokens": tokens.input + tokens.output, "prompt_tokens_details": {"cached_tokens": tokens.cached},
-    }  # fmt: skip
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.input + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached},
+    }
 
 
 def _finish(turn: Turn) -> str:

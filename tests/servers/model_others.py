@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from culmen.llm.call import Tokens
+from culmen.models.call import Tokens
 from tests.servers.model_script import Asked, Item, Turn, as_text, flat, pieces
 
 
@@ -17,9 +17,17 @@ class Messages:
     def asked(self, body: dict[str, Any], model: str, stream: bool) -> Asked:
         items = [Item("system", flat(body["system"]))] if body.get("system") else []
         items += [item for message in body.get("messages", []) for item in _message_items(message)]
-        tools = {tool.get("name", ""): tool.get("input_schema") or {} for tool in body.get("tools") or []}
+        tools = {
+            tool.get("name", ""): tool.get("input_schema") or {} for tool in body.get("tools") or []
+        }
         return Asked(
-            "messages", body.get("model", ""), tuple(items), tools, frozenset(), body.get("stream") is True, body
+            "messages",
+            body.get("model", ""),
+            tuple(items),
+            tools,
+            frozenset(),
+            body.get("stream") is True,
+            body,
         )
 
     def whole(self, asked: Asked, turn: Turn, tokens: Tokens | None) -> dict[str, Any]:
@@ -37,7 +45,9 @@ class Messages:
             empty = {**block, "input": {}} if tool else {**block, "text": ""}
             yield _named("content_block_start", index=index, content_block=empty)
             kind, name = ("input_json_delta", "partial_json") if tool else ("text_delta", "text")
-            for piece in ["", *pieces(json.dumps(block["input"]))] if tool else pieces(block["text"]):
+            for piece in (
+                ["", *pieces(json.dumps(block["input"]))] if tool else pieces(block["text"])
+            ):
                 yield _named("content_block_delta", index=index, delta={"type": kind, name: piece})
             yield _named("content_block_stop", index=index)
         ending = {"stop_reason": _stop(turn), "stop_sequence": None}
@@ -46,9 +56,17 @@ class Messages:
         yield _named("message_stop")
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        kinds = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
-                 429: "rate_limit_error", 529: "overloaded_error"}  # fmt: skip
-        return {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}
+        kinds = {
+            400: "invalid_request_error",
+            401: "authentication_error",
+            404: "not_found_error",
+            429: "rate_limit_error",
+            529: "overloaded_error",
+        }
+        return {
+            "type": "error",
+            "error": {"type": kinds.get(status, "api_error"), "message": message},
+        }
 
     def broken(self, message: str) -> bytes:
         return _named("error", error={"type": "overloaded_error", "message": message})
@@ -64,9 +82,14 @@ class Gemini:
         declared = [
             function
             for tool in body.get("tools") or []
-            for function in tool.get("functionDeclarations") or tool.get("function_declarations") or []
+            for function in tool.get("functionDeclarations")
+            or tool.get("function_declarations")
+            or []
         ]
-        tools = {f.get("name", ""): f.get("parametersJsonSchema") or f.get("parameters") or {} for f in declared}
+        tools = {
+            f.get("name", ""): f.get("parametersJsonSchema") or f.get("parameters") or {}
+            for f in declared
+        }
         return Asked("gemini", model, tuple(items), tools, frozenset(), stream, body)
 
     def whole(self, asked: Asked, turn: Turn, tokens: Tokens | None) -> dict[str, Any]:
@@ -79,12 +102,25 @@ class Gemini:
         for piece in pieces(turn.text):
             yield _data(self._reply(asked, [{"text": piece}], None, known))
         for call in turn.calls:
-            yield _data(self._reply(asked, [_function_call(call.name, call.arguments)], None, known))
+            yield _data(
+                self._reply(asked, [_function_call(call.name, call.arguments)], None, known)
+            )
         yield _data(self._reply(asked, [{"text": ""}], "STOP", tokens))
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
-        return {"error": {"code": status, "message": message, "status": names.get(status, "UNAVAILABLE")}}
+        names = {
+            400: "INVALID_ARGUMENT",
+            401: "UNAUTHENTICATED",
+            404: "NOT_FOUND",
+            429: "RESOURCE_EXHAUSTED",
+        }
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": names.get(status, "UNAVAILABLE"),
+            }
+        }
 
     def broken(self, message: str) -> bytes:
         return _data(self.error(503, message))
@@ -96,7 +132,12 @@ class Gemini:
         if finish:
             candidate["finishReason"] = finish
         usage = {"usageMetadata": _gemini_usage(tokens)} if tokens else {}
-        return {"candidates": [candidate], **usage, "modelVersion": asked.model, "responseId": uuid.uuid4().hex[:16]}
+        return {
+            "candidates": [candidate],
+            **usage,
+            "modelVersion": asked.model,
+            "responseId": uuid.uuid4().hex[:16],
+        }
 
 
 def _message_items(message: dict[str, Any]) -> Iterator[Item]:
@@ -127,7 +168,9 @@ def _content_items(content: dict[str, Any]) -> Iterator[Item]:
 
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": turn.text}] if turn.text or not turn.calls else []
+    blocks: list[dict[str, Any]] = (
+        [{"type": "text", "text": turn.text}] if turn.text or not turn.calls else []
+    )
     for call in turn.calls:
         made = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": call.name}
         blocks.append({**made, "input": _object(call.arguments)})
@@ -135,7 +178,12 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
 
 
 def _message(asked: Asked) -> dict[str, Any]:
-    return {"id": f"msg_{uuid.uuid4().hex[:24]}", "type": "message", "role": "assistant", "model": asked.model}
+    return {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": asked.model,
+    }
 
 
 def _messages_usage(tokens: Tokens) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""A scripted model on the loopback that speaks all four wire formats, to drive real agents without a provider."""
+"""A scripted model on the loopback that speaks all four wire formats.
+
+It drives real agents without a provider.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
-from culmen.llm.call import Tokens
+from culmen.models.call import Tokens
 from tests.servers.loopback import Loopback
 from tests.servers.model_openai import Chat, Responses
 from tests.servers.model_others import Gemini, Messages
@@ -49,21 +52,26 @@ _DIALECTS = {"chat": Chat(), "responses": Responses(), "messages": Messages(), "
 
 
 class ModelServer(Loopback):
-    """`with ModelServer(script) as server:` serves chat, responses, messages and Gemini at `server.url`.
+    """`with ModelServer(script) as server:` serves at `server.url`.
 
-    script   turns that are given out by how often the model has spoken in a conversation, or a function of what is
-             asked (`tests.servers.model_script.Asked`): it sees the conversation, what tools gave and which there are;
-             `asked.shell(command)` and `asked.write(path, text)` make calls of the agent's own tools
+    The formats are chat, responses, messages and Gemini.
+
+    script   turns that are given out by how often the model has spoken in a conversation, or a function of the
+             request (`tests.servers.model_script.Asked`): it sees the conversation, what tools gave and which there
+             are; `asked.shell(command)` and `asked.write(path, text)` make calls of the agent's own tools
     faults   names of `FAULTS` ("" for none), used up request by request; `fail` adds more
     models   what the lists of models name
 
-    `asked` are the requests in their order, `paths` counts all requests by method and path, `keys` are the credentials
-    seen, `headers` those of the last request, `billed` the tokens of all replies made, told or not, `errors` what the
-    script raised, `ended` counts how replies ended (ok, a fault's name, or left: the client had gone). A reply is
-    counted in `ended` after its last byte was sent: wait for it.
+    `asked` are the requests in their order, `paths` counts all requests by method and path, `keys`
+    are the credentials seen, `headers` those of the last request, `billed` the tokens of all
+    replies made, reported or not, `errors` what the script raised, `ended` counts how replies ended
+    (ok, a fault's name, or left: the client had gone). A reply is counted in `ended` after its last
+    byte was sent: wait for it.
     """
 
-    def __init__(self, script: Script, faults: Iterable[str] = (), *, models: Iterable[str] = ("scripted",)) -> None:
+    def __init__(
+        self, script: Script, faults: Iterable[str] = (), *, models: Iterable[str] = ("scripted",)
+    ) -> None:
         self._script, self._queue, self.models = script, list(faults), list(models)
         self._check(self._queue)
         self._lock, self._gate, self._over = threading.Lock(), threading.Event(), False
@@ -87,7 +95,7 @@ class ModelServer(Loopback):
         self._gate.set()
 
     def ending(self) -> None:
-        """Let go of what waits."""
+        """Release everything that waits."""
         self._over = True
         self._gate.set()
 
@@ -110,7 +118,7 @@ class ModelServer(Loopback):
             self.headers = headers
 
     def turn(self, asked: Asked) -> Turn:
-        """What the script says, one request at a time."""
+        """The turn of the script, one request at a time."""
         with self._lock:
             try:
                 return play(self._script, asked)
@@ -147,7 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {"models": [{"name": f"models/{name}"} for name in self.served.models]})
         else:
             listed = [
-                {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self.served.models
+                {"id": name, "object": "model", "created": 0, "owned_by": "script"}
+                for name in self.served.models
             ]
             self._send(200, {"object": "list", "data": listed})
 
@@ -174,7 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
         asked = dialect.asked(body, model, kind == "stream")
         if kind == "count":
             tokens = len(json.dumps(body)) // 4 + 1
-            self._send(200, {"input_tokens": tokens} if name == "messages" else {"totalTokens": tokens})
+            self._send(
+                200, {"input_tokens": tokens} if name == "messages" else {"totalTokens": tokens}
+            )
             return
         fault = self.served.take(asked)
         if fault[:1].isdigit():
@@ -183,7 +194,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.served.settle("hang")
         elif fault == "html" or (fault == "garbage" and not asked.stream):
-            self._send(200, b"<html><body>Bad gateway</body></html>" if fault == "html" else b'{"choices": [{')
+            self._send(
+                200,
+                b"<html><body>Bad gateway</body></html>" if fault == "html" else b'{"choices": [{',
+            )
             self.served.settle(fault)
         else:
             self._reply(dialect, asked, fault)
@@ -197,7 +211,11 @@ class _Handler(BaseHTTPRequestHandler):
             parts = list(dialect.events(asked, turn, tokens))
             half = len(parts) // 2
             if fault in ("garbage", "error_event"):
-                parts[half:] = [b'data: {"choices": [{\n\n' if fault == "garbage" else dialect.broken("overloaded")]
+                parts[half:] = [
+                    b'data: {"choices": [{\n\n'
+                    if fault == "garbage"
+                    else dialect.broken("overloaded")
+                ]
         else:
             content = json.dumps(dialect.whole(asked, turn, tokens)).encode()
             parts, half = [content[: len(content) // 2], content[len(content) // 2 :]], 1
@@ -211,7 +229,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Send a reply: all of its parts, or the first half and a cut connection."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
-        length = ("Transfer-Encoding", "chunked") if stream else ("Content-Length", str(sum(map(len, parts))))
+        length = (
+            ("Transfer-Encoding", "chunked")
+            if stream
+            else ("Content-Length", str(sum(map(len, parts))))
+        )
         self.send_header(*length)
         self.end_headers()
         self._write(parts[:half], stream)
@@ -236,7 +258,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, dialect.error(status, f"error {status}; you sent {shown}"), headers)
         self.served.settle(fault)
 
-    def _send(self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> None:
+    def _send(
+        self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None
+    ) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/html" if content[:1] == b"<" else "application/json")

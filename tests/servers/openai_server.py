@@ -45,16 +45,18 @@ price = {{ input = 1.0, output = 4.0 }}
 
 
 class OpenAIServer(Loopback):
-    """`with OpenAIServer(answer) as server:` serves /v1/chat/completions and /v1/embeddings at `server.url`.
+    """`with OpenAIServer(answer) as server:` serves at `server.url`.
+
+    The endpoints are /v1/chat/completions and /v1/embeddings.
 
     answer   the reply's text, or a function from the request's body to it
     faults   what goes wrong: an iterable of names of `FAULTS` ("" for none) used up request by request, or a mapping
              name -> probability drawn with `seed`; `server.fail(...)` adds more while it runs
-    retry_after   what "429_after" says, seconds
+    retry_after   the wait that "429_after" demands, seconds
 
-    `headers` are sent with every response. `requests` are the bodies received, `outcomes` counts what was sent by fault
-    name ("ok" for none), `billed` sums tokens of replies that told their usage, `keys` the Authorization headers
-    seen.
+    `headers` are sent with every response. `requests` are the bodies received, `outcomes` counts
+    answers by fault name ("ok" for none), `billed` sums tokens of replies that state their usage,
+    `keys` the Authorization headers seen.
     """
 
     def __init__(
@@ -72,7 +74,11 @@ class OpenAIServer(Loopback):
         unknown = {*self._rates, *self._queue} - {*FAULTS, ""}
         if unknown:
             raise ValueError(f"unknown faults {sorted(unknown)}; known are {FAULTS}")
-        self._rng, self._lock, self._ended = random.Random(seed), threading.Lock(), threading.Event()
+        self._rng, self._lock, self._ended = (
+            random.Random(seed),
+            threading.Lock(),
+            threading.Event(),
+        )
         self.retry_after, self.width = retry_after, width
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
@@ -92,7 +98,7 @@ class OpenAIServer(Loopback):
             self._queue.extend(names)
 
     def ending(self) -> None:
-        """Let go of what waits."""
+        """Release everything that waits."""
         self._ended.set()
 
     def wait_for_end(self) -> None:
@@ -130,8 +136,16 @@ class OpenAIServer(Loopback):
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
         usage = {"prompt_tokens": sum(len(text) // 4 + 1 for text in texts)}
         self._bill(usage)
-        data = [{"object": "embedding", "index": i, "embedding": self._vector(t)} for i, t in enumerate(texts)]
-        return {"object": "list", "model": body.get("model", ""), "data": data[::-1], "usage": usage}
+        data = [
+            {"object": "embedding", "index": i, "embedding": self._vector(t)}
+            for i, t in enumerate(texts)
+        ]
+        return {
+            "object": "list",
+            "model": body.get("model", ""),
+            "data": data[::-1],
+            "usage": usage,
+        }
 
     def _choice(self, body: dict[str, Any], index: int, fault: str) -> dict[str, Any]:
         text: str | None = self._answer(body)
@@ -147,7 +161,9 @@ class OpenAIServer(Loopback):
 
     def _draw(self) -> str:
         names = list(self._rates)
-        return self._rng.choices([*names, ""], [*self._rates.values(), max(0.0, 1 - sum(self._rates.values()))])[0]
+        return self._rng.choices(
+            [*names, ""], [*self._rates.values(), max(0.0, 1 - sum(self._rates.values()))]
+        )[0]
 
     def _bill(self, usage: Mapping[str, int]) -> None:
         with self._lock:
@@ -163,7 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     served: OpenAIServer
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else the body of a reply waits 40 ms until the client has confirmed its head
+    disable_nagle_algorithm = (
+        True  # else the body of a reply waits 40 ms until the client has confirmed its head
+    )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
@@ -175,11 +193,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(fault)
         elif fault in ("html", "garbage"):
             html = fault == "html"
-            self._send(200, b"<html><body>Bad gateway</body></html>" if html else b'{"choices": [{', html=html)
+            self._send(
+                200,
+                b"<html><body>Bad gateway</body></html>" if html else b'{"choices": [{',
+                html=html,
+            )
         else:
             chat = self.path.endswith("/chat/completions")
             self._send(
-                200, json.dumps(self.served.chat(body, fault) if chat else self.served.embeddings(body)).encode(), fault
+                200,
+                json.dumps(
+                    self.served.chat(body, fault) if chat else self.served.embeddings(body)
+                ).encode(),
+                fault,
             )
 
     def _refuse(self, fault: str) -> None:
@@ -187,7 +213,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "429_after":
             headers["Retry-After"] = f"{self.served.retry_after:g}"
         message = f"error {fault[:3]}; you sent {self.headers.get('Authorization', '')}"
-        self._send(int(fault[:3]), json.dumps({"error": {"message": message}}).encode(), headers=headers)
+        self._send(
+            int(fault[:3]), json.dumps({"error": {"message": message}}).encode(), headers=headers
+        )
 
     def _send(
         self,

@@ -1,8 +1,11 @@
-"""A server on the loopback that speaks the Tinker API and really samples, differentiates and steps small models.
+"""A server on the loopback that speaks the Tinker API and really trains small models.
 
-It stands for SkyRL or the managed service in tests: sessions, futures, immutable sampler paths, states with their
-optimiser, the losses `cross_entropy`, `importance_sampling` and `ppo`. Loss and step are written here a second time, on
-purpose: an engine that agrees with it agrees with something. It answers both the older JSON and the newer protobuf.
+It samples from them, differentiates and steps them.
+
+It stands for SkyRL or the managed service in tests: sessions, futures, immutable sampler paths,
+states with their optimiser, the losses `cross_entropy`, `importance_sampling` and `ppo`. Loss and
+step are written here a second time, on purpose: an engine that agrees with it agrees with
+something. It answers both the older JSON and the newer protobuf.
 """
 
 from __future__ import annotations
@@ -29,16 +32,21 @@ _CHECKPOINT = re.compile(
 
 
 class TinkerServer(Loopback):
-    """`with TinkerServer(load) as server:` serves at `server.url`; `load(name)` gives a new base model of transformers.
+    """`with TinkerServer(load) as server:` serves at `server.url`.
+
+    `load(name)` gives a new base model of transformers.
 
     aggregate   how the loss is summed over responses: token_sum, or sequence_mean (SkyRL's)
     bounds      whether the bounds of a ratio are obeyed; otherwise 0.2 on both sides
     fail        names of paths (such as optim_step) whose next request is refused, used up one by one
 
-    `calls` counts requests by path, `drawn` lists the sampler path of every reply, `deleted` the checkpoints removed.
+    `calls` counts requests by path, `drawn` lists the sampler path of every reply, `deleted` the
+    checkpoints removed.
     """
 
-    def __init__(self, load: Callable[[str], Any], aggregate: str = "token_sum", *, bounds: bool = True) -> None:
+    def __init__(
+        self, load: Callable[[str], Any], aggregate: str = "token_sum", *, bounds: bool = True
+    ) -> None:
         self._load, self.aggregate, self.bounds = load, aggregate, bounds
         self._lock, self._results = threading.RLock(), dict[str, tuple[str, Any]]()
         self._models: dict[str, Trained] = {}
@@ -62,7 +70,9 @@ class TinkerServer(Loopback):
                 self.fail.remove(name)
                 raise Refused(f"{name} is told to fail")
             if name in ("client/config", "client/dynamic_config", "session_heartbeat", "telemetry"):
-                return {"type": "session_heartbeat", "status": "accepted"} if "/" not in name else {}
+                return (
+                    {"type": "session_heartbeat", "status": "accepted"} if "/" not in name else {}
+                )
             if name == "create_session":
                 return {"type": "create_session", "session_id": "session"}
             if name == "create_sampling_session":
@@ -70,7 +80,11 @@ class TinkerServer(Loopback):
                 self._samplers[session] = body["model_path"]
                 return {"type": "create_sampling_session", "sampling_session_id": session}
             if name == "get_info":
-                return {"type": "get_info", "model_id": body["model_id"], "model_data": {"model_name": "small"}}
+                return {
+                    "type": "get_info",
+                    "model_id": body["model_id"],
+                    "model_data": {"model_name": "small"},
+                }
             kind, result = self._perform(name, body)
             number = str(len(self._results))
             self._results[number] = (kind, result)
@@ -78,7 +92,7 @@ class TinkerServer(Loopback):
             return told | ({"sample_sequence_ids": [f"{number}-0"]} if kind == "sample" else {})
 
     def result(self, number: str) -> tuple[str, Any]:
-        """What a future came to: its kind (sample, forward, other) and the answer."""
+        """The outcome of a future: its kind (sample, forward, other) and the answer."""
         with self._lock:
             return self._results[number]
 
@@ -87,7 +101,10 @@ class TinkerServer(Loopback):
             asked = body["lora_config"]
             number = f"model-{len(self._models)}"
             self._models[number] = Trained(
-                lambda: self._load(body["base_model"]), asked["rank"], asked.get("seed") or 0, asked["train_unembed"]
+                lambda: self._load(body["base_model"]),
+                asked["rank"],
+                asked.get("seed") or 0,
+                asked["train_unembed"],
             )
             return "other", {"model_id": number, "type": "create_model"}
         if name == "asample":
@@ -99,7 +116,9 @@ class TinkerServer(Loopback):
             backward = name == "forward_backward" and not body.get("forward_only")
             given = body.get("forward_backward_input") or body["forward_input"]
             config = given.get("loss_fn_config") if self.bounds else None
-            return "forward", model.loss(given["data"], given["loss_fn"], config or {}, self.aggregate, backward)
+            return "forward", model.loss(
+                given["data"], given["loss_fn"], config or {}, self.aggregate, backward
+            )
         if name == "optim_step":
             return "other", {"metrics": model.step(body["adam_params"], self.aggregate)}
         return "other", self._keep(name, body, model)
@@ -196,7 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(200, wire.answer(kind, result), wire.PROTO)
 
-    def _send(self, status: int, content: dict[str, Any] | bytes, kind: str = "application/json") -> None:
+    def _send(
+        self, status: int, content: dict[str, Any] | bytes, kind: str = "application/json"
+    ) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -1,4 +1,7 @@
-"""The protobuf form of the Tinker API's larger messages, as newer versions of its SDK send and expect them."""
+"""The protobuf form of the Tinker API's larger messages.
+
+Newer versions of its SDK send and expect it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,14 @@ def forward_request(raw: bytes) -> dict[str, Any]:
     asked = _messages().ForwardBackwardRequest.FromString(raw)
     data = [
         {
-            "model_input": {"chunks": [{"tokens": _numbers(c.encoded_text.tokens, 3)} for c in datum.model_input]},
+            "model_input": {
+                "chunks": [
+                    {"tokens": _numbers(c.encoded_text.tokens, 3)} for c in datum.model_input
+                ]
+            },
             "loss_fn_inputs": {
-                name: {"data": _numbers(one.dense, one.dtype)} for name, one in datum.loss_fn_inputs.items()
+                name: {"data": _numbers(one.dense, one.dtype)}
+                for name, one in datum.loss_fn_inputs.items()
             },
         }
         for datum in asked.data
@@ -32,7 +40,11 @@ def forward_request(raw: bytes) -> dict[str, Any]:
     return {
         "model_id": asked.model_id,
         "forward_only": asked.forward_only,
-        "forward_backward_input": {"data": data, "loss_fn": asked.loss_fn, "loss_fn_config": config},
+        "forward_backward_input": {
+            "data": data,
+            "loss_fn": asked.loss_fn,
+            "loss_fn_config": config,
+        },
     }
 
 

@@ -1,4 +1,4 @@
-"""Tests that ask for `each_store` run twice: with runs in folders, and with runs in PostgreSQL."""
+"""Tests that ask for `each_store` run twice: with runs in folders and in PostgreSQL."""
 
 import pytest
 

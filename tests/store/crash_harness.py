@@ -1,8 +1,8 @@
-"""Kills writing processes at random instants, many times over one run, and says what was found afterwards.
+"""Kill writing processes at random instants, many times over one run.
 
-Usage: python crash_harness.py FOLDER ROUNDS SEED [URL]. Prints one JSON document. URL: a database for
-the journal. A child acknowledges each append by writing its last seq to a pipe; the parent kills it after a random
-number of acknowledgements.
+Usage: python crash_harness.py FOLDER ROUNDS SEED [URL]. Prints the findings as one JSON document.
+URL: a database for the journal. A child acknowledges each append by writing its last seq to a pipe;
+the parent kills it after a random number of acknowledgements.
 """
 
 import json
@@ -26,10 +26,16 @@ from culmen.store.journal import SqlJournal
 def entry(seq):
     """The entry at this place, in every life the same."""
     if seq % 3 == 0:
-        size = 90_000 if seq % 30 == 0 else 2_000  # now and then a candidate large enough to be a file
+        size = (
+            90_000 if seq % 30 == 0 else 2_000
+        )  # now and then a candidate large enough to be a file
         candidate = Candidate.of({"main.py": f"{seq} " * size})
-        return Entry("done", seq, "m", "propose", result=Proposal((candidate,), prompt=f"{seq} " * 2_000))
-    return Entry("done", seq, "m", "evaluate", result=Observation("a" * 12, Status.OK, float(seq), seed=seq))
+        return Entry(
+            "done", seq, "m", "propose", result=Proposal((candidate,), prompt=f"{seq} " * 2_000)
+        )
+    return Entry(
+        "done", seq, "m", "evaluate", result=Observation("a" * 12, Status.OK, float(seq), seed=seq)
+    )
 
 
 def write_for_ever(folder, seed, pipe):
@@ -75,8 +81,18 @@ def main(folder, rounds, seed, url=None):
         wrong += event.entry != entry(event.seq)
     status = views.run_status(folder)
     made = sum(1 for seq in range(1, status.events + 1) if seq % 3)
-    check = "ok" if url else sqlite3.connect(folder / "journal.db").execute("PRAGMA integrity_check").fetchone()[0]
-    report = {"lost": lost, "wrong": wrong, "events": status.events, "acknowledged": acknowledged, "check": check}
+    check = (
+        "ok"
+        if url
+        else sqlite3.connect(folder / "journal.db").execute("PRAGMA integrity_check").fetchone()[0]
+    )
+    report = {
+        "lost": lost,
+        "wrong": wrong,
+        "events": status.events,
+        "acknowledged": acknowledged,
+        "check": check,
+    }
     print(json.dumps({**report, "miscounted": status.evaluations - made, "state": status.state}))
 
 

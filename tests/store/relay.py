@@ -1,4 +1,7 @@
-"""A socket in front of a server's, which can swallow the answer to one COMMIT: it happens, and nobody hears of it."""
+"""A socket in front of a server's, which can swallow the answer to one COMMIT.
+
+The commit happens, and its client does not hear of it.
+"""
 
 import contextlib
 import socket
@@ -6,7 +9,10 @@ import threading
 
 
 class Relay:
-    """Listens in `folder` as PostgreSQL would; `swallow` before the commit whose answer is to be lost."""
+    """A relay that listens in `folder` as PostgreSQL would.
+
+    Call `swallow` before the commit whose answer is to be lost.
+    """
 
     def __init__(self, folder, server):
         self._server, self._swallow = str(server / ".s.PGSQL.5432"), threading.Event()

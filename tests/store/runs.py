@@ -10,7 +10,7 @@ from culmen.core.event import Entry
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.store.address import read_pointer
-from culmen.store.database import RunMeta, engine_for
+from culmen.store.database import RunMeta, connect
 from culmen.store.databases import run_database
 from culmen.store.journal import SqlJournal
 
@@ -20,7 +20,9 @@ DATABASE = None  # the URL, while a test asks for both kinds of store
 def new_run(folder, name="run-1", direction="max", called="a task", **settings):
     task = Task(called, "a goal", objective=Objective(direction))
     strategy = {"path": "culmen.strategies.polca:Polca", "config": {"explore": 5}}
-    meta = RunMeta(name, task, strategy, models={"proposer": "m"}, budget=Budget(evaluations=100), **settings)
+    meta = RunMeta(
+        name, task, strategy, models={"proposer": "m"}, budget=Budget(evaluations=100), **settings
+    )
     return SqlJournal.create(folder / name, meta, db=address(name))
 
 
@@ -30,11 +32,17 @@ def address(name):
 
 
 def program(number, parents=(), operator="rewrite", text=""):
-    return Candidate.of({"main.py": f"x = {number}\n{text}"}, tuple(parents), Origin(operator, "m", note=f"n{number}"))
+    return Candidate.of(
+        {"main.py": f"x = {number}\n{text}"},
+        tuple(parents),
+        Origin(operator, "m", note=f"n{number}"),
+    )
 
 
 def proposed(key, *candidates, usage=None, **fields):
-    proposal = Proposal(candidates, "an idea", model="m", usage=usage or Usage(calls=1, dollars=0.5), **fields)
+    proposal = Proposal(
+        candidates, "an idea", model="m", usage=usage or Usage(calls=1, dollars=0.5), **fields
+    )
     return Entry("done", key, "aa", "propose", {"role": "proposer"}, proposal)
 
 
@@ -52,8 +60,9 @@ def tampering(run):
     """A connection of another program that writes to the run's tables."""
     where = read_pointer(run)
     if where is None:
-        with engine_for(run / "journal.db", write=True).connect() as connection, connection.begin():
-            yield connection
+        with contextlib.closing(connect(run / "journal.db", write=True)) as connection:
+            with connection.begin():
+                yield connection
         return
     lease = run_database(where).take_lease(None)
     with lease.connection.begin():

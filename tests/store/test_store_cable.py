@@ -1,5 +1,8 @@
-"""A driver's machine that vanishes: the server in one network namespace, the driver in another, the cable between them
-pulled. The lock is given back, another machine goes on, and the first driver, plugged in again, writes nothing."""
+"""A driver's machine that vanishes, as the cable to the server is pulled.
+
+The server is in one network namespace, the driver in another. The lock is given back, another
+machine goes on, and the first driver, plugged in again, writes nothing.
+"""
 
 import os
 import shutil
@@ -19,14 +22,24 @@ from tests.cli.conftest import Place
 from tests.cli.test_cli_attend import NOISY, begun, wait
 from tests.postgres import PASSWORD
 
-pytestmark = pytest.mark.slow  # neither "postgres" nor "jail", which must not be skipped where those are required
-QUICK = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 2000}
+pytestmark = (
+    pytest.mark.slow
+)  # neither "postgres" nor "jail", which must not be skipped where those are required
+QUICK = {
+    "tcp_keepalives_idle": 1,
+    "tcp_keepalives_interval": 1,
+    "tcp_keepalives_count": 2,
+    "tcp_user_timeout": 2000,
+}
 PATIENCE = 240.0  # seconds, for a machine that is busy
 IMPATIENT = "keepalives_idle=1&keepalives_interval=1&keepalives_count=2&tcp_user_timeout=2000&connect_timeout=2"
 
 
 class Cable:
-    """Two machines, `inside[0]` and `inside[1]` as commands to start something through, with one cable between them."""
+    """Two machines with one cable between them.
+
+    `inside[0]` and `inside[1]` are commands to start something through.
+    """
 
     def __init__(self, name):
         self.names = (f"{name}-a", f"{name}-b")
@@ -37,8 +50,20 @@ class Cable:
         for name in self.names:
             _ip("netns", "add", name)
         ends = [name.replace("culmen", "cu") for name in self.names]
-        _ip("link", "add", ends[0], "netns", self.names[0], "type", "veth", "peer", "name", ends[1],
-            "netns", self.names[1])  # fmt: skip
+        _ip(
+            "link",
+            "add",
+            ends[0],
+            "netns",
+            self.names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            ends[1],
+            "netns",
+            self.names[1],
+        )
         for name, end, address in zip(self.names, ends, self.addresses):
             _ip("-n", name, "address", "add", f"{address}/24", "dev", end)
             _ip("-n", name, "link", "set", "lo", "up")
@@ -79,7 +104,12 @@ def driver(place, inside, *arguments, **environment):
     env = {**os.environ, "HOME": str(place.root), **environment}
     command = [*inside, sys.executable, "-m", "culmen.cli.main", *arguments, "--quiet"]
     process = subprocess.Popen(
-        command, cwd=place.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=place.root,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         yield process
@@ -90,8 +120,10 @@ def driver(place, inside, *arguments, **environment):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.wing("cluster")
-def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cable, tmp_path, monkeypatch):
+@pytest.mark.extension("cluster")
+def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(
+    cable, tmp_path, monkeypatch
+):
     pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
     if postgres.programs() is None:
         pytest.skip("PostgreSQL's server is not installed")
@@ -99,11 +131,24 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
     place.task("peak", toml=NOISY)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other-machine"))
     with postgres.server(cable.inside[0], listen_addresses=cable.addresses[0], **QUICK) as server:
-        here = server.new_database()  # by the socket in the file system, which reaches beyond the namespace
+        here = (
+            server.new_database()
+        )  # by the socket in the file system, which reaches beyond the namespace
         there = here.replace("@/", f"@{cable.addresses[0]}/").partition("?")[0] + f"?{IMPATIENT}"
         run = local_folder(parse_address(here, "far"))
-        far = ("run", "peak", "--budget", "evaluations=1000000", "--run-dir", "far", "--db", f"{there}#far")
-        with driver(place, cable.inside[1], *far, XDG_CACHE_HOME=str(tmp_path / "first-machine")) as first:
+        far = (
+            "run",
+            "peak",
+            "--budget",
+            "evaluations=1000000",
+            "--run-dir",
+            "far",
+            "--db",
+            f"{there}#far",
+        )
+        with driver(
+            place, cable.inside[1], *far, XDG_CACHE_HOME=str(tmp_path / "first-machine")
+        ) as first:
             wait(lambda: begun(run), "the first machine never began", PATIENCE)
             assert current_owner(run).pid == first.pid
             cable.plug("down")
@@ -112,13 +157,20 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
             assert left.state == "interrupted" and first.poll() is None  # it waits for its cable
             with driver(place, (), "resume", f"{here}#far") as second:
                 more = left.evaluations + 3
-                wait(lambda: views.run_status(run).evaluations > more, "the second machine did not go on", PATIENCE)
+                wait(
+                    lambda: views.run_status(run).evaluations > more,
+                    "the second machine did not go on",
+                    PATIENCE,
+                )
                 assert current_owner(run).pid == second.pid
                 cable.plug("up")
                 said, _ = first.communicate(timeout=PATIENCE)
                 assert first.returncode not in (0, 70) and "Traceback" not in said, said
-                # the new owner is named, unless the old connection timed out before the cable was back
-                assert f"process {second.pid}" in said or "the database does not answer" in said, said
+                # the new owner is named, unless the old connection timed out before the cable was
+                # back
+                assert f"process {second.pid}" in said or "the database does not answer" in said, (
+                    said
+                )
                 assert PASSWORD not in said
                 assert current_owner(run).pid == second.pid
                 send_stop(run)
@@ -128,5 +180,9 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
         states = [event.entry.body["state"] for event in events if event.entry.kind == "state"]
-        assert states == ["running", "running", "finished"]  # the first one added nothing after it was cut off
-        assert place.here("replay", f"{here}#far", "--json").document["matches"]
+        assert states == [
+            "running",
+            "running",
+            "finished",
+        ]  # the first one added nothing after it was cut off
+        assert place.here("runs", "replay", f"{here}#far", "--json").document["matches"]

@@ -91,7 +91,9 @@ def test_one_of_an_altered_journal_is_not_read(run: Path, tmp_path: Path) -> Non
     assert CheckpointFile(other.run_dir, "run-1").read() is None
 
 
-def test_a_user_without_a_home_has_no_checkpoints(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_no_checkpoints(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a container under any number of a user; the run goes on."""
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")

@@ -38,7 +38,11 @@ class TestSqlJournal(JournalContract):
         return SqlJournal.open(folder / "run", write=True)
 
 
-texts = st.text(st.characters(), max_size=20) | st.builds("x".__mul__, st.just(5000)) | st.just("blob:" + "a" * 64)
+texts = (
+    st.text(st.characters(), max_size=20)
+    | st.builds("x".__mul__, st.just(5000))
+    | st.just("blob:" + "a" * 64)
+)
 names = st.text(st.characters(), max_size=6)
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | names,
@@ -46,13 +50,22 @@ plain = st.recursive(
     max_leaves=6,
 )
 bodies = st.dictionaries(names, plain, max_size=3)
-usages = st.builds(Usage, calls=st.integers(0, 9), input_tokens=st.integers(0, 10**12), dollars=st.floats(0, 1e6))
+usages = st.builds(
+    Usage, calls=st.integers(0, 9), input_tokens=st.integers(0, 10**12), dollars=st.floats(0, 1e6)
+)
 parts = st.dictionaries(names, texts, min_size=1, max_size=3)
 candidates = st.builds(
     Candidate.of,
     parts,
     st.tuples(st.sampled_from(["a" * 12, "b" * 12])) | st.just(()),
-    st.builds(Origin, names, model=names, rank=st.integers(0, 9), weight=st.none() | st.floats(), note=texts),
+    st.builds(
+        Origin,
+        names,
+        model=names,
+        rank=st.integers(0, 9),
+        weight=st.none() | st.floats(),
+        note=texts,
+    ),
 )
 scored = st.builds(
     Observation,
@@ -66,12 +79,26 @@ scored = st.builds(
     artifacts=st.dictionaries(names, texts, max_size=2),
     usage=usages,
 )
-failed = st.builds(Observation, st.sampled_from(["a" * 12, "c" * 12]), st.sampled_from(list(Status)[1:]), reason=names)
+failed = st.builds(
+    Observation,
+    st.sampled_from(["a" * 12, "c" * 12]),
+    st.sampled_from(list(Status)[1:]),
+    reason=names,
+)
 results = st.one_of(
     st.none(),
     scored,
     failed,
-    st.builds(Proposal, st.lists(candidates, max_size=3).map(tuple), texts, names, names, usages, texts, texts),
+    st.builds(
+        Proposal,
+        st.lists(candidates, max_size=3).map(tuple),
+        texts,
+        names,
+        names,
+        usages,
+        texts,
+        texts,
+    ),
     st.builds(Text, texts, names, names, usages, texts, texts),
     st.builds(Vectors, st.integers(0, 9), st.integers(0, 9), st.binary(max_size=50), names),
     st.builds(Edits, st.lists(parts, max_size=2).map(tuple), st.tuples(texts), bodies, names),
@@ -79,7 +106,14 @@ results = st.one_of(
 )
 kinds = st.sampled_from(["started", "done", "note", "torn", "stop", "state", "tell"])
 entries = st.builds(
-    Entry, kinds, st.integers(0, 2**62), names, names, bodies, results, st.floats(0, 1e9, allow_nan=False)
+    Entry,
+    kinds,
+    st.integers(0, 2**62),
+    names,
+    names,
+    bodies,
+    results,
+    st.floats(0, 1e9, allow_nan=False),
 ).filter(lambda entry: entry.kind != "torn" or "usage" not in entry.body)
 
 
@@ -101,12 +135,19 @@ class Machine(RuleBasedStateMachine):
     def append(self, batch):
         events = self.journal.append(batch)
         self.model += batch
-        assert [event.seq for event in events] == list(range(len(self.model) - len(batch) + 1, len(self.model) + 1))
+        assert [event.seq for event in events] == list(
+            range(len(self.model) - len(batch) + 1, len(self.model) + 1)
+        )
 
-    @rule(bad=st.floats().filter(lambda x: x != x or abs(x) == float("inf")), batch=st.lists(entries, max_size=2))
+    @rule(
+        bad=st.floats().filter(lambda x: x != x or abs(x) == float("inf")),
+        batch=st.lists(entries, max_size=2),
+    )
     def refuse(self, bad, batch):
         try:
-            self.journal.append([*batch, Entry("done", 1, result=Observation("a" * 12, Status.OK, bad))])
+            self.journal.append(
+                [*batch, Entry("done", 1, result=Observation("a" * 12, Status.OK, bad))]
+            )
         except ValueError:
             return
         raise AssertionError("accepted a score that is not finite")
@@ -118,7 +159,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def kill(self):
-        """What a killed process leaves is the files as they are, without any closing: go on from a copy of them."""
+        """Go on from a copy of the files without any closing, as a killed process leaves them."""
         self.lives += 1
         copy = self.home / str(self.lives)
         shutil.copytree(self.folder, copy)
@@ -132,7 +173,9 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self):
-        made = [e.result for e in self.model if e.kind == "done" and isinstance(e.result, Observation)]
+        made = [
+            e.result for e in self.model if e.kind == "done" and isinstance(e.result, Observation)
+        ]
         status = views.run_status(self.folder)
         assert status.events == len(self.model)
         assert status.evaluations == len(made)
@@ -140,7 +183,9 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "journal"):
-            assert comparable(e.entry for e in self.journal.read(whole=True)) == comparable(self.model)
+            assert comparable(e.entry for e in self.journal.read(whole=True)) == comparable(
+                self.model
+            )
             self.journal.close()
             shutil.rmtree(self.home)
 
@@ -149,7 +194,11 @@ Machine.TestCase.settings = settings(
     max_examples=int(os.environ.get("CULMEN_EXAMPLES", "10")),
     stateful_step_count=12,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking whole batches of texts takes minutes
+    phases=[
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ],  # shrinking whole batches of texts takes minutes
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )

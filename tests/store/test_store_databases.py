@@ -1,4 +1,7 @@
-"""Databases of runs as the registry gives them: each against the public kit, found by scheme; and schemes of none."""
+"""Databases of runs as the registry gives them: each against the public kit.
+
+They are found by scheme; some schemes belong to none.
+"""
 
 import uuid
 
@@ -15,7 +18,9 @@ from culmen.store.journal import SqlJournal
 from culmen.testing.store_kit import JournalContract, RunDatabaseContract
 
 KINDS = {part: scheme for scheme, part in reversed(part_addresses("journals").items())}
-SERVERS = {"postgresql+psycopg": "shared_database"}  # the fixture with a server of each kind, by its stored scheme
+SERVERS = {
+    "postgresql+psycopg": "shared_database"
+}  # the fixture with a server of each kind, by its stored scheme
 
 
 @pytest.fixture(params=KINDS.values())
@@ -43,7 +48,9 @@ class TestRegisteredJournal(JournalContract):
 
     def make(self, folder):
         return SqlJournal.create(
-            folder / "run", RunMeta("run", Task("task")), db=f"{self.url}#run-{uuid.uuid4().hex[:8]}"
+            folder / "run",
+            RunMeta("run", Task("task")),
+            db=f"{self.url}#run-{uuid.uuid4().hex[:8]}",
         )
 
     def reopen(self, journal, folder):
@@ -52,17 +59,20 @@ class TestRegisteredJournal(JournalContract):
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "postgresql", "postgres"])
-@pytest.mark.wing("cluster")
+@pytest.mark.extension("cluster")
 def test_all_spellings_of_a_scheme_are_stored_as_one(scheme):
     assert parse_address(f"{scheme}://u@h/d#one") == Address("postgresql+psycopg://u@h/d", "one")
 
 
-@pytest.mark.wing("cluster")
+@pytest.mark.extension("cluster")
 def test_a_scheme_of_no_extension_is_refused_with_what_to_install(tmp_path):
     with pytest.raises(UserError, match="'mysql'") as caught:
         parse_address("mysql://u:hush@h/d#one")
     assert caught.value.where == "the URL of the database"
-    assert "postgresql+psycopg://user@host/database" in caught.value.fix and "'mysql'" in caught.value.fix
+    assert (
+        "postgresql+psycopg://user@host/database" in caught.value.fix
+        and "'mysql'" in caught.value.fix
+    )
     assert "hush" not in str(caught.value)
 
 
@@ -74,7 +84,7 @@ def test_a_run_in_a_database_whose_extension_is_gone_says_so(tmp_path):
 
 
 OTHER = """
-from culmen.cluster.postgres import PostgresDatabase
+from culmen.extensions.cluster.postgres import PostgresDatabase
 from culmen.core.extensions import Extension
 
 class Other(PostgresDatabase):
@@ -89,13 +99,15 @@ def forget_extensions() -> None:
     part_addresses.cache_clear()
 
 
-@pytest.mark.wing("cluster")
+@pytest.mark.extension("cluster")
 def test_another_package_adds_a_scheme(tmp_path, monkeypatch):
     (tmp_path / "culmen_other.py").write_text(OTHER)
     metadata = tmp_path / "culmen_other-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: culmen-other\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[culmen.extensions]\nother = culmen_other:EXTENSION\n")
+    (metadata / "entry_points.txt").write_text(
+        "[culmen.extensions]\nother = culmen_other:EXTENSION\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     forget_extensions()
     try:

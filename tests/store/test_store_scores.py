@@ -1,8 +1,9 @@
-"""One number for one candidate, wherever it is shown; and scores of the final choice apart from the search's."""
+"""One number for one candidate, wherever it is shown.
+
+Scores of the final choice are apart from the search's.
+"""
 
 from __future__ import annotations
-
-import sqlite3
 
 import msgspec
 import pytest
@@ -11,18 +12,20 @@ from culmen.core.brief import Proposal
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.result import RunResult, Score
+from culmen.extensions.web.pages.candidates import candidate_detail_page as candidate_page
+from culmen.extensions.web.pages.candidates import candidates_page as table_page
+from culmen.extensions.web.pages.lineage import lineage_page as lineage_page
+from culmen.extensions.web.pages.overview import overview_page
+from culmen.extensions.web.runs import Digest
 from culmen.store import views
-from culmen.web.pages.candidates import candidate_detail_page as candidate_page
-from culmen.web.pages.candidates import candidates_page as table_page
-from culmen.web.pages.lineage import lineage_page as lineage_page
-from culmen.web.pages.overview import overview_page
-from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, state
 
 
 def late(key, candidate, score, **fields):
     """An evaluation of the final choice."""
-    return msgspec.structs.replace(observed(key, candidate, score, **fields), body={"phase": "final"})
+    return msgspec.structs.replace(
+        observed(key, candidate, score, **fields), body={"phase": "final"}
+    )
 
 
 def searched(tmp_path, *more):
@@ -30,7 +33,9 @@ def searched(tmp_path, *more):
     journal = new_run(tmp_path)
     first = program(0, operator="seed")
     child = program(1, [first.id])
-    journal.append([Entry("note", 1, effect="c", body={"note": "c"}, result=Proposal((first, child)))])
+    journal.append(
+        [Entry("note", 1, effect="c", body={"note": "c"}, result=Proposal((first, child)))]
+    )
     scores = [(first, 0.3), (first, 0.5), (child, 0.8), (child, 1.0)]
     journal.append([observed(key, each, score) for key, (each, score) in enumerate(scores, 1)])
     journal.append([entry(first, child) for entry in more])
@@ -39,13 +44,28 @@ def searched(tmp_path, *more):
 
 def chosen(first, child, **fields):
     initial = Score(first.id, 0.44, 4, 0.04, 0.09, fresh=True)
-    winner = RunResult(child.id, 0.52, 6, 0.015, 0.035, confirmed=True, search_score=0.9, search_count=2,
-                       finalists=(child.id, first.id), initial=initial, gain=0.08, gain_margin=0.1)  # fmt: skip
+    winner = RunResult(
+        child.id,
+        0.52,
+        6,
+        0.015,
+        0.035,
+        confirmed=True,
+        search_score=0.9,
+        search_count=2,
+        finalists=(child.id, first.id),
+        initial=initial,
+        gain=0.08,
+        gain_margin=0.1,
+    )
     return state("finished", winner=msgspec.to_builtins(msgspec.structs.replace(winner, **fields)))
 
 
 def test_evaluations_of_the_final_choice_are_not_mixed_into_the_mean_of_the_search(tmp_path):
-    """What is reported is the mean of fresh evaluations, a failure at the floor: here the lowest mean of the search."""
+    """The reported score is the mean of fresh evaluations, a failure at the floor.
+
+    The floor is here the lowest mean of the search.
+    """
     journal, first, child = searched(
         tmp_path,
         lambda first, child: late(10, child, 0.5),
@@ -56,28 +76,13 @@ def test_evaluations_of_the_final_choice_are_not_mixed_into_the_mean_of_the_sear
     best = views.run_status(journal.run_dir).best
     assert best is not None and best.finalists == (child.id,) and best.evaluations == 6
     assert views.run_status(journal.run_dir).evaluations == 6
-    measured = next(each for each in (best, best.challenger) if each is not None and each.id == child.id)
+    measured = next(
+        each for each in (best, best.challenger) if each is not None and each.id == child.id
+    )
     assert (measured.count, measured.failures) == (2, 1) and measured.score < 0.5
     assert (row.mean, row.count, row.fresh, row.fresh_failures) == (measured.score, 2, True, 1)
     assert views.candidate_detail(journal.run_dir, first.id).row.search_mean == pytest.approx(0.4)
     journal.close()
-
-
-def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
-    journal, _, child = searched(tmp_path, lambda first, child: late(10, child, 100.0))
-    journal.close()
-    raw = sqlite3.connect(journal.run_dir / "journal.db")  # as an older program left it
-    raw.execute("UPDATE tally SET count = 3, mean = 33.933, spread = 6545 WHERE candidate = ?", (child.id,))
-    for column in ("culprit", "kind"):
-        raw.execute(f"ALTER TABLE observation DROP COLUMN {column}")
-    for table in ("link", "seal", "pack", "loose"):
-        raw.execute(f"DROP TABLE {table}")
-    raw.execute("UPDATE alembic_version SET version_num = '0004'")
-    raw.commit()
-    raw.close()
-    row = views.candidate_detail(journal.run_dir, child.id).row
-    assert (row.search_mean, row.search_count, row.sd) == (pytest.approx(0.9), 2, pytest.approx(0.1414, abs=1e-3))
-    assert (row.mean, row.count, row.fresh) == (100.0, 1, True)
 
 
 def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_path):
@@ -87,7 +92,9 @@ def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_p
     assert best is not None
     for one, score, count in ((child, 0.52, 6), (first, 0.44, 4)):
         row = views.candidate_detail(run, one.id).row
-        step = next(each.row for each in views.lineage_steps(run, child.id) if each.row.id == one.id)
+        step = next(
+            each.row for each in views.lineage_steps(run, child.id) if each.row.id == one.id
+        )
         node = next(each for each in views.family_tree(run) if each.id == one.id)
         listed = next(each for each in views.candidate_rows(run) if each.id == one.id)
         page = candidate_page(digest, {"id": one.id})
@@ -108,19 +115,11 @@ def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_p
 
 def test_before_the_final_choice_it_is_what_the_search_lets_expect(tmp_path):
     journal, _, child = searched(tmp_path)
-    best, row = views.best_result(journal.run_dir), views.candidate_detail(journal.run_dir, child.id).row
+    best, row = (
+        views.best_result(journal.run_dir),
+        views.candidate_detail(journal.run_dir, child.id).row,
+    )
     assert best is not None and (best.score, best.count) == (row.mean, row.count)
     assert row.expected and 0.4 < row.mean < row.search_mean and row.count == 2
     assert best.margin == row.margin and not row.fresh and not best.confirmed
-    journal.close()
-
-
-def test_a_run_that_was_made_before_these_were_told_is_read(tmp_path):
-    journal = new_run(tmp_path)
-    winner = {"id": "abc", "score": 0.5, "count": 12, "se": 0.1, "confirmed": True, "verified": True}
-    journal.append([state("finished", winner=winner)])
-    best = views.best_result(journal.run_dir)
-    assert best is not None and best.margin == pytest.approx(0.196, abs=1e-3) and best.initial is None
-    assert best.trust == "verified" and best.gain is None and not best.kept_initial and best.front == ()
-    assert (best.direction, best.bounds) == ("max", (None, None))
     journal.close()

@@ -27,7 +27,7 @@ class HillClimber:
 
 
 class Counter:
-    """Ends by itself after three turns, and notes what it was told."""
+    """Ends by itself after three turns, and notes the rollouts that it received."""
 
     told = ()
 

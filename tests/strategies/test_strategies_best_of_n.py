@@ -1,4 +1,4 @@
-"""Best of n: drafts are told apart with the rest of the budget, by its expected worth."""
+"""Best of n: the rest of the budget goes to comparing drafts, by its expected worth."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from bench.truth import worlds
 
 from culmen.core.usage import Budget
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.drafts import DraftStandings, gain_of_drafts, gain_of_looks
-from culmen.testing import worlds
 from culmen.testing.virtual import simulate
 
 
@@ -25,7 +25,9 @@ def test_with_exact_scores_no_draft_is_evaluated_again_for_the_choice() -> None:
     world = replace(worlds.FAMILY["smooth"], number=3)
     task = world.task()
     done = simulate(BestOfN(), task, world, Budget(evaluations=100), seed=3)
-    assert sum(count - 1 for count in counts_of(done)) <= 3  # repeats that find out if there is noise
+    assert (
+        sum(count - 1 for count in counts_of(done)) <= 3
+    )  # repeats that find out if there is noise
 
 
 def test_under_noise_the_leaders_get_the_repeats() -> None:

@@ -1,4 +1,7 @@
-"""What a new candidate costs in model calls: at most 1.2 with every strategy's defaults and the default budget."""
+"""The cost of a new candidate in model calls: at most 1.2.
+
+With every strategy's defaults and the default budget.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,15 @@ from culmen.testing.virtual import simulate
 
 from .helpers import Witness
 
-OTHERS = ("cato", "ask_tell")  # agents ask models by themselves; an optimiser of one's own asks none
-ONE_REPLY = ("verbalized", "verbalized_diff", "blocks")  # formats that carry all candidates of a request
+OTHERS = (
+    "cato",
+    "ask_tell",
+)  # agents ask models by themselves; an optimiser of one's own asks none
+ONE_REPLY = (
+    "verbalized",
+    "verbalized_diff",
+    "blocks",
+)  # formats that carry all candidates of a request
 NEEDS = {"pacevolve_plus_plus": {"worst": "0", "best": "1"}}
 
 

@@ -11,14 +11,13 @@ from typing import get_args
 
 import pytest
 
-from culmen.agents.cato import Cato
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
+from culmen.extensions.agents.cato import Cato
+from culmen.extensions.baselines.map_elites import MapElites
 from culmen.strategies import catalog
-from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell
-from culmen.strategies.map_elites import MapElites
+from culmen.strategies.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
 from culmen.strategies.polca import FreshBatch, Polca
 from culmen.strategies.settings import field_hints
 from culmen.strategies.summarizer import Summarizer
@@ -34,7 +33,10 @@ NAMES = [name for name in catalog.strategy_paths() if name != "ask_tell"]
     ("settings", "expected"),
     [
         ({}, Polca()),
-        ({"explore": "3", "epsilon": "0.25", "tau": "0.9"}, Polca(explore=3, epsilon=0.25, tau=0.9)),
+        (
+            {"explore": "3", "epsilon": "0.25", "tau": "0.9"},
+            Polca(explore=3, epsilon=0.25, tau=0.9),
+        ),
         ({"epsilon": "q0.1", "tau": "q0.5"}, Polca(epsilon=Quantile(0.1), tau=Quantile(0.5))),
         ({"epsilon": "off", "summarizer": "off"}, Polca(epsilon=None, summarizer=None)),
         ({"priority": "ucb(1.5)"}, Polca(priority=Ucb(1.5))),
@@ -42,7 +44,7 @@ NAMES = [name for name in catalog.strategy_paths() if name != "ask_tell"]
         ({"priority": "newest", "ties": "shuffled"}, Polca(priority=Newest(), ties=Shuffled())),
         ({"validation": "fresh_batch", "summarizer": "on"}, Polca(validation=FreshBatch())),
         ({"summarizer": "summarizer(programs=4)"}, Polca(summarizer=Summarizer(programs=4))),
-        ({"priority": "culmen.memory.priorities:Newest"}, Polca(priority=Newest())),
+        ({"priority": "culmen.strategies.memory.priorities:Newest"}, Polca(priority=Newest())),
     ],
 )
 def test_settings_are_texts(settings, expected):
@@ -90,7 +92,9 @@ def test_mistakes_are_explained(name, settings, complaint):
 def test_every_strategy_has_a_page(name):
     page = catalog.describe_strategy(name)
     assert page["name"] == name and page["title"] and page["paper"] and len(page["doc"]) > 100
-    assert all(field["doc"] and field["type"] and field["default"] is not None for field in page["fields"])
+    assert all(
+        field["doc"] and field["type"] and field["default"] is not None for field in page["fields"]
+    )
     json.dumps(page)
 
 
@@ -106,7 +110,9 @@ def test_defaults_shown_on_the_page_are_settings_that_give_the_defaults(name):
     "strategy",
     [
         *(catalog.make_strategy(name) for name in NAMES),
-        Polca(epsilon=Quantile(0.2), priority=UcbSigma(0.3), summarizer=None, validation=FreshBatch()),
+        Polca(
+            epsilon=Quantile(0.2), priority=UcbSigma(0.3), summarizer=None, validation=FreshBatch()
+        ),
         AskTell(HillClimber, batch=3),
         MapElites(features=("a", "b")),
     ],
@@ -127,14 +133,21 @@ def parts(cls):
     return found
 
 
-EVERY = sorted({part for name in catalog.strategy_paths() for part in parts(catalog.strategy_class(name))}, key=str)
+EVERY = sorted(
+    {part for name in catalog.strategy_paths() for part in parts(catalog.strategy_class(name))},
+    key=str,
+)
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 def test_every_bound_of_a_setting_is_kept(cls):
     needed = {field.name: HillClimber for field in dataclasses.fields(cls) if field.name == "make"}
     for name, (hint, about) in field_hints(cls).items():
-        beyond = [bound + step for bound, step in ((about.least, -1), (about.most, 1)) if bound is not None]
+        beyond = [
+            bound + step
+            for bound, step in ((about.least, -1), (about.most, 1))
+            if bound is not None
+        ]
         infinite = [float("inf")] if beyond and float in (hint, *get_args(hint)) else []
         for value in beyond + infinite:
             with pytest.raises(UserError, match=name):
@@ -169,8 +182,14 @@ def test_a_strategy_of_your_own_from_a_file(tmp_path):
     written = json.loads(json.dumps(catalog.strategy_config(strategy)))
     assert written == {"path": f"{file}:Patient", "config": {"repeats": 3, "name": "patient"}}
     assert catalog.revive_object(**written) == strategy
-    assert [f["default"] for f in catalog.describe_strategy(f"{file}:Patient")["fields"]] == ["2", "patient"]
-    assert simulate(strategy, task(), Landscape(), Budget(evaluations=12)).search.reason == "evaluations"
+    assert [f["default"] for f in catalog.describe_strategy(f"{file}:Patient")["fields"]] == [
+        "2",
+        "patient",
+    ]
+    assert (
+        simulate(strategy, task(), Landscape(), Budget(evaluations=12)).search.reason
+        == "evaluations"
+    )
 
 
 def test_a_strategy_of_your_own_from_a_module_beside_you(tmp_path, monkeypatch):
@@ -232,7 +251,9 @@ def test_a_strategy_is_written_with_its_settings(text, name, settings):
     assert catalog.parse_strategy(text) == (name, settings)
 
 
-@pytest.mark.parametrize("text", ["", "(tau=off)", "polca(tau=off", "polca(tau)", "polca(=1)", "polca(a=1, b)"])
+@pytest.mark.parametrize(
+    "text", ["", "(tau=off)", "polca(tau=off", "polca(tau)", "polca(=1)", "polca(a=1, b)"]
+)
 def test_what_is_not_written_so_cannot_be_read(text):
     with pytest.raises(UserError, match="cannot read"):
         catalog.parse_strategy(text)
@@ -243,7 +264,9 @@ def test_pieces_lie_between_the_commas_outside_of_brackets():
 
 
 def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another():
-    assert catalog.ending_at(Polca(), 3.0) == (Polca(), 3.0) and catalog.ending_at(Cato(), None) == (Cato(), None)
+    assert catalog.ending_at(Polca(), 3.0) == (Polca(), 3.0) and catalog.ending_at(
+        Cato(), None
+    ) == (Cato(), None)
     for strategy in (Cato(), Cato(threshold=3.0)):
         assert catalog.ending_at(strategy, 3.0) == (Cato(threshold=3.0), None)
     with pytest.raises(UserError, match=r"threshold is 2\.0, and 3.0 was asked for"):
@@ -252,12 +275,23 @@ def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another
 
 def test_values_are_shown_as_they_are_written():
     values = [None, dataclasses.MISSING, Ucb(1.5), Newest(), Quantile(0.1), ("a", "b"), 0.5]
-    assert list(map(catalog.value_text, values)) == ["none", "", "ucb(beta=1.5)", "newest", "q0.1", "a, b", "0.5"]
+    assert list(map(catalog.value_text, values)) == [
+        "none",
+        "",
+        "ucb(beta=1.5)",
+        "newest",
+        "q0.1",
+        "a, b",
+        "0.5",
+    ]
 
 
 def test_a_page_tells_what_may_be_written():
     told = {field["name"]: field["type"] for field in catalog.describe_strategy("polca")["fields"]}
-    assert told["explore"] == "a whole number" and told["summarizer"] == "summarizer(programs, chars, every) or off"
+    assert (
+        told["explore"] == "a whole number"
+        and told["summarizer"] == "summarizer(programs, chars, every) or off"
+    )
     assert told["ties"] == "earliest or shuffled or module:Class"
 
 
@@ -285,7 +319,10 @@ def test_a_module_that_misses_another_one_is_not_said_to_be_missing(tmp_path, mo
 
 
 def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
-    """It is not loaded again: its own classes would not be those of the objects that it has made."""
+    """It is not loaded again.
+
+    Its own classes would not be those of the objects that it has made.
+    """
     file = tmp_path / "own.py"
     file.write_text(OWN)
     running = ModuleType("__main__")
@@ -296,67 +333,23 @@ def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_least_and_the_most_of_a_setting_are_legal(name):
-    bounds = {"batch": "1", "lanes": "1", "proposals": "1", "exploration": "0", "beta": "1", "rate": "0"}
-    given = {field: text for field, text in bounds.items() if field in field_hints(catalog.strategy_class(name))}
+    bounds = {
+        "batch": "1",
+        "lanes": "1",
+        "proposals": "1",
+        "exploration": "0",
+        "beta": "1",
+        "rate": "0",
+    }
+    given = {
+        field: text
+        for field, text in bounds.items()
+        if field in field_hints(catalog.strategy_class(name))
+    }
     made = catalog.make_strategy(name, given)
     assert {field: float(getattr(made, field)) for field in given} == {
         field: float(text) for field, text in given.items()
     }
-
-
-WRITTEN_BEFORE = {
-    "culmen.strategies.pacevolve:Pacevolve": "Pacevolve",
-    "culmen.strategies.pacevolve_plus_plus:PacevolvePlusPlus": "PacevolvePlusPlus",
-    "culmen.strategies.puct:Puct": "PuctSearch",
-    "culmen.memory.selection:Earliest": "Earliest",
-    "culmen.memory.selection:Shuffled": "Shuffled",
-    "culmen.strategies.parts.adaptive_width:Adaptive": "Adaptive",
-    "culmen.strategies.parts.adaptive_width:Fixed": "Fixed",
-    "culmen.strategies.parts.advice:Advising": "Advising",
-    "culmen.strategies.parts.engines:Local": "Local",
-    "culmen.strategies.parts.engines:Sglang": "Sglang",
-    "culmen.strategies.parts.engines:Tinker": "Tinker",
-    "culmen.strategies.parts.engines:Vllm": "Vllm",
-    "culmen.strategies.parts.implementing:Implementing": "Implementing",
-    "culmen.strategies.parts.priorities:Mean": "Mean",
-    "culmen.strategies.parts.priorities:Newest": "Newest",
-    "culmen.strategies.parts.priorities:ThisRound": "ThisRound",
-    "culmen.strategies.parts.priorities:Ucb": "Ucb",
-    "culmen.strategies.parts.priorities:UcbSigma": "UcbSigma",
-    "culmen.strategies.parts.requery:Requery": "Requery",
-    "culmen.strategies.parts.research:Early": "Early",
-    "culmen.strategies.parts.research:Recent": "Recent",
-    "culmen.strategies.parts.seed_pool:Everywhere": "Everywhere",
-    "culmen.strategies.parts.seed_pool:Kmeans": "Kmeans",
-    "culmen.strategies.parts.seed_pool:KmeansElite": "KmeansElite",
-    "culmen.strategies.parts.seed_pool:Random": "Random",
-    "culmen.strategies.parts.starts:Islands": "Islands",
-    "culmen.strategies.parts.starts:Puct": "Puct",
-    "culmen.strategies.parts.summarizer:Summarizer": "Summarizer",
-    "culmen.strategies.parts.upkeep:Upkeep": "Upkeep",
-    "culmen.strategies.parts.validation:FreshBatch": "FreshBatch",
-    "culmen.strategies.parts.validation:SameBatch": "SameBatch",
-}
-"""Every class that a journal of an earlier version may name at a place where it is no more."""
-
-
-@pytest.mark.parametrize(("path", "name"), WRITTEN_BEFORE.items())
-def test_an_old_journals_classes_are_found_where_they_are_now(path, name):
-    assert locate.find_by_path(path).__name__ == name
-    if path in catalog.names_by_path():
-        assert catalog.strategy_class(catalog.names_by_path()[path]).__name__ == name
-
-
-def test_an_old_journals_strategy_is_revived_with_its_parts():
-    plain = {
-        "islands": 2,
-        "upkeep": {"object": "culmen.strategies.parts.upkeep:Upkeep", "fields": {"cap": 7}},
-        "versions": {"object": "culmen.strategies.parts.research:Recent", "fields": {"power": 2.0}},
-    }
-    revived = catalog.revive_object("culmen.strategies.pacevolve:Pacevolve", plain)
-    assert (revived.islands, revived.upkeep.cap, revived.versions.power) == (2, 7, 2.0)
-    assert catalog.names_by_path()["culmen.strategies.pacevolve:Pacevolve"] == "pacevolve"
-    assert catalog.revive_object(*catalog.strategy_config(revived).values()) == revived
 
 
 def test_ask_tell_alternates_and_may_end_by_itself():

@@ -1,4 +1,4 @@
-"""The code in the documentation of strategies runs, and keeps the rules that stand beside it."""
+"""The code in the documentation of strategies runs, and keeps the rules beside it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,12 @@ def test_the_optimiser_of_your_own_runs(tmp_path):
 
 def table(name):
     """The settings on a strategy's page: what stands there as the default, and the meaning."""
-    page = (DOCS / f"{name}.md").read_text(encoding="utf-8").partition("| Setting | Default |")[2].partition("\n\n")[0]
+    page = (
+        (DOCS / f"{name}.md")
+        .read_text(encoding="utf-8")
+        .partition("| Setting | Default |")[2]
+        .partition("\n\n")[0]
+    )
     found = {}
     for line in page.splitlines():
         names, default, meaning = (*line.strip("| ").split(" | ", 2), "", "")[:3]
@@ -65,6 +70,6 @@ def test_the_defaults_on_the_page_are_those_of_the_class(name):
         if not written.startswith(IN_WORDS):
             assert catalog.parse_value(hint, about, written) == defaults[field], field
         for part in re.findall(r"`(\w+\(\w+=[^`]+, \w+=[^`]+\))`", meaning):
-            assert catalog.parse_value(hint, about, part) == catalog.parse_value(hint, about, part.partition("(")[0]), (
-                part
-            )
+            assert catalog.parse_value(hint, about, part) == catalog.parse_value(
+                hint, about, part.partition("(")[0]
+            ), part

@@ -1,4 +1,7 @@
-"""Several objectives: the default strategy, the final choice, kills, failures, strategies that know one score."""
+"""Several objectives: the default strategy, the final choice, kills, failures.
+
+Also strategies that know one score.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from bench.truth.worlds import FrontWorld
 
 from culmen.core.brief import Brief
 from culmen.core.evaluation import Observation
@@ -18,14 +22,17 @@ from culmen.store.journal import MemoryJournal
 from culmen.strategies.catalog import make_strategy
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import Simulation, simulate
-from culmen.testing.worlds import FrontWorld
 
 NOISY = FrontWorld(noise=0.03)
 
 
-def search(world: FrontWorld, evaluations: int = 150, seed: int = 1, workers: int = 2, **more: object) -> Simulation:
+def search(
+    world: FrontWorld, evaluations: int = 150, seed: int = 1, workers: int = 2, **more: object
+) -> Simulation:
     budget = Budget(evaluations=evaluations)
-    return simulate(PedigreeSearch(), world.task(), world, budget, seed=seed, workers=workers, **more)  # type: ignore[arg-type]
+    return simulate(
+        PedigreeSearch(), world.task(), world, budget, seed=seed, workers=workers, **more
+    )  # type: ignore[arg-type]
 
 
 def chosen(done: Simulation) -> RunResult:
@@ -51,7 +58,11 @@ def test_every_reported_member_is_confirmed_on_fresh_evaluations_within_the_budg
     done = search(NOISY)
     verdict = chosen(done)
     entries = (event.entry for event in done.journal.read())
-    fresh = [e.result for e in entries if e.body.get("phase") == "final" and isinstance(e.result, Observation)]
+    fresh = [
+        e.result
+        for e in entries
+        if e.body.get("phase") == "final" and isinstance(e.result, Observation)
+    ]
     assert verdict.confirmed and verdict.id in {point.id for point in verdict.front}
     for point in verdict.front:
         assert point.confirmed and point.count >= 2 and set(point.margins) == {"accuracy", "speed"}
@@ -108,7 +119,9 @@ def test_metrics_of_very_different_scales_are_searched_alike() -> None:
     class Large(FrontWorld):
         def _seen(self, request, draws):
             told = super()._seen(request, draws)
-            return msgspec.structs.replace(told, metrics={**told.metrics, "speed": told.metrics["speed"] * 2.0**30})
+            return msgspec.structs.replace(
+                told, metrics={**told.metrics, "speed": told.metrics["speed"] * 2.0**30}
+            )
 
     worlds = FrontWorld(noise=0.03), Large(noise=0.03)
     small, large = (search(world, 200) for world in worlds)
@@ -132,11 +145,15 @@ def test_requests_tell_the_weighting_and_the_trade_offs_known() -> None:
 
 @pytest.mark.parametrize("name", ["polca", "openevolve", "gepa", "best_of_n"])
 def test_a_strategy_that_knows_one_score_searches_and_a_front_is_reported(name: str) -> None:
-    done = simulate(make_strategy(name, {}), NOISY.task(), NOISY, Budget(evaluations=80), seed=1, workers=2)
+    done = simulate(
+        make_strategy(name, {}), NOISY.task(), NOISY, Budget(evaluations=80), seed=1, workers=2
+    )
     assert chosen(done).front and all(point.confirmed for point in chosen(done).front)
 
 
-def test_a_user_who_stops_still_gets_a_confirmed_front_and_tiny_budgets_an_unconfirmed_one() -> None:
+def test_a_user_who_stops_still_gets_a_confirmed_front_and_tiny_budgets_an_unconfirmed_one() -> (
+    None
+):
     done = search(NOISY, 8)
     assert chosen(done).front and not any(point.confirmed for point in chosen(done).front)
 

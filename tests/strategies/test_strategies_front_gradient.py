@@ -1,4 +1,7 @@
-"""What a search for a front does next: how far points reach, by hand, and its gains against sums over all draws."""
+"""The next step of a search for a front: how far points reach, and its gains.
+
+The reach by hand, the gains against sums over all draws.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ def named(text: str, *parents: str) -> Candidate:
 
 
 def seen(text: str, accuracy: float, latency: float) -> Observation:
-    return Observation(named(text).id, Status.OK, 0.0, metrics={"accuracy": accuracy, "latency": latency})
+    return Observation(
+        named(text).id, Status.OK, 0.0, metrics={"accuracy": accuracy, "latency": latency}
+    )
 
 
 def gradient(
@@ -63,15 +68,23 @@ def reach(one: FrontGradient, sight: _Sight, point: np.ndarray) -> np.ndarray:
 
 
 def children(one: FrontGradient, sight: _Sight) -> list[tuple[float, str, int]]:
-    """What one to four children of each are expected to add per share, over the draws of a look."""
+    """Gains per share expected of one to four children of each, over the draws of a look."""
     rates = list[tuple[float, str, int]]()
     best, models = sight.reached.max(axis=0), one.front.models
     for place, node in enumerate(sight.rows):
-        wide = [sight.variances[place, m] + model.noise_step_variances[1] for m, model in enumerate(models)]
-        after = [each / math.sqrt(each + model.noise_step_variances[0]) for each, model in zip(wide, models)]
+        wide = [
+            sight.variances[place, m] + model.noise_step_variances[1]
+            for m, model in enumerate(models)
+        ]
+        after = [
+            each / math.sqrt(each + model.noise_step_variances[0])
+            for each, model in zip(wide, models)
+        ]
         middle = sight.means[place] + [model.drift[node] for model in models]
         drawn = np.array([reach(one, sight, middle + after * normals) for normals in sight.normals])
-        weight = one.model.child_success_chances()[node] / (1 + 0.3 * one.flying.children.get(node, 0))
+        weight = one.model.child_success_chances()[node] / (
+            1 + 0.3 * one.flying.children.get(node, 0)
+        )
         for k in range(1, 5):  # of up to eight: the draws are shared out among four
             groups = [drawn[i : i + k].max(axis=0) for i in range(0, len(drawn), k)]
             gain = float(np.mean([np.maximum(group - best, 0) for group in groups])) * weight
@@ -80,7 +93,7 @@ def children(one: FrontGradient, sight: _Sight) -> list[tuple[float, str, int]]:
 
 
 def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
-    """Half of what another evaluation of each is expected to add per share."""
+    """Half of the gain per share that another evaluation of each is expected to add."""
     rates = list[tuple[float, str]]()
     noise = np.array([model.noise_step_variances[0] for model in one.front.models])
     for place, node in enumerate(sight.rows):
@@ -88,16 +101,22 @@ def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
         after = variance / np.sqrt(variance + noise)
         others = np.delete(sight.reached, place, axis=0).max(axis=0)
         now = sight.reached.max(axis=0)
-        drawn = [reach(one, sight, sight.means[place] + after * normals) for normals in sight.normals]
+        drawn = [
+            reach(one, sight, sight.means[place] + after * normals) for normals in sight.normals
+        ]
         gain = float(np.mean([np.maximum(each, others) - now for each in drawn]))
         rates.append((0.5 * gain / (one.costs.evaluation_share() or 1.0), one.front.ids[node]))
     return rates
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [{"evaluations": 50.0}, {"evaluations": 500.0, "calls": 5.0}, {"calls": 5.0}, {}])
+@pytest.mark.parametrize(
+    "left", [{"evaluations": 50.0}, {"evaluations": 500.0, "calls": 5.0}, {"calls": 5.0}, {}]
+)
 @pytest.mark.parametrize(("seed", "broken"), [(3, 0), (4, 0), (4, 300)])
-def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, float], seed: int, broken: int) -> None:
+def test_a_decision_is_the_largest_gain_of_the_draws_per_share(
+    left: dict[str, float], seed: int, broken: int
+) -> None:
     one = run(gradient(False, left), 0.1, seed, broken)
     for _ in range(6):
         state = one.rng.getstate()
@@ -122,8 +141,12 @@ def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -
     assert sight.rows[: len(front)] == front and len(set(sight.rows)) == len(sight.rows) == 30
     assert sight.means.tolist() == means[sight.rows].tolist()
     assert sight.origin == pytest.approx(edge.min(axis=0) - 0.1 * np.ptp(edge, axis=0))
-    assert sight.reached == pytest.approx(np.array([reach(one, sight, point) for point in sight.means]))
-    assert sight.normals.shape == (24, 2) and sight.normals[::2] == pytest.approx(-sight.normals[1::2])
+    assert sight.reached == pytest.approx(
+        np.array([reach(one, sight, point) for point in sight.means])
+    )
+    assert sight.normals.shape == (24, 2) and sight.normals[::2] == pytest.approx(
+        -sight.normals[1::2]
+    )
     sizes = np.linalg.norm(sight.units / np.ptp(edge, axis=0), axis=1)
     assert sizes == pytest.approx(np.ones(24), abs=1e-3)
     draws = np.concatenate([one.sampler.draw_samples(front).normals for _ in range(40)])
@@ -140,7 +163,9 @@ def test_of_many_candidates_forty_and_the_front_are_looked_at() -> None:
 
 def test_two_objectives_are_weighed_in_directions_spread_evenly_and_three_anyhow() -> None:
     angles = [math.atan2(y, x) / (math.pi / 2) * 24 for x, y in _draw_directions(2, Random(1))]
-    assert [int(angle) for angle in angles[1:-1]] == list(range(1, 23)) and len({a % 1 for a in angles}) > 20
+    assert [int(angle) for angle in angles[1:-1]] == list(range(1, 23)) and len(
+        {a % 1 for a in angles}
+    ) > 20
     three = _draw_directions(3, Random(1))
     assert three.shape == (24, 3) and three.min() >= 0.02
     assert np.linalg.norm(three, axis=1) == pytest.approx(np.ones(24), abs=1e-3)
@@ -157,11 +182,19 @@ def test_directions_of_three_objectives_are_uniform_on_the_sphere() -> None:
 
 def test_what_violates_a_constraint_reaches_below_all_that_does_not() -> None:
     one = gradient(limit="latency <= 20")
-    for text, accuracy, latency in (("a", 0.2, 10.0), ("b", 0.6, 15.0), ("wild", 0.9, 30.0), ("wilder", 0.9, 40.0)):
+    for text, accuracy, latency in (
+        ("a", 0.2, 10.0),
+        ("b", 0.6, 15.0),
+        ("wild", 0.9, 30.0),
+        ("wilder", 0.9, 40.0),
+    ):
         enter(one.front, named(text), seen(text, accuracy, latency))
     worth = np.column_stack([model.scaled_worths() for model in one.front.models])
     origin, units = np.array([worth[0, 0], worth[1, 1]]), np.array([[1.0, 1.0], [0.01, 1.0]])
-    reached, excess = one.sampler.direction_reach(worth, origin, units), one.front.constraint_excess(worth)
+    reached, excess = (
+        one.sampler.direction_reach(worth, origin, units),
+        one.front.constraint_excess(worth),
+    )
     assert reached[1] == pytest.approx([0.0, 0.0], abs=1e-6)
     assert one.sampler.direction_reach(worth[:1] - [9.0, 0.0], origin, units).tolist() == [
         [-3.0, -3.0]
@@ -171,7 +204,9 @@ def test_what_violates_a_constraint_reaches_below_all_that_does_not() -> None:
 
 
 @pytest.mark.parametrize("slope", [-1.0, 0.5])
-def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_tell(slope: float) -> None:
+def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_tell(
+    slope: float,
+) -> None:
     """Nineteen steps whose metrics go together wholly, and eight that count for none."""
     one, rng = gradient(), Random(1)
     for i in range(20):
@@ -204,7 +239,9 @@ def test_leaders_are_of_the_front_alone() -> None:
         enter(one.front, named(str(i)), seen(str(i), accuracy, latency))
     front = [named("0").id, named("1").id]
     assert sorted(one.leader_ids(5)) == sorted(front) and len(one.leader_ids(1)) == 1
-    assert {tuple(one.leader_ids(2)) for _ in range(20)} == {(a, b) for a in front for b in front if a != b}
+    assert {tuple(one.leader_ids(2)) for _ in range(20)} == {
+        (a, b) for a in front for b in front if a != b
+    }
     assert one.choose_move().parent in one.leader_ids(5)
 
 

@@ -7,30 +7,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from bench.truth.hazards import HAZARDS
 
-import culmen.agents.team
-import culmen.memory
+import culmen.extensions.agents.team
 import culmen.strategies
+import culmen.strategies.memory
 from culmen.core.brief import Brief
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
 from culmen.testing import strategy_kit as kit
-from culmen.testing.hazards import HAZARDS
 from culmen.testing.landscape import task
 from culmen.testing.virtual import simulate
 
 from .optimizers import HillClimber
 
-PACKAGES = (culmen.agents.team, culmen.memory, culmen.strategies)
+PACKAGES = (culmen.extensions.agents.team, culmen.strategies.memory, culmen.strategies)
 VARIANTS = {
     "pedigree": {},
     "pedigree bare": {"summarizer": "off", "inspirations": "0", "lanes": "2", "most": "1"},
     "polca pedigree": {"priority": "pedigree"},
     "polca": {},
-    "polca lanes": {"lanes": "3", "explore": "2", "ties": "shuffled", "validation": "fresh_batch", "proposals": "2"},
+    "polca lanes": {
+        "lanes": "3",
+        "explore": "2",
+        "ties": "shuffled",
+        "validation": "fresh_batch",
+        "proposals": "2",
+    },
     "polca bare": {"summarizer": "off", "epsilon": "off", "priority": "ucb(1.0)"},
-    "polca quantile": {"epsilon": "q0.3", "priority": "ucb_sigma(0.2)", "tau": "q0.8", "explore": "1"},
+    "polca quantile": {
+        "epsilon": "q0.3",
+        "priority": "ucb_sigma(0.2)",
+        "tau": "q0.8",
+        "explore": "1",
+    },
     "map_elites": {"lanes": "2"},
     "turboevolve": {"islands": "3", "interval": "2"},
     "openevolve": {"islands": "2"},
@@ -40,13 +51,24 @@ VARIANTS = {
     "cato hosted": {"agent": "cmd:simulated", "parallel": "2", "agents": "30", "experiments": "60"},
     "puct": {},
     "pacevolve": {"islands": "3", "freeze": "2"},
-    "pacevolve_plus_plus": {"scaffold": "pacevolve(islands=3)", "worst": "0", "best": "1", "deadline": "20"},
+    "pacevolve_plus_plus": {
+        "scaffold": "pacevolve(islands=3)",
+        "worst": "0",
+        "best": "1",
+        "deadline": "20",
+    },
     "beam": {},
     "sequential": {},
     "best_of_n": {},
     "portfolio": {},
-    "portfolio of many": {"arms": "polca(lanes=2), gepa, best_of_n@proposer, portfolio(arms=[beam])", "turn": "0.05"},
-    "portfolio with agents": {"arms": "pedigree, cato(agent=cmd:simulated, parallel=2, agents=30)", "turn": "0.04"},
+    "portfolio of many": {
+        "arms": "polca(lanes=2), gepa, best_of_n@proposer, portfolio(arms=[beam])",
+        "turn": "0.05",
+    },
+    "portfolio with agents": {
+        "arms": "pedigree, cato(agent=cmd:simulated, parallel=2, agents=30)",
+        "turn": "0.04",
+    },
     "portfolio with the offline agent": {"arms": "cato(agent=offline), map_elites"},
     "gated": {},
     "gated paired": {"gate": "paired", "repeats": "2", "batch": "2"},
@@ -62,12 +84,21 @@ def test_strategy_keeps_the_contract(variant):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["request", "time"])
-@pytest.mark.parametrize("name", ["fragile 0.5, own", "crashing cases", "simulator lost, minimised"])
+@pytest.mark.parametrize(
+    "name", ["fragile 0.5, own", "crashing cases", "simulator lost, minimised"]
+)
 def test_what_the_engine_asks_for_itself_is_asked_again_after_a_kill(name: str, order: kit.Order):
-    """Second looks at failures, looks at the initial program, repeats: of them all a killed run loses nothing."""
-    world, strategy, budget = HAZARDS[name], catalog.make_strategy("pedigree", {}), Budget(evaluations=80, calls=2000)
+    """Second looks at failures, looks at the initial program, repeats.
+
+    Of them all a killed run loses nothing.
+    """
+    world, strategy, budget = (
+        HAZARDS[name],
+        catalog.make_strategy("pedigree", {}),
+        Budget(evaluations=80, calls=2000),
+    )
     whole = simulate(strategy, world.task(), world, budget, seed=3, workers=3, order=order)
-    inquiry = whole.search._inquiry  # pyright: ignore[reportPrivateUsage]
+    inquiry = whole.search._attribution  # pyright: ignore[reportPrivateUsage]
     assert inquiry._looked or inquiry._spent  # pyright: ignore[reportPrivateUsage]
     kit.check_kill_points(strategy, world.task(), world, budget, order=order, points=5)
 
@@ -93,7 +124,15 @@ def test_impurities_are_found(tmp_path):
         "x = hash('a')\nfor y in {1, 2}: pass\n"
         "z = [q for q in set(x)]\nw = list({3})\nr = Random(1)\nok = sorted({4})\n"
     )
-    assert [line.partition(":")[0] for line in kit.impurities(source)] == ["1", "2", "4", "5", "6", "7", "8"]
+    assert [line.partition(":")[0] for line in kit.impurities(source)] == [
+        "1",
+        "2",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+    ]
 
 
 class Chancy:

@@ -1,5 +1,8 @@
-"""What the default strategy does next: against all that could be done, and by hand when a leader is looked at again,
-when a search counts as stalled and where it then goes on."""
+"""The next step of the default strategy: against all that could be done, and by hand.
+
+By hand: when a leader is looked at again, when a search counts as stalled and where it then goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Usage
 from culmen.evidence.pedigree import ValueModel
-from culmen.memory.records import Records
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import GAIN, WAIT, KnowledgeGradient, Move
+from culmen.strategies.memory.records import Records
 
 from .test_strategies_pedigree import Left
 
@@ -26,13 +29,18 @@ BELL = np.exp(-0.5 * Z**2) / math.sqrt(2 * math.pi)
 BELOW = np.cumsum(BELL) * (Z[1] - Z[0])
 
 
-def gradient(model: ValueModel, cases: int = 1, left: dict[str, float] | None = None) -> KnowledgeGradient:
+def gradient(
+    model: ValueModel, cases: int = 1, left: dict[str, float] | None = None
+) -> KnowledgeGradient:
     costs = Costs(Left(**({"evaluations": 100.0} if left is None else left)))  # type: ignore[arg-type]
     return KnowledgeGradient(model, costs, cases, 4, Random(1))
 
 
 def expected(gap: float, deviation: float, k: int = 1) -> float:
-    """By how much the best of `k` draws, all `gap` below it, should raise the best: a sum over their density."""
+    """The rise of the best that the best of `k` draws should bring, all `gap` below it.
+
+    It is a sum over their density.
+    """
     density = k * BELL * BELOW ** (k - 1)
     return float((np.maximum(deviation * Z - gap, 0) * density).sum() * (Z[1] - Z[0]))
 
@@ -52,7 +60,10 @@ def search(seed: int, noise: float, broken: int) -> ValueModel:
 
 
 def best_repeat(one: KnowledgeGradient) -> tuple[float, str]:
-    """Half of what each repeat is expected to bring per share, the largest; those in flight told something already."""
+    """The largest half of the gain per share that a repeat is expected to bring.
+
+    Repeats in flight have given some knowledge already.
+    """
     model, worth = one.model, one.model.scaled_worths()
     noise, best = model.noise_step_variances[0], int(worth.argmax())
     rates = list[tuple[float, str]]()
@@ -65,9 +76,15 @@ def best_repeat(one: KnowledgeGradient) -> tuple[float, str]:
     return max((rate / share, id) for rate, id in rates)
 
 
-def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> tuple[float, str, int]:
-    """What up to four children of each are expected to bring per share, the largest."""
-    model, worth, (noise, step) = one.model, one.model.scaled_worths(), one.model.noise_step_variances
+def best_children(
+    one: KnowledgeGradient, among: Sequence[int], lead: float
+) -> tuple[float, str, int]:
+    """The largest gain per share that up to four children of each are expected to bring."""
+    model, worth, (noise, step) = (
+        one.model,
+        one.model.scaled_worths(),
+        one.model.noise_step_variances,
+    )
     rates = list[tuple[float, str, int]]()
     for node in among:
         spread = model.variance[node] + step
@@ -103,14 +120,24 @@ def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_count
         if again[0] > children[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0], rel=1e-3), again[1])
         else:
-            assert (move.gain, move.parent, move.k) == (pytest.approx(children[0], rel=1e-3), *children[1:])
+            assert (move.gain, move.parent, move.k) == (
+                pytest.approx(children[0], rel=1e-3),
+                *children[1:],
+            )
         one.begin_move(move)
 
 
-def test_where_few_calls_are_left_known_candidates_are_evaluated_until_one_under_way_is_learnt_from() -> None:
-    """A call costs ten answers: it is waited for until as much is spent on repeats, then the next one is made."""
+def test_where_few_calls_are_left_known_candidates_are_evaluated_until_one_under_way_is_learnt_from() -> (
+    None
+):
+    """A call costs ten answers.
+
+    It is waited for until as much is spent on repeats, then the next one is made.
+    """
     one = gradient(search(2, 0.2, 1), left={"dollars": 100.0})
-    one.costs.add_answer(Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, dollars=9.0)), 1, 0.0)
+    one.costs.add_answer(
+        Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, dollars=9.0)), 1, 0.0
+    )
     one.costs.add_evaluation(0.0, Usage(calls=1, dollars=1.0))
     request = Move(parent="20", gain=1.0)
     assert one.decide().move.parent and one.decide().reason == GAIN
@@ -147,7 +174,7 @@ def scores(model: ValueModel, **seen: Sequence[float | None]) -> ValueModel:
 
 
 def looks(model: ValueModel, cases: int = 1, flying: Sequence[Move] = ()) -> str:
-    """Which leader is looked at again whatever that gains."""
+    """The leader that is looked at again whatever that gains."""
     one = gradient(model, cases)
     for move in flying:
         one.begin_move(move)
@@ -156,7 +183,7 @@ def looks(model: ValueModel, cases: int = 1, flying: Sequence[Move] = ()) -> str
 
 
 def confirmed(leaders: int, evaluations: int) -> ValueModel:
-    """So many leaders that repeated their score, then one that was seen once."""
+    """`leaders` leaders that repeated their score, then one that was seen once."""
     model = scores(ValueModel(), **{f"l{i}": [float(i), float(i)] for i in range(leaders)})
     for _ in range(evaluations - model.evaluations - 1):
         model.observe("broken", None)
@@ -181,7 +208,7 @@ def confirmed(leaders: int, evaluations: int) -> ValueModel:
         (scores(ValueModel(), a=[1.0, 1.1] * 4, b=[2.0]), "b"),  # seven repeats
         (scores(ValueModel(), a=[1.0, 1.1] * 4, b=[2.0, 2.1]), ""),  # eight tell what noise is
     ],
-)  # fmt: skip
+)
 def test_a_leader_is_looked_at_again_until_noise_is_known(model: ValueModel, leader: str) -> None:
     assert looks(model) == leader
 
@@ -195,7 +222,7 @@ def test_looks_in_flight_count() -> None:
 
 
 def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
-    """A leader seen on so many cases, and another candidate."""
+    """A leader seen on `looks` cases, and another candidate."""
     model = ValueModel(exact=exact)
     for i in range(max(looks, others)):
         if i < looks:
@@ -223,14 +250,23 @@ def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
         (on_cases(UNKNOWN, 6), 5, ""),
     ],
 )
-def test_on_a_data_set_a_leader_is_looked_at_on_more_cases(model: ValueModel, cases: int, leader: str) -> None:
+def test_on_a_data_set_a_leader_is_looked_at_on_more_cases(
+    model: ValueModel, cases: int, leader: str
+) -> None:
     assert looks(model, cases) == leader
 
 
 def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
-    """Two are known on every case; the third is looked at, unless that is in flight, or it failed there."""
+    """Two are known on every case; the third is looked at.
+
+    It is not looked at if that is in flight, or if it failed there.
+    """
     model = ValueModel(0.75, exact=True)
-    for id, seen in (("first", [1.1, 1.3, 0.8]), ("second", [0.9, 1.2, 1.0]), ("third", [1.2, 0.8])):
+    for id, seen in (
+        ("first", [1.1, 1.3, 0.8]),
+        ("second", [0.9, 1.2, 1.0]),
+        ("third", [1.2, 0.8]),
+    ):
         for case, score in zip("abc", seen):
             model.observe(id, score, case)
     left = {"evaluations": 1e6, "calls": 1.0}
@@ -253,13 +289,20 @@ def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -
     assert gradient(model).choose_move().parent == "60"
 
 
-@pytest.mark.parametrize(("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")])
+@pytest.mark.parametrize(
+    ("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")]
+)
 def test_of_exact_scores_that_differ_by_less_than_a_millionth_of_a_step_the_first_leads(
     more: float, leader: str
 ) -> None:
     def model(more: float) -> ValueModel:
         found = ValueModel()
-        for id, score in (("root", 0.0), ("first", 100.0), ("second", 100.0 + more), ("third", -50.0)):
+        for id, score in (
+            ("root", 0.0),
+            ("first", 100.0),
+            ("second", 100.0 + more),
+            ("third", -50.0),
+        ):
             found.add_candidate(id, ("root",))
             found.observe(id, score)
         return found
@@ -270,7 +313,13 @@ def test_of_exact_scores_that_differ_by_less_than_a_millionth_of_a_step_the_firs
 
 def test_what_begins_is_in_flight_until_it_ends() -> None:
     one = gradient(search(2, 0.2, 1))
-    moves = [Move(again="3"), Move(again="3"), Move(parent="4", k=3), Move(parent="4", k=2), Move(parent="", k=4)]
+    moves = [
+        Move(again="3"),
+        Move(again="3"),
+        Move(parent="4", k=3),
+        Move(parent="4", k=2),
+        Move(parent="", k=4),
+    ]
     for move in moves:
         one.begin_move(move)
     assert (one.flying.repeats, one.flying.children) == ({3: 2}, {4: 5})
@@ -282,7 +331,10 @@ def test_what_begins_is_in_flight_until_it_ends() -> None:
 def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
     assert gradient(ValueModel()).choose_move() == Move(parent="", k=1)
     assert gradient(scores(ValueModel(), a=[None], b=[None])).choose_move() == Move(parent="a")
-    assert gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).choose_move().parent == "b"
+    assert (
+        gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).choose_move().parent
+        == "b"
+    )
 
 
 def test_leaders_are_the_best_first_and_a_barren_one_is_asked_less() -> None:
@@ -294,11 +346,16 @@ def test_leaders_are_the_best_first_and_a_barren_one_is_asked_less() -> None:
 
 
 class Waiting:
-    """A search with so many records, a candidate each, that then waits: `evaluate` brings nothing new."""
+    """A search with `records` records, a candidate each, that then waits.
+
+    `evaluate` brings nothing new.
+    """
 
     def __init__(self, records: int, exact: bool = EXACT) -> None:
         self.model = ValueModel(exact=exact)
-        self.one = gradient(self.model, left={"evaluations": 1e6, "calls": 1.0})  # a call costs far more
+        self.one = gradient(
+            self.model, left={"evaluations": 1e6, "calls": 1.0}
+        )  # a call costs far more
         for i in range(0 if exact else 20):
             self.model.observe("0", float(i % 2))
         for i in range(records + 1):
@@ -331,7 +388,9 @@ def test_a_wait_of_chance_below_one_percent_is_a_stall_but_not_before_twenty_eva
     )
 
 
-def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_is_beyond_doubt() -> None:
+def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_is_beyond_doubt() -> (
+    None
+):
     search = Waiting(2)
     while not search.evaluate().stalled:
         pass
@@ -341,7 +400,9 @@ def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_i
         move = search.evaluate()
         sides.append(search.model.index[move.parent] in search.one.stall.lineages.members)
     doubt = 297 - 28  # (1 + 297/3)⁻² is 0.01 %
-    assert sides[:doubt] == [False, True] * (doubt // 2) + [False] * (doubt % 2) and all(sides[doubt:])
+    assert sides[:doubt] == [False, True] * (doubt // 2) + [False] * (doubt % 2) and all(
+        sides[doubt:]
+    )
 
 
 def stalled(records: int = 2) -> Waiting:
@@ -372,13 +433,22 @@ def test_within_a_lineage_a_child_is_to_pass_its_best_alone() -> None:
     model.observe("child", -4.9)
     one.stall.grow_lineage(search.move.parent, ["child"])
     members = one.stall.lineages.members
-    rate, parent, k = best_children(one, members, max(float(model.scaled_worths()[each]) for each in members))
+    rate, parent, k = best_children(
+        one, members, max(float(model.scaled_worths()[each]) for each in members)
+    )
     move = one.choose_move()
-    assert (move.gain, move.parent, move.k) == (pytest.approx(rate, rel=1e-3), parent, k) and not move.stalled
+    assert (move.gain, move.parent, move.k) == (
+        pytest.approx(rate, rel=1e-3),
+        parent,
+        k,
+    ) and not move.stalled
 
 
 def test_a_lineage_without_a_record_is_given_up_for_another_that_nobody_tries() -> None:
-    """Two records in three evaluations before it: (1 + 7/3)⁻² is below a tenth, (1 + 6/3)⁻² is not."""
+    """Two records in three evaluations before it.
+
+    (1 + 7/3)⁻² is below a tenth, (1 + 6/3)⁻² is not.
+    """
     search = stalled()
     one, model = search.one, search.model
     first = search.move.parent
@@ -419,11 +489,18 @@ def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before()
     assert move.stalled and move.parent == "once"
 
 
-def test_a_noisy_search_that_goes_on_elsewhere_asks_for_children_even_where_looks_are_cheap() -> None:
-    """Nine records in thirty evaluations, 21 more without one: (1 + 21/30)⁻⁹ is below 1 %, (1 + 20/30)⁻⁹ is not."""
+def test_a_noisy_search_that_goes_on_elsewhere_asks_for_children_even_where_looks_are_cheap() -> (
+    None
+):
+    """Nine records in thirty evaluations, 21 more without one.
+
+    (1 + 21/30)⁻⁹ is below 1 %, (1 + 20/30)⁻⁹ is not.
+    """
     search = Waiting(9, NOISY)
     moves = [search.evaluate() for _ in range(30)]
-    assert [bool(move.parent) for move in moves] == [False] * 20 + [True] + [True, False] * 4 + [True]
+    assert [bool(move.parent) for move in moves] == [False] * 20 + [True] + [True, False] * 4 + [
+        True
+    ]
     assert [move.stalled for move in moves].index(True) == 20
 
 
@@ -435,9 +512,14 @@ def test_a_record_passes_the_last_by_half_a_step_under_noise(exact: bool, steps:
         one.model.observe("0", 0.0 if exact else rng.gauss(0, 0.3))
     for i in range(80):
         one.model.add_candidate(str(i), (str(i - 1),))
-        one.model.observe(str(i), 1e-6 * i * rng.random() if exact else 0.03 * i + rng.gauss(0, 0.3))
+        one.model.observe(
+            str(i), 1e-6 * i * rng.random() if exact else 0.03 * i + rng.gauss(0, 0.3)
+        )
         one.choose_move()
-        worth, step = float(one.model.scaled_worths().max()), math.sqrt(one.model.noise_step_variances[1])
+        worth, step = (
+            float(one.model.scaled_worths().max()),
+            math.sqrt(one.model.noise_step_variances[1]),
+        )
         records.record_best(worth, one.model.evaluations, steps * step)
         assert (one.stall.records.count, one.stall.records.at, one.stall.records.level) == (
             records.count,

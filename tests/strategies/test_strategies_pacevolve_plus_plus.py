@@ -1,4 +1,7 @@
-"""The training beside the search: what an update is told, what raises an alarm, starting points of decisions."""
+"""The training beside the search: contents of updates, causes of alarms.
+
+Also the starting points of decisions.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ from culmen.core.errors import UserError
 from culmen.core.event import Custom
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
+from culmen.extensions.baselines.puct import PuctSearch
+from culmen.extensions.train.policy import Steps, decision_reward
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.starts import Puct
-from culmen.strategies.puct import PuctSearch
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
-from culmen.train.engine import BATCH
-from culmen.train.policy import Local, Steps, decision_reward
 
 from .test_strategies_pacevolve import plus
 from .test_strategies_pacevolve_scaffold import notes, rollout
@@ -59,9 +61,21 @@ def test_a_score_beyond_the_best_level_is_told_as_clamped():
 
 def test_an_alarm_is_raised_where_more_than_four_fifths_of_a_barrier_failed():
     rules = plus(scaffold=Pacevolve(islands=4, implementing=Implementing(repairs=0)))
-    run = simulate(rules, task(), Landscape(faults=Faults(error=0.7)), Budget(evaluations=100), workers=4, trial=False)
-    told = [(sum(note["failures"].values()), "failures" in note["alarms"]) for note in notes(run, "barrier")]
-    assert {failed for failed, _ in told} >= {3, 4} and all(raised == (failed == 4) for failed, raised in told)
+    run = simulate(
+        rules,
+        task(),
+        Landscape(faults=Faults(error=0.7)),
+        Budget(evaluations=100),
+        workers=4,
+        trial=False,
+    )
+    told = [
+        (sum(note["failures"].values()), "failures" in note["alarms"])
+        for note in notes(run, "barrier")
+    ]
+    assert {failed for failed, _ in told} >= {3, 4} and all(
+        raised == (failed == 4) for failed, raised in told
+    )
 
 
 def test_no_role_is_nothing_to_train():
@@ -85,7 +99,11 @@ def test_a_gradient_spikes_beyond_five_times_the_median_of_five_or_more():
         return alarms(("", {"grad_norm": norm}, 0.0) for norm in norms)
 
     assert raised(2.0, 2.0, 2.0, 2.0, 90.0) == raised(2.0, 2.0, 2.0, 2.0, 2.0)
-    assert raised(2.0, 2.0, 2.0, 2.0, 2.0, 10.1, 10.0, 2.0) == [[]] * 5 + [["gradient_spike"], [], []]
+    assert raised(2.0, 2.0, 2.0, 2.0, 2.0, 10.1, 10.0, 2.0) == [[]] * 5 + [
+        ["gradient_spike"],
+        [],
+        [],
+    ]
 
 
 def test_most_of_a_barrier_failing_and_ten_barriers_without_a_step_raise_alarms():
@@ -93,15 +111,17 @@ def test_most_of_a_barrier_failing_and_ten_barriers_without_a_step_raise_alarms(
     steps = Steps()
     skipped = [("group_collapsed", {}, 0.0)]
     assert alarms(skipped * 11, steps) == [[]] * 9 + [["skips"]] * 2
-    assert alarms([("", {}, 0.0), *skipped * 9, ("not_training", {}, 0.0), *skipped * 10], steps) == [[]] * 20 + [
-        ["skips"]
-    ]
+    assert alarms(
+        [("", {}, 0.0), *skipped * 9, ("not_training", {}, 0.0), *skipped * 10], steps
+    ) == [[]] * 20 + [["skips"]]
 
 
 def test_rewards_go_from_zero_to_five_in_the_direction_of_the_task():
     def rewarded(direction, score):
         objective = Objective(direction=direction)
-        return decision_reward(objective, ExperimentOutcome(rollout(objective.reward(score))), (0.0, 10.0))
+        return decision_reward(
+            objective, ExperimentOutcome(rollout(objective.reward(score))), (0.0, 10.0)
+        )
 
     assert [rewarded("max", score) for score in (2.5, 10.0, 12.0, -1.0)] == [1.25, 5.0, 5.0, 0.0]
     assert [rewarded("min", score) for score in (2.5, 10.0, 12.0, -1.0)] == [3.75, 0.0, 0.0, 5.0]
@@ -112,7 +132,11 @@ def test_what_was_opened_is_told_and_a_prompt_that_is_cut_once():
     class Cutting(Landscape):
         def train(self, request):
             result = super().train(request)
-            return Custom({**result.data, "cut": True}, result.usage) if request.kind == "train.sample" else result
+            return (
+                Custom({**result.data, "cut": True}, result.usage)
+                if request.kind == "train.sample"
+                else result
+            )
 
     run = simulate(plus(), task(), Cutting(), Budget(evaluations=30))
     assert [(note["name"], note["version"]) for note in notes(run, "policy")] == [("tiny", 0)]
@@ -120,21 +144,30 @@ def test_what_was_opened_is_told_and_a_prompt_that_is_cut_once():
     assert not notes(simulate(plus(), task(), Landscape(), Budget(evaluations=30)), "prompt_cut")
 
 
-def test_a_batch_that_is_not_mentioned_is_the_engines_own():
-    assert (
-        Local().batch == BATCH and Local().engine_settings() == {} and Local(batch=1).engine_settings() == {"batch": 1}
-    )
-
-
 def test_states_are_given_to_the_islands_and_back_as_puct_says():
-    """Two seeds and no exploration: the better one first, then the other, as lines in use are passed over."""
+    """Two seeds and no exploration: the better one first, then the other.
+
+    Lines in use are passed over.
+    """
     low, high, child = rollout(1.0), rollout(2.0), rollout(4.0)
     starting = Puct(c=0.0).begin_search([(low, 1.0), (high, 2.0)])
     assert starting.take_starts(2) == [high, low]
-    first, second = starting.give_back([(child, 4.0), (high, 2.0)])  # what the second made is known already
-    assert (first["parent"], first["value"], first["expansions"], first["total"]) == (high.candidate.id, 4.0, 1, 1)
+    first, second = starting.give_back(
+        [(child, 4.0), (high, 2.0)]
+    )  # what the second made is known already
+    assert (first["parent"], first["value"], first["expansions"], first["total"]) == (
+        high.candidate.id,
+        4.0,
+        1,
+        1,
+    )
     assert first["kept"] == [child.candidate.id] and first["states"] == 3
-    assert (second["parent"], second["value"], second["expansions"], second["total"]) == (low.candidate.id, 1.0, 1, 2)
+    assert (second["parent"], second["value"], second["expansions"], second["total"]) == (
+        low.candidate.id,
+        1.0,
+        1,
+        2,
+    )
     assert second["kept"] == [] and second["states"] == 3
     assert starting.take_starts(1) == [child]
     assert [note["kept"] for note in starting.give_back([(child, 4.0)])] == [[]]

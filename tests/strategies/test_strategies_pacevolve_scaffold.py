@@ -1,4 +1,7 @@
-"""PACEvolve as a whole: what its islands share and what not, when they intervene, and what the first code got wrong."""
+"""PACEvolve as a whole: the shared and the separate things of its islands.
+
+Also when they intervene, and the mistakes of the first code.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def island() -> Island:
 
 
 class Heard(Landscape):
-    """Keeps what the advisor was asked; `says` answers a step, None leaves it to the menu."""
+    """A landscape that keeps the requests to the advisor.
+
+    The function that it is given answers a step, or leaves it to the menu with None.
+    """
 
     def __init__(self, says: Any = None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -63,7 +69,7 @@ class Heard(Landscape):
 
 
 class Dealt(Landscape):
-    """Draws in the order in which it is asked, whatever the words of a request; `sign` turns the scores round."""
+    """Draws in the order of the requests, whatever their words; `sign` turns scores round."""
 
     def __init__(self, sign: float) -> None:
         super().__init__()
@@ -89,7 +95,10 @@ def told(run: Simulation) -> list[Any]:
 
 
 def test_a_minimised_task_is_searched_as_its_mirror_image_is():
-    """Tournaments, momentum, best versions and interventions all look at rewards: nothing knows a direction."""
+    """Tournaments, momentum, best versions and interventions all look at rewards.
+
+    Nothing knows a direction.
+    """
     rules, budget = paper(islands=3, freeze=2, threshold=0.01), Budget(evaluations=150)
     up = simulate(rules, task(), Dealt(1.0), budget, order="request")
     mirrored = msgspec.structs.replace(task(), objective=Objective(direction="min"))
@@ -111,7 +120,9 @@ def test_what_an_island_takes_over_stays_its_own():
         == one.versions[0].find_idea(1)
         == IdeaRepository().with_idea("wider").with_result(1, "score 1").find_idea(1)
     )
-    assert one.next_parent(4, 2, Random(0)).reward == other.next_parent(4, 2, Random(0)).reward == 1.0  # its best, once
+    assert (
+        one.next_parent(4, 2, Random(0)).reward == other.next_parent(4, 2, Random(0)).reward == 1.0
+    )  # its best, once
     assert other.next_parent(4, 2, Random(0)) is None
 
 
@@ -130,10 +141,18 @@ def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_betw
 
 def test_ideas_of_experiments_that_failed_are_kept():
     world = Heard(faults=Faults(error=1.0))
-    run = simulate(paper(islands=1, upkeep=Upkeep(cap=50, tries=3)), task(), world, Budget(evaluations=12), trial=False)
+    run = simulate(
+        paper(islands=1, upkeep=Upkeep(cap=50, tries=3)),
+        task(),
+        world,
+        Budget(evaluations=12),
+        trial=False,
+    )
     assert all(note["outcome"].startswith("failed") for note in notes(run, "experiment"))
     tried = [idea for idea in world.slots("generate")[-1]["ideas"] if idea["tried"]]
-    assert tried and all(result.startswith("failed") for idea in tried for result in idea["results"])
+    assert tried and all(
+        result.startswith("failed") for idea in tried for result in idea["results"]
+    )
 
 
 def one_idea(step: str, slots: dict[str, Any]) -> Any:
@@ -150,17 +169,23 @@ def one_idea(step: str, slots: dict[str, Any]) -> Any:
 
 def test_a_history_is_condensed_once_each_time_it_is_due():
     world = Heard(one_idea)
-    run = simulate(paper(islands=1, upkeep=Upkeep(condense=5, tries=3)), task(), world, Budget(evaluations=24))
+    run = simulate(
+        paper(islands=1, upkeep=Upkeep(condense=5, tries=3)), task(), world, Budget(evaluations=24)
+    )
     tries = [note["ideas"][0]["tries"] for note in notes(run, "experiment")]
     assert len(world.slots("condense")) == sum(n % 5 == 0 for n in tries) > 2
-    histories = [slots["ideas"][0]["results"] for slots in world.slots("generate") if slots["ideas"]]
+    histories = [
+        slots["ideas"][0]["results"] for slots in world.slots("generate") if slots["ideas"]
+    ]
     assert max(map(len, histories)) == 5 and "all in all" in histories[-1]
     assert all("a lesson" in line or line == "all in all" for line in histories[-1])
 
 
 def test_what_is_due_is_asked_again_until_it_can_be_read_then_done_by_rule():
     world = Heard(lambda step, slots: {"nothing": 1} if step in ("prune", "classify") else None)
-    run = simulate(paper(islands=1, upkeep=Upkeep(cap=2, tries=3)), task(), world, Budget(evaluations=12))
+    run = simulate(
+        paper(islands=1, upkeep=Upkeep(cap=2, tries=3)), task(), world, Budget(evaluations=12)
+    )
     assert all(len(note["ideas"]) <= 2 for note in notes(run, "experiment"))
     for step in ("prune", "classify"):
         reminders = [bool(slots["reminder"]) for slots in world.slots(step)]
@@ -174,10 +199,16 @@ def test_code_that_failed_is_not_evaluated_again():
             return Proposal((Candidate.of({"program": "mu=0.5\nserial=1\n"}),))
 
     run = simulate(
-        paper(islands=2), task(), Same(faults=Faults(error=1.0)), Budget(evaluations=40, calls=200), trial=False
+        paper(islands=2),
+        task(),
+        Same(faults=Faults(error=1.0)),
+        Budget(evaluations=40, calls=200),
+        trial=False,
     )
     done = [e.entry.result for e in run.journal.read() if e.entry.kind == "done"]
-    assert Counter(r.candidate for r in done if isinstance(r, Observation)).most_common(1)[0][1] <= 2  # of two islands
+    assert (
+        Counter(r.candidate for r in done if isinstance(r, Observation)).most_common(1)[0][1] <= 2
+    )  # of two islands
     assert notes(run, "experiment")[-1]["failures"]["no_candidate"] > 2
 
 
@@ -187,11 +218,17 @@ def test_an_advisor_that_insists_on_what_failed_has_failed_by_repeating():
     run = simulate(paper(islands=1), task(), world, Budget(evaluations=20, calls=200), trial=False)
     outcomes = [note["outcome"] for note in notes(run, "experiment")]
     assert outcomes[0] == "failed (error)" and set(outcomes[1:]) == {"failed (repeat)"}
-    assert [slots["refused"] for slots in world.slots("select")][:7] == ["", *["", "the same", "the same"] * 2]
+    assert [slots["refused"] for slots in world.slots("select")][:7] == [
+        "",
+        *["", "the same", "the same"] * 2,
+    ]
 
 
 def test_the_failure_memory_outlives_pruning_and_going_back():
-    """One experiment fails early; much later, after many versions and pruned ideas, it is still refused."""
+    """One experiment fails early.
+
+    Much later, after many versions and pruned ideas, it is still refused.
+    """
     fixed = [0]
 
     def says(step: str, slots: dict[str, Any]) -> Any:
@@ -207,7 +244,11 @@ def test_the_failure_memory_outlives_pruning_and_going_back():
         def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
             seen = super().observe(candidate, seed, rng)
             bad = len(self.slots("select")) == 1
-            return seen if not bad else Observation(candidate.id, Status.ERROR, seed=seed, reason="first")
+            return (
+                seen
+                if not bad
+                else Observation(candidate.id, Status.ERROR, seed=seed, reason="first")
+            )
 
     rules = paper(islands=1, freeze=1, backtrack_every=4, upkeep=Upkeep(cap=2, tries=3))
     run = simulate(rules, task(), First(says, delta0=0.0), Budget(evaluations=60))
@@ -220,13 +261,18 @@ def test_the_failure_memory_outlives_pruning_and_going_back():
 def plateau(target: float, seed: int, experiments: int = 360) -> Simulation:
     """Three islands that soon stand at 0.5 and cannot go on."""
     rules = paper(islands=3, freeze=1, backtrack_length=1, target=target)
-    return simulate(rules, task(), Landscape(delta0=0.5, bound=0.5), Budget(evaluations=experiments), seed=seed)
+    return simulate(
+        rules, task(), Landscape(delta0=0.5, bound=0.5), Budget(evaluations=experiments), seed=seed
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "back"), [(5.0, 0.99), (1.0, 0.5), (0.55, 0.01)])
 def test_a_forced_stall_fires_with_the_published_probabilities(target: float, back: float):
-    """A = 0.1, 0.5, 0.9 on all islands once they stand still: going back has probability .99, .5 and .01 (CE)."""
+    """A = 0.1, 0.5, 0.9 on all islands once they stand still.
+
+    Going back has probability .99, .5 and .01 (CE).
+    """
     run = plateau(target, seed=1)
     returned, crossed = notes(run, "backtrack"), notes(run, "crossover")
     level = 0.5 / target
@@ -240,7 +286,10 @@ def test_a_forced_stall_fires_with_the_published_probabilities(target: float, ba
 
 
 def test_versions_are_gone_back_to_by_the_published_weights():
-    """P(j) over (j + 1)^-1.5, the oldest first: how often the oldest was chosen, and the mean place by rank."""
+    """P(j) over (j + 1)^-1.5, the oldest first.
+
+    How often the oldest was chosen, and the mean place by rank.
+    """
     found = [note for seed in (1, 2, 3) for note in notes(plateau(5.0, seed, 240), "backtrack")]
     expected = seen = variance = 0.0
     for note in found:
@@ -249,15 +298,22 @@ def test_versions_are_gone_back_to_by_the_published_weights():
         expected, variance = expected + chance, variance + chance * (1 - chance)
         seen += note["version"] == 0
     assert len(found) > 150 and abs(seen - expected) <= 3 * variance**0.5
-    places = [sum(version_weights(n["of"])[: n["version"] + 1]) / sum(version_weights(n["of"])) for n in found]
+    places = [
+        sum(version_weights(n["of"])[: n["version"] + 1]) / sum(version_weights(n["of"]))
+        for n in found
+    ]
     assert max(n["version"] for n in found) > 10 and 0.5 < sum(places) / len(places) < 0.9
 
 
 def test_an_island_may_go_back_on_a_schedule():
     run = simulate(paper(islands=2, backtrack_every=6), task(), Landscape(), Budget(evaluations=60))
-    turns = [(note["island"], note["turn"]) for note in notes(run, "experiment") if note["turn"] % 6 == 0]
+    turns = [
+        (note["island"], note["turn"]) for note in notes(run, "experiment") if note["turn"] % 6 == 0
+    ]
     assert len(turns) - len(notes(run, "backtrack")) <= 2  # two at most were on a branch already
-    assert not notes(simulate(paper(islands=2), task(), Landscape(), Budget(evaluations=20)), "backtrack")
+    assert not notes(
+        simulate(paper(islands=2), task(), Landscape(), Budget(evaluations=20)), "backtrack"
+    )
 
 
 def test_islands_run_side_by_side_with_one_experiment_in_flight_on_each():
@@ -283,7 +339,9 @@ def test_islands_run_side_by_side_with_one_experiment_in_flight_on_each():
 
 def test_without_a_seed_progress_begins_at_the_first_program_that_scores():
     rules = paper(islands=2, freeze=1, target=0.5)
-    run = simulate(rules, task(seeds=()), Landscape(delta0=0.5, bound=0.45), Budget(evaluations=120))
+    run = simulate(
+        rules, task(seeds=()), Landscape(delta0=0.5, bound=0.45), Budget(evaluations=120)
+    )
     assert notes(run, "crossover")[-1]["progress"] == pytest.approx([0.9, 0.9], abs=0.01)
 
 
@@ -314,15 +372,21 @@ def test_repairs_are_bounded_and_given_what_failed():
             return super().propose(brief, rng)
 
         def perform(self, effect: Any, rng: Random) -> Any:
-            failing = isinstance(effect.request, EvaluateRequest) and bool(effect.request.candidate.parents)
+            failing = isinstance(effect.request, EvaluateRequest) and bool(
+                effect.request.candidate.parents
+            )
             seconds, result = super().perform(effect, rng)
             name = effect.request.candidate.id if failing else ""
-            return seconds, Observation(name, Status.ERROR, feedback="line 3: no") if failing else result
+            return seconds, Observation(
+                name, Status.ERROR, feedback="line 3: no"
+            ) if failing else result
 
     rules = paper(islands=1, implementing=Implementing(repairs=2))
     run = simulate(rules, task(), Watched(), Budget(evaluations=13))
     made = [note for note in notes(run, "experiment") if note["candidate"]]
-    assert len(made) >= 3 and 3 * len(made) <= len(briefs) <= 3 * len(made) + 3  # an attempt and two repairs each
+    assert (
+        len(made) >= 3 and 3 * len(made) <= len(briefs) <= 3 * len(made) + 3
+    )  # an attempt and two repairs each
     assert briefs[1].observations[0].feedback == "line 3: no" and briefs[1].role == "implementer"
     assert briefs[0].parent != briefs[1].parent and "Repair" in briefs[1].hypothesis
 
@@ -360,7 +424,9 @@ def test_a_plan_gives_up_ideas_but_none_that_it_goes_on_with():
 
 def test_what_failed_word_by_word_is_not_carried_out_from_a_plan_again():
     world = Heard(lambda step, slots: PLAN if step == "plan" else None, faults=Faults(error=1.0))
-    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=60), trial=False)
+    run = simulate(
+        Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=60), trial=False
+    )
     made = [note["experiment"] for note in notes(run, "experiment") if note["experiment"]]
     assert made == ["one", "two", "three"]
     assert notes(run, "experiment")[-1]["outcome"] == "failed (repeat)"

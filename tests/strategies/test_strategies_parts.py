@@ -14,10 +14,10 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Mean, Newest, Quantile, ThisRound, Ucb, UcbSigma
-from culmen.memory.queue import PriorityQueue, Statistics, Trace
 from culmen.strategies import catalog
 from culmen.strategies.judging import dimension_value
+from culmen.strategies.memory.priorities import Mean, Newest, Quantile, ThisRound, Ucb, UcbSigma
+from culmen.strategies.memory.queue import PriorityQueue, Statistics, Trace
 from culmen.strategies.polca import Polca
 from culmen.strategies.summarizer import (
     Summarizer,
@@ -36,7 +36,10 @@ from .helpers import Witness
 def rollout(name, *rewards, feedback="", metrics=None):
     candidate = Candidate.of({"p": name})
     common = {"case": "c", "feedback": feedback, "metrics": metrics or {}}
-    made = [Observation(candidate.id, Status.ERROR if r is None else Status.OK, r, **common) for r in rewards]
+    made = [
+        Observation(candidate.id, Status.ERROR if r is None else Status.OK, r, **common)
+        for r in rewards
+    ]
     return Rollout(candidate, tuple(made), rewards)
 
 
@@ -74,7 +77,9 @@ def test_what_a_summary_costs_is_told_where_there_is_one(name):
 
 
 def test_newest_is_the_order_of_arrival():
-    assert Newest()(statistics([rollout("a", 9.0)], [rollout("b", 1.0), rollout("c", None)])).tolist() == [1, 2, 3]
+    assert Newest()(
+        statistics([rollout("a", 9.0)], [rollout("b", 1.0), rollout("c", None)])
+    ).tolist() == [1, 2, 3]
 
 
 def test_this_round_judges_the_last_generation_by_its_own_iteration():
@@ -98,7 +103,12 @@ def test_a_generation_that_fails_altogether_does_not_replace_the_one_before():
         (None, Objective(bounds=(0.0, 1.0)), [0.0, 0.0, 0.0], 0.5),
         (None, Objective(), [1.0, 2.0, 6.0], 2.0),
         (Quantile(0.75), Objective(), [0.0, 1.0, 2.0, 3.0, 4.0], 3.0),
-        (None, Objective(), [0.0, 1.0, 1.0, 1.0], 0.0),  # the median is the best there is: step below it
+        (
+            None,
+            Objective(),
+            [0.0, 1.0, 1.0, 1.0],
+            0.0,
+        ),  # the median is the best there is: step below it
         (None, Objective(), [1.0, 1.0], 1.0),
         (None, Objective(), [], 0.0),
     ],
@@ -112,7 +122,9 @@ def test_every_trace_is_a_success_or_a_failure(rewards, level):
     traces = [Trace("c", reward, "ok", "") for reward in rewards]
     good, bad = split_by_success(traces, level)
     assert len(good) + len(bad) == len(traces)
-    assert all(t.reward > level for t in good) and all(t.reward is None or t.reward <= level for t in bad)
+    assert all(t.reward > level for t in good) and all(
+        t.reward is None or t.reward <= level for t in bad
+    )
 
 
 def queue_of(*rollouts):
@@ -123,13 +135,25 @@ def queue_of(*rollouts):
 
 
 def test_contrast_draws_one_of_each_kind_and_the_one_there_is():
-    queue = queue_of(rollout("mixed", 1.0, 0.0, None), rollout("good", 1.0), rollout("bad", None, feedback="boom"))
+    queue = queue_of(
+        rollout("mixed", 1.0, 0.0, None),
+        rollout("good", 1.0),
+        rollout("bad", None, feedback="boom"),
+    )
     cases = {"c": Case("c", input={"n": 1})}
     mixed, good, bad = contrast_pairs(queue, 0.5, 10, 9000, cases, Random(0), Objective())
     assert mixed["success"]["score"] == 1.0 and mixed["failure"]["score"] in (0.0, None)
-    assert mixed["success"]["input"] == '{"n": 1}' and mixed["program"] == "mixed" and mixed["count"] == 3
+    assert (
+        mixed["success"]["input"] == '{"n": 1}'
+        and mixed["program"] == "mixed"
+        and mixed["count"] == 3
+    )
     assert good["success"] and good["failure"] is None
-    assert bad["success"] is None and bad["failure"]["status"] == "error" and bad["failure"]["feedback"] == "boom"
+    assert (
+        bad["success"] is None
+        and bad["failure"]["status"] == "error"
+        and bad["failure"]["feedback"] == "boom"
+    )
 
 
 def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
@@ -178,13 +202,23 @@ def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
     """A summarizer that took another threshold would call other trajectories successes."""
     witness = Witness(Landscape(sigma=0.15, gamma=0.1))
     strategy = Polca(epsilon=None, tau=tau, summarizer=Summarizer(every=0))
-    simulate(strategy, task(), witness, Budget(evaluations=160, final=0.0), seed=3)
+    simulate(strategy, task(), witness, Budget(evaluations=240, final=0.0), seed=3)
     slots = [request.slots for request in witness.summaries]
     pairs = [pair for each in slots for pair in each["pairs"]]
     good = [pair["success"]["score"] for pair in pairs if pair["success"]]
-    bad = [pair["failure"]["score"] for pair in pairs if pair["failure"] and pair["failure"]["score"] is not None]
-    assert {each["level"] for each in slots} == {tau} and all(f"above {tau:.6g}" in each["success"] for each in slots)
-    assert len(good) > 5 and len(bad) > 5 and all(isinstance(pair["mean score"], float) for pair in pairs)
+    bad = [
+        pair["failure"]["score"]
+        for pair in pairs
+        if pair["failure"] and pair["failure"]["score"] is not None
+    ]
+    assert {each["level"] for each in slots} == {tau} and all(
+        f"above {tau:.6g}" in each["success"] for each in slots
+    )
+    assert (
+        len(good) > 5
+        and len(bad) > 5
+        and all(isinstance(pair["mean score"], float) for pair in pairs)
+    )
     assert min(good) > tau >= max(bad)
     assert min(good) < tau + 0.1 and max(bad) > tau - 0.15  # nothing between is left out
 
@@ -192,9 +226,18 @@ def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
 @pytest.mark.parametrize("name", ["turboevolve", "map_elites", "openevolve"])
 def test_what_is_drawn_to_inspire_is_shown_to_the_model(name):
     witness = Witness(Landscape())
-    simulate(catalog.make_strategy(name), task(), witness, Budget(evaluations=80, final=0.0), seed=1, workers=2)
+    simulate(
+        catalog.make_strategy(name),
+        task(),
+        witness,
+        Budget(evaluations=80, final=0.0),
+        seed=1,
+        workers=2,
+    )
     shown = [brief.inspirations for brief in witness.briefs if brief.parent is not None]
     assert sum(map(bool, shown)) > len(shown) / 2
     for brief in witness.briefs:
         names = [exhibit.candidate.id for exhibit in brief.inspirations]
-        assert len(set(names)) == len(names) and (brief.parent is None or brief.parent.id not in names)
+        assert len(set(names)) == len(names) and (
+            brief.parent is None or brief.parent.id not in names
+        )

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from bench.truth import worlds
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
@@ -18,7 +19,6 @@ from culmen.core.usage import Budget, Usage
 from culmen.evidence.pedigree import StepLaw, ValueModel
 from culmen.strategies.costs import Costs
 from culmen.strategies.pedigree import PedigreeSearch, Prior
-from culmen.testing import worlds
 from culmen.testing.virtual import Simulation, simulate
 
 
@@ -45,7 +45,9 @@ def search(
 ) -> tuple[Watched, Simulation]:
     """One search of a world."""
     watched = Watched(world)
-    return watched, simulate(PedigreeSearch(**settings), world.task(), watched, budget, seed=seed, workers=workers)
+    return watched, simulate(
+        PedigreeSearch(**settings), world.task(), watched, budget, seed=seed, workers=workers
+    )
 
 
 def notes(done: Simulation, kind: str) -> list[dict[str, Any]]:
@@ -77,21 +79,27 @@ def test_a_users_word_saves_the_repeats() -> None:
 def test_noise_is_measured_and_told() -> None:
     _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=150))
     (note,) = notes(done, "noise")
-    assert note["exact"] is False and note["repeats"] == 1 and 0 < note["sd"] < 0.3  # one repeat differed
+    assert (
+        note["exact"] is False and note["repeats"] == 1 and 0 < note["sd"] < 0.3
+    )  # one repeat differed
     known = done.search.evidence.model.noise
     assert known.exact is False and known.repeats > 5 and known.sd == pytest.approx(0.1, rel=0.3)
     assert notes(done, "pedigree")
 
 
 def test_with_noise_it_finds_more_than_greedy_does() -> None:
-    from culmen.testing.rules import Greedy
+    from bench.truth.rules import Greedy
 
     def mean(strategy: Any) -> float:
         total = 0.0
         for seed in range(6):
             world = worlds.SimulatedWorld(noise=0.1, number=seed)
             done = simulate(strategy, world.task(), world, Budget(evaluations=150), seed=seed)
-            total += worlds.hidden_quality(done.search.lab.find(done.verdict.id)) / 6 if done.verdict else 0.0
+            total += (
+                worlds.hidden_quality(done.search.lab.find(done.verdict.id)) / 6
+                if done.verdict
+                else 0.0
+            )
         return total
 
     assert mean(PedigreeSearch()) > mean(Greedy()) + 0.05
@@ -121,9 +129,15 @@ def test_an_exact_data_set_is_never_evaluated_twice_on_a_case_once_that_is_known
 
 
 def test_on_a_data_set_leaders_are_looked_at_on_several_cases_until_the_noise_is_known() -> None:
-    """Of candidates seen on one case each, nobody could say how much a score owes to its case."""
-    _, done = search(worlds.SimulatedWorld(cases=24, interaction=0.2, answers=True), Budget(evaluations=100))
-    seen = Counter(e.entry.result.candidate for e in done.journal.read() if isinstance(e.entry.result, Observation))
+    """With one case for each candidate, the part of the case in a score is unknown."""
+    _, done = search(
+        worlds.SimulatedWorld(cases=24, interaction=0.2, answers=True), Budget(evaluations=100)
+    )
+    seen = Counter(
+        e.entry.result.candidate
+        for e in done.journal.read()
+        if isinstance(e.entry.result, Observation)
+    )
     assert sum(count - 1 for count in seen.values()) >= 30 and max(seen.values()) >= 5
 
 
@@ -138,7 +152,9 @@ def test_a_stalled_search_leaves_its_basin() -> None:
     found = []
     for seed in range(4):
         world = worlds.SimulatedWorld(shape=worlds.deceptive_shape, number=seed)
-        done = simulate(PedigreeSearch(), world.task(), world, Budget(evaluations=600), seed=seed, workers=2)
+        done = simulate(
+            PedigreeSearch(), world.task(), world, Budget(evaluations=600), seed=seed, workers=2
+        )
         assert done.verdict is not None
         found.append(worlds.hidden_quality(done.search.lab.find(done.verdict.id)))
     assert max(found) > 0.7  # the first basin ends at 0.5
@@ -146,10 +162,17 @@ def test_a_stalled_search_leaves_its_basin() -> None:
 
 @pytest.mark.slow
 def test_lucky_candidates_of_the_beginning_do_not_stall_long_noisy_searches() -> None:
-    """Some estimates of the first evaluations stay above all later ones for a thousand evaluations."""
+    """Some estimates of the first evaluations stay above all later ones.
+
+    They do so for a thousand evaluations.
+    """
     found = list[float]()
     for seed in range(10_000, 10_003):
-        _, done = search(replace(worlds.FAMILY["smooth, noise 6 steps"], number=seed), Budget(evaluations=1200), seed)
+        _, done = search(
+            replace(worlds.FAMILY["smooth, noise 6 steps"], number=seed),
+            Budget(evaluations=1200),
+            seed,
+        )
         assert done.verdict is not None
         found.append(worlds.hidden_quality(done.search.lab.find(done.verdict.id)))
     assert sum(found) / 3 > 0.35, found
@@ -162,7 +185,9 @@ def test_prompts_show_the_parent_worst_first_and_others_that_are_no_kin() -> Non
     assert scores == sorted(scores, key=lambda s: s or 0.0)
     assert brief.parent is not None and brief.inspirations
     for other in brief.inspirations:
-        assert other.candidate.id != brief.parent.id and brief.parent.id not in other.candidate.parents
+        assert (
+            other.candidate.id != brief.parent.id and brief.parent.id not in other.candidate.parents
+        )
 
 
 def test_any_number_of_workers_are_busy() -> None:
@@ -179,12 +204,14 @@ def test_what_an_earlier_run_learnt_is_a_prior() -> None:
         one.add_candidate("b", ("a",))
         one.observe("b", 0.9)
     assert model.value_of("b").mean < 0.5 < plain.value_of("b").mean
-    _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03))
+    _, done = search(
+        worlds.SimulatedWorld(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03)
+    )
     assert done.verdict is not None
 
 
 class Left:
-    """What `Costs` asks a lab."""
+    """The part of a lab that `Costs` asks."""
 
     workers = 2
 
@@ -209,20 +236,29 @@ def test_costs_are_the_largest_share_of_any_budget(
     left: dict[str, float], evaluation: float, one: float, four: float
 ) -> None:
     costs = Costs(Left(**left))  # type: ignore[arg-type]
-    assert (costs.evaluation_share(), costs.request_share(1), costs.request_share(4)) == pytest.approx(
-        (evaluation, one, four)
-    )
+    assert (
+        costs.evaluation_share(),
+        costs.request_share(1),
+        costs.request_share(4),
+    ) == pytest.approx((evaluation, one, four))
 
 
 def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
-    """Two calls of 100 tokens in, 50 out, 6 seconds and a dollar for two candidates each; evaluations of 4 seconds."""
+    """Two calls for two candidates each; evaluations of 4 seconds.
+
+    A call has 100 tokens in, 50 out, and takes 6 seconds and a dollar.
+    """
     answer = Proposal(
         (Candidate.of({"x": "1"}), Candidate.of({"x": "2"})),
         usage=Usage(calls=1, input_tokens=100, output_tokens=50, dollars=1.0),
     )
     for left, one, four in (
         ({"tokens": 1000.0}, 0.125, 0.2),  # 100 and 25 a candidate
-        ({"dollars": 10.0}, 0.1 * (100 + 4 * 25) / (100 + 4 * 50), 0.1 * (100 + 4 * 100) / (100 + 4 * 50)),
+        (
+            {"dollars": 10.0},
+            0.1 * (100 + 4 * 25) / (100 + 4 * 50),
+            0.1 * (100 + 4 * 100) / (100 + 4 * 50),
+        ),
         ({"seconds": 100.0}, (6 + 4) / 2 / 100, (6 + 4 * 4) / 2 / 100),  # two workers
     ):
         costs = Costs(Left(**left))  # type: ignore[arg-type]
@@ -233,7 +269,9 @@ def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
 
 
 def test_costs_after_one_call_and_one_evaluation_are_theirs() -> None:
-    one = Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, input_tokens=100, output_tokens=50))
+    one = Proposal(
+        (Candidate.of({"x": "1"}),), usage=Usage(calls=1, input_tokens=100, output_tokens=50)
+    )
     costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
     costs.add_answer(one, 1, 6.0)
     assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((0.15, 0.3))
@@ -245,7 +283,9 @@ def test_costs_after_one_call_and_one_evaluation_are_theirs() -> None:
     assert costs.evaluation_share() == pytest.approx(0.03)
 
 
-def test_an_answer_without_candidates_costs_what_one_would_and_a_clock_set_back_costs_nothing() -> None:
+def test_an_answer_without_candidates_costs_what_one_would_and_a_clock_set_back_costs_nothing() -> (
+    None
+):
     costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
     costs.add_answer(Proposal((), usage=Usage(calls=1, input_tokens=100, output_tokens=50)), 2, 1.0)
     assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((0.15, 0.3))
@@ -276,7 +316,9 @@ def test_answers_of_models_count_against_calls_tokens_and_dollars() -> None:
         ({"dollars": 10.0, "evaluations": 50.0}, 0.02, 0.06),
     ):
         costs = asked_costs(call, answer, **left)
-        assert (costs.evaluation_share(), costs.request_share(1)) == pytest.approx((each, one)), left
+        assert (costs.evaluation_share(), costs.request_share(1)) == pytest.approx((each, one)), (
+            left
+        )
 
 
 def test_a_call_that_no_budget_limits_is_taken_to_cost_ten_answers_also_of_the_cache() -> None:
@@ -294,10 +336,15 @@ def test_a_call_that_no_budget_limits_is_taken_to_cost_ten_answers_also_of_the_c
         assert limited.request_share(1) == pytest.approx(0.01)
 
 
-def test_few_calls_are_under_way_at_a_time_where_answers_of_models_are_paid_and_few_are_left() -> None:
+def test_few_calls_are_under_way_at_a_time_where_answers_of_models_are_paid_and_few_are_left() -> (
+    None
+):
     call, answer = Usage(calls=1, dollars=4.5), Usage(calls=1, dollars=0.5)
     for left, most in (
-        ({"dollars": 800.0}, 10.0),  # a call with its first answer costs 5, and 160 of them are 10 in each of 16 rounds
+        (
+            {"dollars": 800.0},
+            10.0,
+        ),  # a call with its first answer costs 5, and 160 of them are 10 in each of 16 rounds
         ({"dollars": 120.0}, 1.5),
         ({"dollars": 10.0}, 1.0),
         ({"calls": 64.0}, 2.0),
@@ -306,6 +353,18 @@ def test_few_calls_are_under_way_at_a_time_where_answers_of_models_are_paid_and_
     ):
         assert asked_costs(call, answer, **left).most_requests() == pytest.approx(most), left
     assert asked_costs(call, Usage(), dollars=10.0).most_requests() == math.inf
+
+
+def test_proposals_that_ask_no_model_cost_their_evaluations_alone() -> None:
+    """Beside answers that cost money: no other rate of exchange, and no wait for a round."""
+    answer = Usage(calls=1, input_tokens=20, dollars=0.1)
+    for left in ({"evaluations": 100.0}, {"dollars": 10.0}):
+        costs = asked_costs(Usage(), answer, **left)
+        shares = costs.evaluation_share(), costs.request_share(1), costs.request_share(4)
+        assert shares == pytest.approx((0.01, 0.01, 0.04)), left
+        assert costs.most_requests() == math.inf and not costs.should_wait(8, 0)
+    cached = asked_costs(Usage(cache_hits=1), answer, evaluations=100.0)
+    assert cached.request_share(1) > 0.1, "a repeated run decides alike"
 
 
 def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for() -> None:
@@ -317,7 +376,10 @@ def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for(
 def test_the_notes_tell_evaluations_from_requests() -> None:
     watched, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=100))
     told = [(note["action"], note["of"]) for note in notes(done, "pedigree")]
-    assert len([of for action, of in told if action == "children"]) in (len(watched.briefs), len(watched.briefs) - 1)
+    assert len([of for action, of in told if action == "children"]) in (
+        len(watched.briefs),
+        len(watched.briefs) - 1,
+    )
     assert {of for action, of in told if action == "again"} <= {id for id, _ in watched.evaluated}
     assert {action for action, _ in told} == {"again", "children"}
 

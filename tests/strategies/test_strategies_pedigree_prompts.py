@@ -1,4 +1,4 @@
-"""Pedigree: what it shows to models, what it learns of costs, and with what it begins."""
+"""Pedigree: its views for models, its lessons on costs, and its beginning."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from bench.truth import worlds
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
@@ -16,7 +17,6 @@ from culmen.core.event import EvaluateRequest, ProposeRequest
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.pedigree import PedigreeSearch, Prior, _Run  # pyright: ignore[reportPrivateUsage]
-from culmen.testing import worlds
 from culmen.testing.virtual import simulate
 
 Act = Callable[[_Run], Awaitable[None]]
@@ -33,9 +33,14 @@ class Acts(PedigreeSearch):
 
 
 class Scripted:
-    """A world where every evaluation takes 4 seconds and scores what is said, and every request 6 seconds."""
+    """A world where every evaluation takes 4 seconds and has a given score.
 
-    def __init__(self, scores: dict[str, list[float | None]], offered: tuple[Candidate, ...] = ()) -> None:
+    Every request takes 6 seconds.
+    """
+
+    def __init__(
+        self, scores: dict[str, list[float | None]], offered: tuple[Candidate, ...] = ()
+    ) -> None:
         self._scores, self._offered = scores, offered
         self.briefs: list[Brief] = []
         self.evaluated: list[str] = []
@@ -47,7 +52,9 @@ class Scripted:
             waiting = self._scores.get(request.candidate.id) or [0.5]
             score = waiting.pop(0) if len(waiting) > 1 else waiting[0]
             status = Status.ERROR if score is None else Status.OK
-            return 4.0, Observation(request.candidate.id, status, score, seconds=4.0, trust="verified")
+            return 4.0, Observation(
+                request.candidate.id, status, score, seconds=4.0, trust="verified"
+            )
         assert isinstance(request, ProposeRequest)
         self.briefs.append(request.brief)
         usage = Usage(calls=1, input_tokens=100, output_tokens=50 * len(self._offered))
@@ -62,7 +69,9 @@ def run(world: Scripted, act: Act, workers: int = 1, **left: float) -> None:
 
 
 def child(name: str, *parents: Candidate) -> Candidate:
-    return Candidate.of({"program.py": f"mu=0.5\nserial={name}\ngenes=0\nbroken=0\n"}, tuple(p.id for p in parents))
+    return Candidate.of(
+        {"program.py": f"mu=0.5\nserial={name}\ngenes=0\nbroken=0\n"}, tuple(p.id for p in parents)
+    )
 
 
 def test_a_prompt_tells_the_estimate_how_often_it_was_measured_and_its_95_percent() -> None:
@@ -100,7 +109,9 @@ def test_until_noise_is_known_a_candidate_is_looked_at_again_on_the_case_it_was_
             seen.extend(observation.case for observation in run.seen[child("a").id])
 
         world = worlds.SimulatedWorld(cases=2, noise=0.1)
-        simulate(Acts(act=act), world.task(), world, Budget(evaluations=100), seed=seed, trial=False)
+        simulate(
+            Acts(act=act), world.task(), world, Budget(evaluations=100), seed=seed, trial=False
+        )
         assert len(seen) == 3 and len(set(seen)) == 1
 
 
@@ -120,8 +131,14 @@ def test_shown_beside_a_parent_are_the_best_that_are_no_kin_of_it_or_of_each_oth
     parent, rival, third = child("parent"), child("rival"), child("third")
     son, brother = child("son", parent), child("brother", rival)
     low = child("low")
-    scores: dict[str, list[float | None]] = {parent.id: [9.0], son.id: [8.0], rival.id: [7.0], brother.id: [6.0],
-                                             third.id: [5.0], low.id: [4.0]}  # fmt: skip
+    scores: dict[str, list[float | None]] = {
+        parent.id: [9.0],
+        son.id: [8.0],
+        rival.id: [7.0],
+        brother.id: [6.0],
+        third.id: [5.0],
+        low.id: [4.0],
+    }
     shown: dict[str, list[str]] = {}
 
     async def act(run: _Run) -> None:
@@ -132,7 +149,11 @@ def test_shown_beside_a_parent_are_the_best_that_are_no_kin_of_it_or_of_each_oth
             shown[each.id] = [exhibit.candidate.id for exhibit in run.other_exhibits(each)]
 
     run(Scripted(scores), act)
-    assert shown == {parent.id: [rival.id, third.id], son.id: [rival.id, third.id], third.id: [parent.id, rival.id]}
+    assert shown == {
+        parent.id: [rival.id, third.id],
+        son.id: [rival.id, third.id],
+        third.id: [parent.id, rival.id],
+    }
 
 
 def test_requests_and_evaluations_are_entered_at_what_they_took() -> None:
@@ -168,22 +189,35 @@ def test_a_request_that_brings_nothing_new_speaks_against_its_parent_alone() -> 
     assert before == after_none and after[0] < before[0] and after[1] == before[1]
 
 
-@pytest.mark.parametrize(("workers", "deterministic", "first"), [(1, None, 1), (2, None, 2), (2, False, 1)])
+@pytest.mark.parametrize(
+    ("workers", "deterministic", "first"), [(1, None, 1), (2, None, 2), (2, False, 1)]
+)
 def test_the_first_program_is_evaluated_twice_at_once_where_a_worker_would_be_idle(
     workers: int, deterministic: bool | None, first: int
 ) -> None:
     parts = [worlds.Genome(0.1).genome_parts(n) for n in range(3)]
     a, b, c = (Candidate.of(each).id for each in parts)
-    world = Scripted({a: [0.1], b: [0.2], c: [0.9]}, (child("new"),))  # a leader may be looked at again soon: not these
-    task = msgspec.structs.replace(worlds.SimulatedWorld().task(), seeds=tuple(parts), deterministic=deterministic)
-    simulate(PedigreeSearch(lanes=1), task, world, Budget(evaluations=40), workers=workers, trial=False)
+    world = Scripted(
+        {a: [0.1], b: [0.2], c: [0.9]}, (child("new"),)
+    )  # a leader may be looked at again soon: not these
+    task = msgspec.structs.replace(
+        worlds.SimulatedWorld().task(), seeds=tuple(parts), deterministic=deterministic
+    )
+    simulate(
+        PedigreeSearch(lanes=1), task, world, Budget(evaluations=40), workers=workers, trial=False
+    )
     assert [world.evaluated[:5].count(id) for id in (a, b)] == [first, 1]
 
 
 def test_what_it_asks_for_besides_programs_is_told() -> None:
-    assert "whenever progress stalls" in PedigreeSearch().asides and PedigreeSearch(summarizer=None).asides == ""
+    assert (
+        "whenever progress stalls" in PedigreeSearch().asides
+        and PedigreeSearch(summarizer=None).asides == ""
+    )
 
 
-def test_nothing_is_known_before_of_a_prior_without_numbers_and_four_children_are_the_most() -> None:
+def test_nothing_is_known_before_of_a_prior_without_numbers_and_four_children_are_the_most() -> (
+    None
+):
     assert Prior() == Prior(noise=0.0, step=0.0, drift=0.0, sign=0)
     assert PedigreeSearch().most == 4

@@ -1,4 +1,7 @@
-"""The plain loops: where each request starts from, how many it shows, and what a search from nothing does."""
+"""The plain loops: where each request starts from, and how many it shows.
+
+Also a search from nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry
 from culmen.core.usage import Budget
+from culmen.extensions.baselines.map_elites import MapElites
+from culmen.extensions.baselines.openevolve import Cascade, OpenEvolve
+from culmen.extensions.baselines.puct import PuctSearch
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.best_of_n import BestOfN
-from culmen.strategies.map_elites import MapElites
-from culmen.strategies.openevolve import Cascade, OpenEvolve
-from culmen.strategies.puct import PuctSearch
 from culmen.strategies.special_cases import Sequential
 from culmen.testing.landscape import Faults, Landscape, landscape_program, task, written_reward
 from culmen.testing.virtual import simulate
@@ -26,7 +29,9 @@ from .test_strategies_pacevolve_scaffold import notes
 def parents(strategy, seeds, evaluations=30, world=None, **options):
     """The parents of all requests, in order, and the run with its witness."""
     witness = Witness(world or Landscape(blur=1.0))
-    run = simulate(strategy, task(seeds=seeds), witness, Budget(evaluations=evaluations, final=0.0), **options)
+    run = simulate(
+        strategy, task(seeds=seeds), witness, Budget(evaluations=evaluations, final=0.0), **options
+    )
     return [brief.parent and brief.parent.id for brief in witness.briefs], run, witness
 
 
@@ -53,7 +58,9 @@ def test_puct_starts_from_the_better_seed_from_a_persons_candidate_or_where_none
     found, _, _ = parents(PuctSearch(proposals=1), (0.1, 0.2), evaluations=60, told=[(9, entry)])
     assert found[0] == ids[1] and own.id in found
     world = Landscape(faults=Faults(error=1.0))
-    found, _, _ = parents(PuctSearch(proposals=1), (0.1, 0.2), world=world, evaluations=12, trial=False)
+    found, _, _ = parents(
+        PuctSearch(proposals=1), (0.1, 0.2), world=world, evaluations=12, trial=False
+    )
     assert len(found) > 4 and set(found) == {ids[0]}
 
 
@@ -75,7 +82,9 @@ def test_map_elites_tells_how_many_entered_the_grid():
     _, run, _ = parents(MapElites(proposals=2), (0.0,), evaluations=60)
     told = notes(run, "grid")
     outcomes = [[each["outcome"] for each in note["placed"]] for note in told]
-    assert [note["entered"] for note in told] == [len(each) - each.count("refused") for each in outcomes]
+    assert [note["entered"] for note in told] == [
+        len(each) - each.count("refused") for each in outcomes
+    ]
     assert {note["entered"] for note in told} >= {0, 1}
 
 
@@ -99,14 +108,20 @@ def test_a_cascade_evaluates_the_other_cases_of_good_candidates_only():
     good = {r.candidate.id for r in witness.evaluations if written_reward(r.candidate) >= 0.3}
     assert len(good) > 3 and len(seen) - len(good) > 3
     assert all(set(each) <= {"0", "1"} for id, each in seen.items() if id not in good)
-    assert sum(len(set(each)) == 5 for id, each in seen.items() if id in good) >= len(good) - 1  # the budget ends one
+    assert (
+        sum(len(set(each)) == 5 for id, each in seen.items() if id in good) >= len(good) - 1
+    )  # the budget ends one
 
 
 class Asking:
     """Asks for a program and a proposal, then a proposal alone, then for nothing."""
 
     def __init__(self, about, seeds, rng):
-        self.steps = [[Candidate.of(landscape_program(0.7)), Brief(seeds[0], k=2)], Brief(seeds[0]), []]
+        self.steps = [
+            [Candidate.of(landscape_program(0.7)), Brief(seeds[0], k=2)],
+            Brief(seeds[0]),
+            [],
+        ]
         Asking.told = []
 
     def ask(self):
@@ -118,8 +133,12 @@ class Asking:
 
 @pytest.mark.parametrize("batch", [None, 2])
 def test_an_optimiser_is_told_of_each_candidate_in_the_order_asked(batch):
-    run = simulate(AskTell(Asking, batch=batch), task(), Landscape(), Budget(evaluations=40, final=0.0))
+    run = simulate(
+        AskTell(Asking, batch=batch), task(), Landscape(), Budget(evaluations=40, final=0.0)
+    )
     assert run.search.reason == "strategy_done"
     assert [len(rollouts) for rollouts in Asking.told] == [3, 1]
     assert Asking.told[0][0].reward == 0.7
-    assert all(len(rollout.rewards) == (batch or 1) for rollouts in Asking.told for rollout in rollouts)
+    assert all(
+        len(rollout.rewards) == (batch or 1) for rollouts in Asking.told for rollout in rollouts
+    )

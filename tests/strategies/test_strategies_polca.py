@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +12,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
 from culmen.engine.lab import pack_vectors
-from culmen.memory.priorities import Newest, Quantile, ThisRound
+from culmen.strategies.memory.priorities import Newest, Quantile, ThisRound
 from culmen.strategies.polca import ByEmbedder, FreshBatch, Polca
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Faults, Landscape, task, written_reward
@@ -24,14 +25,25 @@ CASES = msgspec.structs.replace(task(), cases=tuple(Case(str(n), input=n) for n 
 
 def run(strategy, on=CASES, world=None, order="request", **budget):
     witness = Witness(world or Landscape(sigma=0.1))
-    result = simulate(strategy, on, witness, Budget(final=0.0, **(budget or {"evaluations": 60})), order=order)
+    result = simulate(
+        strategy, on, witness, Budget(final=0.0, **(budget or {"evaluations": 60})), order=order
+    )
     return witness, result
 
 
 def test_one_iteration_is_embed_evaluate_summarize_propose_embed_evaluate():
     paper = Polca(summarizer=Summarizer(every=0))  # a summary in every iteration
     witness, _ = run(paper, world=Landscape(sigma=0.1, delta0=1.0), evaluations=4)
-    assert witness.kinds == ["embed", "evaluate", "evaluate", "write", "propose", "embed", "evaluate", "evaluate"]
+    assert witness.kinds == [
+        "embed",
+        "evaluate",
+        "evaluate",
+        "write",
+        "propose",
+        "embed",
+        "evaluate",
+        "evaluate",
+    ]
     seed, child = witness.evaluations[0].candidate, witness.evaluations[2].candidate
     assert child.parents == (seed.id,)
     first, second, third, fourth = (request.case.id for request in witness.evaluations)
@@ -69,7 +81,7 @@ def test_refused_proposals_are_not_evaluated():
     seen = list(dict.fromkeys(request.candidate.id for request in witness.evaluations))
     places = [written_reward(result.search.lab.find(key)) for key in seen]
     gaps = [abs(a - b) for i, a in enumerate(places) for b in places[:i]]
-    assert all(world.embedding_distance(gap) >= 0.1 - 1e-6 for gap in gaps)
+    assert all(2 * math.sin(math.pi / 4 * gap / world.bound) >= 0.1 - 1e-6 for gap in gaps)
     assert len(witness.briefs) > len(seen)
 
 
@@ -81,7 +93,11 @@ def test_newest_first_follows_the_last_proposal():
 
 def test_beam_improves_the_best_of_the_last_generation_only():
     world = Landscape(delta0=0.5)
-    witness, _ = run(Polca(2, 1, None, priority=ThisRound(), summarizer=None, proposals=3), world=world, order="time")
+    witness, _ = run(
+        Polca(2, 1, None, priority=ThisRound(), summarizer=None, proposals=3),
+        world=world,
+        order="time",
+    )
     generations = [0]
     born = {witness.briefs[0].parent.id: 0}
     children = {}
@@ -94,7 +110,11 @@ def test_beam_improves_the_best_of_the_last_generation_only():
         generation = born[brief.parent.id]
         assert generation >= generations[-1]
         generations.append(generation)
-        better = [c for c in children[generation].values() if written_reward(c) > written_reward(brief.parent) + 0.5]
+        better = [
+            c
+            for c in children[generation].values()
+            if written_reward(c) > written_reward(brief.parent) + 0.5
+        ]
         assert len(better) < 2
     assert generations[-1] >= 3
 
@@ -114,7 +134,9 @@ def test_all_seeds_are_seen_before_the_first_choice_when_there_are_more_than_are
 
 
 def test_as_many_seeds_as_are_explored_are_not_seen_before_that():
-    witness, _ = run(Polca(explore=2, batch=1, epsilon=None), on=task(seeds=[0.1, 0.2]), world=Landscape())
+    witness, _ = run(
+        Polca(explore=2, batch=1, epsilon=None), on=task(seeds=[0.1, 0.2]), world=Landscape()
+    )
     assert witness.kinds[:4] == ["evaluate", "evaluate", "propose", "propose"]
 
 
@@ -124,7 +146,9 @@ def test_notes_number_the_iterations_from_one_and_tell_what_was_explored():
     explored = [body for body in notes if body["note"] == "priority"]
     assert explored and [body["round"] for body in explored] == list(range(1, len(explored) + 1))
     parents = [brief.parent.id for brief in witness.briefs]
-    assert [parent["id"] for body in explored for parent in body["parents"]] == parents[: len(explored)]
+    assert [parent["id"] for body in explored for parent in body["parents"]] == parents[
+        : len(explored)
+    ]
     assert next(body["round"] for body in notes if body["note"] == "memory") == 1
 
 
@@ -139,20 +163,26 @@ def test_lanes_do_not_wait_for_one_another_and_spread_over_programs():
     def seconds(lanes, explore):
         world = Landscape(sigma=0.1, propose_seconds=10.0, evaluate_seconds=0.1)
         strategy = Polca(explore, 1, None, summarizer=None, lanes=lanes)
-        return simulate(strategy, task(), world, Budget(evaluations=400, final=0.0), workers=8).seconds
+        return simulate(
+            strategy, task(), world, Budget(evaluations=400, final=0.0), workers=8
+        ).seconds
 
     assert seconds(8, 1) < 0.75 * seconds(1, 8)
 
 
 def test_a_lost_seed_is_tried_again():
-    witness, result = run(Polca(), world=Landscape(faults=Faults(lost=0.5, empty=0.5)), evaluations=40)
+    witness, result = run(
+        Polca(), world=Landscape(faults=Faults(lost=0.5, empty=0.5)), evaluations=40
+    )
     assert result.verdict is not None
     assert len(witness.summaries) <= len(witness.briefs)
 
 
 def test_deterministic_tasks_pay_once_for_a_program():
     witness, _ = run(Polca(), on=task(deterministic=True), world=Landscape(), calls=100)
-    asked = [request.candidate.id for request in witness.evaluations][:-2]  # the last two are the final choice's
+    asked = [request.candidate.id for request in witness.evaluations][
+        :-2
+    ]  # the last two are the final choice's
     assert len(asked) == len(dict.fromkeys(asked))
     assert len(witness.briefs) > len(asked) / 2
 
@@ -173,19 +203,32 @@ def test_notes_tell_the_size_of_the_memory_and_the_distances():
     _, result = run(Polca(epsilon=0.1))
     notes = [event.entry.body for event in result.journal.read() if event.entry.kind == "note"]
     last = [body for body in notes if body["note"] == "memory"][-1]
-    assert last["size"] > 1 and last["epsilon"] == 0.1 and last["quantiles"]["q0.5"] >= last["quantiles"]["q0.1"]
+    assert (
+        last["size"] > 1
+        and last["epsilon"] == 0.1
+        and last["quantiles"]["q0.5"] >= last["quantiles"]["q0.1"]
+    )
     assert all(len(body["parents"]) <= 5 for body in notes if body["note"] == "priority")
 
 
 def test_the_distance_of_the_paper_counts_for_its_embedders_only():
     rule = ByEmbedder()
-    assert rule.rule_for("gemini/text-embedding-004") == rule.rule_for("gemini-embedding-001") == 0.1
-    assert rule.rule_for("hashing-256-v1") == rule.rule_for("openai/text-embedding-3-small") == Quantile(0.05)
+    assert (
+        rule.rule_for("gemini/text-embedding-004") == rule.rule_for("gemini-embedding-001") == 0.1
+    )
+    assert (
+        rule.rule_for("hashing-256-v1")
+        == rule.rule_for("openai/text-embedding-3-small")
+        == Quantile(0.05)
+    )
 
 
 @dataclass(frozen=True)
 class Close(Landscape):
-    """Every candidate is nearly the same to the embedder, as small edits of a program are to a hashing one."""
+    """Every candidate is nearly the same to the embedder.
+
+    So are small edits of a program to a hashing one.
+    """
 
     def embed(self, candidates):
         rows = [(1.0, 0.001 * (int(c.digest[:6], 16) % 1000) / 1000) for c in candidates]
@@ -201,7 +244,10 @@ def test_a_filter_that_refuses_most_of_what_was_paid_for_says_so_once(epsilon):
     assert "refused most" in crowded[0]["told"] and "epsilon" in crowded[0]["told"]
     widened = crowded[0]["epsilon"][1] < crowded[0]["epsilon"][0]
     assert widened == isinstance(epsilon, Quantile)  # a distance that a person chose stays as it is
-    assert ("from now on" in crowded[0]["told"], "--set epsilon=q0.05" in crowded[0]["told"]) == (widened, not widened)
+    assert ("from now on" in crowded[0]["told"], "--set epsilon=q0.05" in crowded[0]["told"]) == (
+        widened,
+        not widened,
+    )
 
 
 def test_by_default_such_a_filter_widens_until_the_refused_are_a_minority():

@@ -1,4 +1,7 @@
-"""How a pool is shared out: when it is clustered, how often that is tried, and what is shared out without it."""
+"""The sharing out of a pool: when it is clustered, and how often that is tried.
+
+Also the sharing out without clusters.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ class Failing(Landscape):
         object.__setattr__(self, "faults_left", list(faults))
 
     def cluster(self, request):
-        return Edits(fault=self.faults_left.pop(0)) if self.faults_left else super().cluster(request)
+        return (
+            Edits(fault=self.faults_left.pop(0)) if self.faults_left else super().cluster(request)
+        )
 
 
 def shared_out(seeds, world=None, islands=3):
@@ -36,7 +41,9 @@ def shared_out(seeds, world=None, islands=3):
     run = simulate(rules, about, witness, Budget(evaluations=seeds + 9), trial=False)
     entries = [e.entry.body for e in run.journal.read() if e.entry.body.get("note") == "seeded"]
     ids = [candidate.id for candidate in about.initial_candidates()]
-    return [[ids.index(seed["id"]) for seed in note["seeds"]] for note in entries], len(witness.of(EditRequest))
+    return [[ids.index(seed["id"]) for seed in note["seeds"]] for note in entries], len(
+        witness.of(EditRequest)
+    )
 
 
 def test_as_many_programs_as_islands_need_no_clustering():
@@ -62,7 +69,9 @@ def test_what_is_not_installed_is_not_tried_again():
 
 
 def test_the_first_island_may_have_all_programs_and_the_others_none():
-    assert asyncio.run(First().allocate(None, task(seeds=(0.1, 0.2)).initial_candidates(), [0.1, 0.2], 3)) == [
+    assert asyncio.run(
+        First().allocate(None, task(seeds=(0.1, 0.2)).initial_candidates(), [0.1, 0.2], 3)
+    ) == [
         [0, 1],
         [],
         [],

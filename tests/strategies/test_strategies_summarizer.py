@@ -1,4 +1,4 @@
-"""What a summary is made of, how much of it is shown, when there is a new one, and what it costs."""
+"""Summaries: their sources, how much of them is shown, when one is made, and their cost."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Quantile
-from culmen.memory.queue import PriorityQueue
-from culmen.strategies.summarizer import RunningSummary, Summarizer, contrast_pairs, shorten_middle, success_threshold
+from culmen.strategies.memory.priorities import Quantile
+from culmen.strategies.memory.queue import PriorityQueue
+from culmen.strategies.summarizer import (
+    RunningSummary,
+    Summarizer,
+    contrast_pairs,
+    shorten_middle,
+    success_threshold,
+)
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 
@@ -45,8 +51,18 @@ def contrasted(*texts, chars, **seen):
     for text in texts:
         candidate = Candidate.of({"p": text})
         queue.add([candidate])
-        queue.update([Rollout(candidate, (Observation(candidate.id, Status.OK, 1.0, case="c", **seen),), (1.0,))])
-    return contrast_pairs(queue, 0.5, 10, chars, {"c": Case("c", input="i" * 900)}, Random(0), Objective())
+        queue.update(
+            [
+                Rollout(
+                    candidate,
+                    (Observation(candidate.id, Status.OK, 1.0, case="c", **seen),),
+                    (1.0,),
+                )
+            ]
+        )
+    return contrast_pairs(
+        queue, 0.5, 10, chars, {"c": Case("c", input="i" * 900)}, Random(0), Objective()
+    )
 
 
 def test_programs_share_the_room_half_for_the_text_and_a_quarter_for_each_trajectory():
@@ -55,13 +71,17 @@ def test_programs_share_the_room_half_for_the_text_and_a_quarter_for_each_trajec
     for pair in pairs:
         seen = pair["success"]
         assert (len(pair["program"]), len(seen["input"]), len(seen["feedback"])) == (600, 150, 150)
-    alone = contrasted("a" * 900, chars=2400, feedback="f" * 900, artifacts={"output": "o" * 700})[0]
+    alone = contrasted("a" * 900, chars=2400, feedback="f" * 900, artifacts={"output": "o" * 700})[
+        0
+    ]
     assert len(alone["program"]) == 900
     assert [len(alone["success"][name]) for name in ("input", "feedback", "output")] == [200] * 3
 
 
 def test_twelve_metrics_are_shown_where_there_are_any():
-    shown = contrasted("a", chars=2400, metrics={f"m{n:02}": float(n) for n in range(20)})[0]["success"]
+    shown = contrasted("a", chars=2400, metrics={f"m{n:02}": float(n) for n in range(20)})[0][
+        "success"
+    ]
     assert shown["metrics"] == {f"m{n:02}": float(n) for n in range(12)}
     assert "metrics" not in contrasted("a", chars=2400)[0]["success"]
 
@@ -77,7 +97,9 @@ class Reading:
         for n in range(self.programs):
             candidate = Candidate.of({"p": f"{n}"})
             queue.add([candidate])
-            queue.update([Rollout(candidate, (Observation(candidate.id, Status.OK, 1.0),), (float(n),))])
+            queue.update(
+                [Rollout(candidate, (Observation(candidate.id, Status.OK, 1.0),), (float(n),))]
+            )
             self.read.append(await summary.read(lab, queue))
 
 
@@ -93,7 +115,10 @@ class Reading:
 def test_a_summary_serves_until_so_many_programs_are_new(summarizer, asked, read):
     strategy, witness = Reading(summarizer, 7), Witness()
     simulate(strategy, task(), witness, Budget(evaluations=9))
-    assert strategy.read == read and [len(request.slots["pairs"]) for request in witness.summaries] == asked
+    assert (
+        strategy.read == read
+        and [len(request.slots["pairs"]) for request in witness.summaries] == asked
+    )
 
 
 def test_a_model_that_gives_nothing_leaves_the_last_summary():

@@ -1,4 +1,7 @@
-"""TurboEvolve's parts against the rules as printed, and its runs: islands, widths, pools, migration."""
+"""TurboEvolve's parts against the rules as printed, and its runs.
+
+Islands, widths, pools, migration.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.event import EditRequest, Edits, Entry, EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
+from culmen.extensions.baselines.openevolve import OpenEvolve
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.judging import Features, Known, dimension_value
-from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.seed_pool import (
     Everywhere,
     Given,
@@ -51,7 +54,13 @@ def printed(rule: Adaptive, outcomes: list[bool]) -> list[int]:
         n = i - rule.warmup
         if n > 0 and n % rule.window == 0:
             c = sum(late[n - rule.window : n])
-            k = min(rule.most, k + rule.step) if c == 0 else max(rule.least, k - rule.step) if c == rule.window else k
+            k = (
+                min(rule.most, k + rule.step)
+                if c == 0
+                else max(rule.least, k - rule.step)
+                if c == rule.window
+                else k
+            )
         ks.append(k)
     return ks
 
@@ -65,7 +74,8 @@ def rules(draw: st.DrawFn) -> Adaptive:
 
 
 @given(
-    rule=st.just(Adaptive()) | rules(), outcomes=st.lists(st.sampled_from(["refused", "new", "replaced"]), max_size=40)
+    rule=st.just(Adaptive()) | rules(),
+    outcomes=st.lists(st.sampled_from(["refused", "new", "replaced"]), max_size=40),
 )
 def test_the_width_follows_the_printed_rule(rule: Adaptive, outcomes: list[str]) -> None:
     """Replacement is read widely (any cell that was taken) or strictly (from an occupant)."""
@@ -96,7 +106,9 @@ def test_the_papers_widths() -> None:
     rho=st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0]),
     seed=st.integers(0, 999),
 )
-def test_copy_and_mix_keeps_sizes_and_elites(sizes: list[int], d: float, rho: float, seed: int) -> None:
+def test_copy_and_mix_keeps_sizes_and_elites(
+    sizes: list[int], d: float, rho: float, seed: int
+) -> None:
     rng = Random(seed)
     clusters, n = list[list[int]](), 0
     for size in sizes:
@@ -115,7 +127,9 @@ def test_copy_and_mix_keeps_sizes_and_elites(sizes: list[int], d: float, rho: fl
         others = [i for i in pool if i not in own]
         elites = math.ceil(protect * size)
         assert len(foreign) == min(math.floor(share * size), len(others), size - elites)
-        assert [i for i in new if i in own] == own[: size - len(foreign)]  # the bottom left, the elites did not
+        assert [i for i in new if i in own] == own[
+            : size - len(foreign)
+        ]  # the bottom left, the elites did not
 
 
 @given(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
@@ -131,16 +145,23 @@ def test_no_island_starts_with_nothing(sizes: list[int]) -> None:
 
 
 def notes(run, kind):
-    return [e.entry.body for e in run.journal.read() if e.entry.kind == "note" and e.entry.body.get("note") == kind]
+    return [
+        e.entry.body
+        for e in run.journal.read()
+        if e.entry.kind == "note" and e.entry.body.get("note") == kind
+    ]
 
 
 def run(strategy, *, evaluations=120, seeds=(0.0,), world=None, **options):
     world = world or Landscape(failure=Landscape().failure)
-    return simulate(strategy, task(seeds=seeds), world, Budget(evaluations=evaluations), workers=4, **options)
+    return simulate(
+        strategy, task(seeds=seeds), world, Budget(evaluations=evaluations), workers=4, **options
+    )
 
 
 @pytest.mark.parametrize(
-    "allocation", [RandomSplit(), RandomElite(0.5, 0.2), Kmeans(), KmeansElite(0.5, 0.2), Everywhere()]
+    "allocation",
+    [RandomSplit(), RandomElite(0.5, 0.2), Kmeans(), KmeansElite(0.5, 0.2), Everywhere()],
 )
 def test_a_pool_is_shared_out_as_asked(allocation) -> None:
     seeds = tuple(n / 24 for n in range(24))
@@ -160,11 +181,16 @@ def test_a_pool_is_shared_out_as_asked(allocation) -> None:
 
 @pytest.mark.parametrize("direction", ["max", "min"])
 def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direction) -> None:
-    """Given: seeds of which something is stated enter by it and are not evaluated, but for the best of them."""
+    """With `Given`, seeds with a stated score enter by it and are not evaluated.
+
+    The best of them is evaluated all the same.
+    """
     sign = 1.0 if direction == "max" else -1.0
     plain = task(seeds=tuple(n / 10 for n in range(6)))
     ids = [candidate.id for candidate in plain.initial_candidates()]
-    stated = {ids[n]: sign * (2.0 - n / 10) for n in range(1, 5)}  # reversed: the pool lies about which is better
+    stated = {
+        ids[n]: sign * (2.0 - n / 10) for n in range(1, 5)
+    }  # reversed: the pool lies about which is better
     objective = msgspec.structs.replace(plain.objective, direction=direction)
     offered = msgspec.structs.replace(plain, stated=stated, objective=objective)
 
@@ -177,8 +203,12 @@ def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direct
         return entered, [r.candidate.id for r in requests[:first] if isinstance(r, EvaluateRequest)]
 
     entered, asked = begun(TurboEvolve(islands=2, allocation=Everywhere(), pool_scores=Given()))
-    assert sorted(asked) == sorted([ids[0], ids[1], ids[5]])  # nothing stated of the first and the last; the best of it
-    assert {id: entered[id] for id in ids[2:5]} == {ids[n]: pytest.approx(2.0 - n / 10) for n in range(2, 5)}
+    assert sorted(asked) == sorted(
+        [ids[0], ids[1], ids[5]]
+    )  # nothing stated of the first and the last; the best of it
+    assert {id: entered[id] for id in ids[2:5]} == {
+        ids[n]: pytest.approx(2.0 - n / 10) for n in range(2, 5)
+    }
     assert entered[ids[1]] != pytest.approx(1.9)  # what was evaluated counts as it was evaluated
     entered, asked = begun(TurboEvolve(islands=2, allocation=Everywhere()))
     assert sorted(asked) == sorted(ids) and max(abs(reward) for reward in entered.values()) < 1.5
@@ -187,7 +217,9 @@ def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direct
 def test_given_scores_and_a_dimension_that_only_an_evaluation_reports() -> None:
     plain = task(seeds=(0.1, 0.2, 0.3))
     offered = msgspec.structs.replace(plain, stated={c.id: 1.0 for c in plain.initial_candidates()})
-    strategy = TurboEvolve(features=("score", "complexity"), allocation=Everywhere(), pool_scores=Given())
+    strategy = TurboEvolve(
+        features=("score", "complexity"), allocation=Everywhere(), pool_scores=Given()
+    )
     done = simulate(strategy, offered, Landscape(), Budget(evaluations=20), trial=False)
     assert {s["features"][0] for note in notes(done, "seeded") for s in note["seeds"]} >= {1.0}
     strategy = TurboEvolve(features=("speed",), allocation=Everywhere(), pool_scores=Given())
@@ -214,7 +246,9 @@ def test_events_tell_the_whole_story(new_cells: bool) -> None:
         mine = [event for event in events if event["island"] == island]
         assert [event["turn"] for event in mine] == list(range(1, len(mine) + 1))
         updated = [any(c.get("outcome") in counted for c in event["candidates"]) for event in mine]
-        assert [event["k"] for event in mine] == printed(Adaptive(), updated)[: len(mine)]  # this island's alone
+        assert [event["k"] for event in mine] == printed(Adaptive(), updated)[
+            : len(mine)
+        ]  # this island's alone
         assert any(event["migrated"] for event in mine)
         assert {c["status"] for event in mine for c in event["candidates"]} >= {"ok", "error"}
         for event in mine:
@@ -223,13 +257,18 @@ def test_events_tell_the_whole_story(new_cells: bool) -> None:
             for child in event["candidates"]:
                 if child["status"] == "ok":  # complexity and diversity
                     size, apart = child["features"]
-                    assert size == len(done.search.lab.find(child["id"]).text) and 0.0 <= apart <= 2.0
+                    assert (
+                        size == len(done.search.lab.find(child["id"]).text) and 0.0 <= apart <= 2.0
+                    )
                 assert ("cell" in child) == (child["status"] == "ok")
                 rewards.update({child["id"]: child["reward"]} if child["status"] == "ok" else {})
             if event["parent"] is None:  # the seed failed, nothing is known yet
                 continue
             assert event["parent"]["id"] not in {shown["id"] for shown in event["inspirations"]}
-            assert rewards.get(event["parent"]["id"], event["parent"]["reward"]) == event["parent"]["reward"]
+            assert (
+                rewards.get(event["parent"]["id"], event["parent"]["reward"])
+                == event["parent"]["reward"]
+            )
 
 
 def test_islands_do_not_wait_for_one_another() -> None:
@@ -254,12 +293,16 @@ def test_too_few_candidates_are_asked_for_again() -> None:
 
     for requery, calls in ((Requery(), 2), (Requery(minimum=1), 1), (Requery(3, 2), 3)):
         witness = Witness(Meagre())
-        done = run(TurboEvolve(islands=1, width=Fixed(3), requery=requery), evaluations=30, world=witness)
+        done = run(
+            TurboEvolve(islands=1, width=Fixed(3), requery=requery), evaluations=30, world=witness
+        )
         events = notes(done, "event")
         assert len(events[0]["candidates"]) == min(calls, max(1, requery.minimum))
         assert [brief.k for brief in witness.briefs[:calls]] == [3 - i for i in range(calls)]
         assert events[0]["faults"] == ["too_few"] * calls
-    assert all(not note["faults"] for note in notes(run(TurboEvolve(islands=1), evaluations=30), "event"))
+    assert all(
+        not note["faults"] for note in notes(run(TurboEvolve(islands=1), evaluations=30), "event")
+    )
 
 
 def test_of_too_many_candidates_the_first_are_taken_not_the_most_probable() -> None:
@@ -269,7 +312,8 @@ def test_of_too_many_candidates_the_first_are_taken_not_the_most_probable() -> N
             likely = [Origin("rewrite", weight=0.1 * (n + 1)) for n in range(len(made.candidates))]
             pairs = zip(made.candidates, likely, strict=True)
             return msgspec.structs.replace(
-                made, candidates=tuple(msgspec.structs.replace(c, origin=origin) for c, origin in pairs)
+                made,
+                candidates=tuple(msgspec.structs.replace(c, origin=origin) for c, origin in pairs),
             )
 
     done = run(TurboEvolve(islands=1, width=Fixed(2)), evaluations=30, world=Generous())
@@ -286,14 +330,23 @@ def test_the_baseline_never_asks_again() -> None:
 def test_the_baseline_asks_for_one_and_starts_everywhere_alike() -> None:
     witness = Witness()
     done = run(OpenEvolve(islands=3), seeds=(0.1, 0.5), world=witness)
-    assert {brief.k for brief in witness.briefs} == {1} and {brief.format for brief in witness.briefs} == {"rewrite"}
+    assert {brief.k for brief in witness.briefs} == {1} and {
+        brief.format for brief in witness.briefs
+    } == {"rewrite"}
     assert all(len(note["seeds"]) == 2 for note in notes(done, "seeded"))
 
 
-@pytest.mark.parametrize(("strategy", "workers", "wanted"), [
-    (OpenEvolve(), 8, 8), (OpenEvolve(), 2, 5), (OpenEvolve(lanes=6), 2, 6), (OpenEvolve(islands=1), 4, 4),
-    (TurboEvolve(), 8, 5), (TurboEvolve(lanes=7), 2, 7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "workers", "wanted"),
+    [
+        (OpenEvolve(), 8, 8),
+        (OpenEvolve(), 2, 5),
+        (OpenEvolve(lanes=6), 2, 6),
+        (OpenEvolve(islands=1), 4, 4),
+        (TurboEvolve(), 8, 5),
+        (TurboEvolve(lanes=7), 2, 7),
+    ],
+)
 def test_there_are_as_many_requests_at_once_as_lanes(strategy, workers: int, wanted: int) -> None:
     """Eight workers and five islands: three of the workers used to have nothing to do."""
     search = Search(strategy, task(), Budget(evaluations=100), 1, workers)
@@ -333,10 +386,19 @@ def test_an_empty_island_improves_the_first_seed() -> None:
     assert [brief.parent for brief in bare.briefs[:3]] == [None] * 3
 
 
-@pytest.mark.parametrize(("name", "least", "most"), [
-    ("bins", 1, None), ("exploration", 0.0, 1.0), ("exploitation", 0.0, 1.0), ("elites", 0.0, 1.0), ("top", 0, None),
-    ("diverse", 0, None), ("interval", 1, None), ("rate", 0.0, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("bins", 1, None),
+        ("exploration", 0.0, 1.0),
+        ("exploitation", 0.0, 1.0),
+        ("elites", 0.0, 1.0),
+        ("top", 0, None),
+        ("diverse", 0, None),
+        ("interval", 1, None),
+        ("rate", 0.0, 1.0),
+    ],
+)
 def test_settings_have_bounds(name: str, least: float, most: float | None) -> None:
     for bound, beyond in ((least, least - 1), (most, None if most is None else most + 0.5)):
         if bound is not None and beyond is not None:
@@ -347,7 +409,14 @@ def test_settings_have_bounds(name: str, least: float, most: float | None) -> No
 
 def test_a_grid_of_ten_bins_and_the_shares_of_the_documentation_are_the_defaults() -> None:
     assert TurboEvolve() == TurboEvolve(
-        bins=10, exploration=0.2, exploitation=0.7, elites=0.2, top=3, diverse=2, interval=10, rate=0.1
+        bins=10,
+        exploration=0.2,
+        exploitation=0.7,
+        elites=0.2,
+        top=3,
+        diverse=2,
+        interval=10,
+        rate=0.1,
     )
 
 
@@ -362,17 +431,26 @@ def test_settings_as_texts() -> None:
         },
     )
     assert made == TurboEvolve(
-        islands=2, width=Adaptive(start=3, window=2), allocation=KmeansElite(0.1, 0.3), requery=Requery(3)
+        islands=2,
+        width=Adaptive(start=3, window=2),
+        allocation=KmeansElite(0.1, 0.3),
+        requery=Requery(3),
     )
-    assert catalog.make_strategy("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
+    assert (
+        catalog.make_strategy("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
+    )
     assert catalog.make_strategy("turboevolve", {"width": "fixed"}).width == Fixed(k=1)
 
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:
     pytest.importorskip("sklearn")
-    from culmen.offline.tools import EditWorkers
+    from culmen.models.offline.tools import EditWorkers
 
-    points = [[math.cos(a), math.sin(a)] for centre in (0.0, 2.0, 4.0) for a in (centre, centre + 0.1, centre + 0.2)]
+    points = [
+        [math.cos(a), math.sin(a)]
+        for centre in (0.0, 2.0, 4.0)
+        for a in (centre, centre + 0.1, centre + 0.2)
+    ]
 
     async def go():
         toolbox = EditWorkers(seconds=90.0)
@@ -405,8 +483,12 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_a_run_with_a_model_that_loses_the_format(tmp_path) -> None:
-    """Through the real study: JSON with probabilities at first, then fenced blocks; replayed from its journal."""
+    """Through the real study: JSON with probabilities at first, then fenced blocks.
+
+    It is replayed from its journal.
+    """
     import culmen
+    from culmen.store.journal import SqlJournal
     from culmen.testing.scripted import ScriptedModel
 
     made = itertools.count(1)
@@ -434,17 +516,21 @@ def test_a_run_with_a_model_that_loses_the_format(tmp_path) -> None:
     given_up = views.note_events(study.path, "format_given_up")
     assert [c["weight"] for c in events[0]["candidates"]] == [0.5, 0.25, 0.5 / 3]
     assert [c["weight"] for c in events[-1]["candidates"]] == [None] * 3 and len(given_up) == 1
-    replies = [
+    prompts = [
         e.entry.result.prompt
-        for e in views.log_events(study.path, limit=1000)
+        for e in SqlJournal.open(study.path).read(whole=True)
         if e.entry.effect == "propose" and e.entry.result
     ]
-    assert sum("=== CANDIDATE 1 ===" in prompt for prompt in replies) == len(replies) - 5
+    assert sum("=== CANDIDATE 1 ===" in prompt for prompt in prompts) == len(prompts) - 5
 
 
 def measured(names: tuple[str, ...], *scores: float, **metrics: float) -> list[dict[str, float]]:
     rollouts = [
-        Rollout(found := Candidate.of({"a": str(n)}), (Observation(found.id, Status.OK, n, metrics=metrics),), (n,))
+        Rollout(
+            found := Candidate.of({"a": str(n)}),
+            (Observation(found.id, Status.OK, n, metrics=metrics),),
+            (n,),
+        )
         for n in scores
     ]
     return asyncio.run(Features(names).measure(None, rollouts))
@@ -452,9 +538,12 @@ def measured(names: tuple[str, ...], *scores: float, **metrics: float) -> list[d
 
 def test_a_dimension_of_scores_spreads_the_grid_and_one_that_nobody_reports_is_refused() -> None:
     assert measured(("score", "complexity"), 0.25, 3.0) == [
-        {"score": 0.25, "complexity": 4.0}, {"score": 3.0, "complexity": 3.0}
-    ]  # fmt: skip
-    assert measured(("score",), 2.0, score=7.0) == [{"score": 7.0}]  # a metric of the evaluator's own comes first
+        {"score": 0.25, "complexity": 4.0},
+        {"score": 3.0, "complexity": 3.0},
+    ]
+    assert measured(("score",), 2.0, score=7.0) == [
+        {"score": 7.0}
+    ]  # a metric of the evaluator's own comes first
     with pytest.raises(UserError, match="'speed'") as raised:
         measured(("speed",), 1.0, size=2.0)
     assert "size" in raised.value.fix
@@ -472,8 +561,9 @@ def test_a_dimension_must_be_reported_by_the_first_that_are_measured_and_by_no_o
     with pytest.raises(UserError, match="'speed'"):
         asyncio.run(features.measure(None, [seen("1", 1.0)]))
     assert asyncio.run(features.measure(None, [seen("2", 1.0), seen("3", 1.0, speed=4.0)])) == [
-        {"speed": 0.0}, {"speed": 4.0}
-    ]  # fmt: skip
+        {"speed": 0.0},
+        {"speed": 4.0},
+    ]
     assert asyncio.run(features.measure(None, [seen("4", 1.0)])) == [{"speed": 0.0}]
 
 

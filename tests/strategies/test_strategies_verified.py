@@ -1,4 +1,7 @@
-"""Killed at every effect's boundary, also while the final choice is being certified: as if never stopped."""
+"""A run killed at every effect's boundary ends as if never stopped.
+
+Also while the final choice is being certified.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,19 @@ BUDGET = Budget(evaluations=40)
 
 @dataclass(frozen=True)
 class Vouching(Landscape):
-    """An exact landscape with a verifier that passes a third of the programs, repairs a third and refuses the rest."""
+    """An exact landscape with a verifier.
+
+    It passes a third of the programs, repairs a third and refuses the rest.
+    """
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         seconds, result = super().perform(effect, rng)
         request = effect.request
-        if isinstance(request, EvaluateRequest) and request.certify and isinstance(result, Observation):
+        if (
+            isinstance(request, EvaluateRequest)
+            and request.certify
+            and isinstance(result, Observation)
+        ):
             assert result.score is not None
             values = (result.score, max(0.0, result.score - 0.05), None)
             fate = int(request.candidate.digest[:8], 16) % 3
@@ -44,14 +54,21 @@ class Vouching(Landscape):
 
 def verified_task():
     made = task(deterministic=True)
-    return msgspec.structs.replace(made, evaluator=msgspec.structs.replace(made.evaluator, verifier="verify.py"))
+    return msgspec.structs.replace(
+        made, evaluator=msgspec.structs.replace(made.evaluator, verifier="verify.py")
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["request", "time"])
 @pytest.mark.parametrize(
     ("name", "given"),
-    [("turboevolve", {"islands": "2"}), ("openevolve", {"islands": "2"}), ("gepa", {}), ("polca", {"epsilon": "off"})],
+    [
+        ("turboevolve", {"islands": "2"}),
+        ("openevolve", {"islands": "2"}),
+        ("gepa", {}),
+        ("polca", {"epsilon": "off"}),
+    ],
 )
 def test_kill_points_of_a_certified_run(name: str, given: dict[str, str], order: kit.Order):
     strategy, world = catalog.make_strategy(name, given), Vouching()
@@ -60,7 +77,9 @@ def test_kill_points_of_a_certified_run(name: str, given: dict[str, str], order:
     last = [e.result for e in entries if e.body.get("phase") == "final"]
     assert last and all(isinstance(seen, Observation) and seen.strict is not None for seen in last)
     assert whole.verdict is not None and whole.verdict.confirmed
-    points = len(entries) if name == "gepa" else len(entries) // 4  # the end is the engine's, with every strategy
+    points = (
+        len(entries) if name == "gepa" else len(entries) // 4
+    )  # the end is the engine's, with every strategy
     kit.check_kill_points(strategy, verified_task(), world, BUDGET, order=order, points=points)
 
 
@@ -86,18 +105,30 @@ def session(folder: Path, kill: int) -> int:
     """One process of the run; its exit code, negative for a signal."""
     command = [sys.executable, "-m", "tests.strategies.verified_run", str(folder), str(kill)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=240, check=False, env=os.environ)
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=240, check=False, env=os.environ
+    )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
 
 def told(run: Path) -> list[Any]:
-    """Finished effects in order, without times (a request shows those of its observations, so neither its mark)."""
+    """Finished effects in order, without times.
+
+    A request shows the times of its observations, so its mark is left out, too.
+    """
     rows = []
     for event in views.log_events(run, limit=100_000, kinds=("done",)):
         entry, result = event.entry, event.entry.result
         if isinstance(result, Observation):
-            result = (result.candidate, result.score, result.certified, result.strict, result.status, result.seed)
+            result = (
+                result.candidate,
+                result.score,
+                result.certified,
+                result.strict,
+                result.status,
+                result.seed,
+            )
         else:
             result = tuple(candidate.id for candidate in getattr(result, "candidates", ()))
         rows.append((entry.key, entry.effect, entry.body.get("phase"), result))
@@ -108,11 +139,18 @@ def told(run: Path) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_real_run_killed_after_every_single_effect(tmp_path: Path):
-    """Real processes, journal, jail and verifier; SIGKILL after each effect, one session for each."""
+    """Real processes, journal, jail and verifier.
+
+    SIGKILL after each effect, one session for each.
+    """
     for name in ("whole", "killed"):
         folder = tmp_path / name / "task"
         folder.mkdir(parents=True)
-        texts = {"task.toml": TOML, "evaluator.py": "def score(output):\n    return output\n", "verify.py": VERIFIER}
+        texts = {
+            "task.toml": TOML,
+            "evaluator.py": "def score(output):\n    return output\n",
+            "verify.py": VERIFIER,
+        }
         for file, text in texts.items():
             (folder / file).write_text(text)
     assert session(tmp_path / "whole", 0) == 0

@@ -1,7 +1,9 @@
-"""A run of a task with a verifier, in a process that kills itself: python -m tests.strategies.verified_run FOLDER KILL.
+"""A run of a task with a verifier, in a process that kills itself.
 
-It goes on with the run in FOLDER/run (or makes it) on the task in FOLDER/task, and kills itself with SIGKILL as soon as
-KILL further effects are durable; with KILL = 0 it runs to its end.
+python -m tests.strategies.verified_run FOLDER KILL
+
+It goes on with the run in FOLDER/run (or makes it) on the task in FOLDER/task, and kills itself
+with SIGKILL as soon as KILL further effects are durable; with KILL = 0 it runs to its end.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from pathlib import Path
 
 from culmen.core.event import Event
 from culmen.core.usage import Budget
+from culmen.run.study import Study
 from culmen.store.database import FILE
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.strategies.width import Fixed
-from culmen.study import Study
 from culmen.testing.scripted import ScriptedModel
 
 
@@ -40,7 +42,9 @@ def reply(call) -> str:
     """Two programs that follow from the prompt alone."""
     draw = int.from_bytes(hashlib.sha256(call.prompt.encode()).digest()[:4], "big")
     programs = [f"def run():\n    return {(draw >> shift) % 1800 / 100}\n" for shift in (0, 12)]
-    return json.dumps({"responses": [{"code": program, "probability": 0.5} for program in programs]})
+    return json.dumps(
+        {"responses": [{"code": program, "probability": 0.5} for program in programs]}
+    )
 
 
 def main(folder: Path, kill: int) -> None:
@@ -52,7 +56,13 @@ def main(folder: Path, kill: int) -> None:
     else:
         strategy = TurboEvolve(islands=1, width=Fixed(2), features=("complexity",))
         study = Study.create(
-            folder / "task", strategy, budget=Budget(evaluations=12), workers=1, random_seed=4, run_dir=path, **parts
+            folder / "task",
+            strategy,
+            budget=Budget(evaluations=12),
+            workers=1,
+            random_seed=4,
+            run_dir=path,
+            **parts,
         )
     study.run()
 

@@ -1,4 +1,7 @@
-"""A built-in task's folder: its modules as its scorer sees them, and a search on it with a scripted model."""
+"""A built-in task's folder: its modules as its scorer sees them.
+
+Also a search on it with a scripted model.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from types import ModuleType
 from typing import Any
 
 import culmen
-from culmen.evaluate.taskfiles import example_path
-from culmen.llm.spec import ModelSpec, Price, Provider
+from culmen.models.spec import ModelSpec, Price, Provider
+from culmen.tasks import example_path
 from tests.servers.model_server import ModelServer
 
 
 def modules(folder: str | Path, *names: str) -> list[ModuleType]:
-    """Import files of a task (its name, or a copy's path), in this order; they see one another, nobody else does."""
+    """Import files of a task (its name, or a copy's path), in this order.
+
+    They see one another; no other module sees them.
+    """
     root = example_path(folder) if isinstance(folder, str) else folder
     kept: dict[str, Any] = {name: sys.modules.pop(name, None) for name in names}
     found: list[ModuleType] = []

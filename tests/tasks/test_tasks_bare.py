@@ -1,4 +1,7 @@
-"""An evaluator alone: what can be read off it, its first program, verifier, direction, files."""
+"""An evaluator alone: the properties read off it.
+
+Its first program, verifier, direction, files.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.taskfiles import interface, load
+from culmen.tasks import interface, load
 
 LOADS = """
 import importlib.util
@@ -25,19 +28,29 @@ def load(path):
     ("body", "uses"),
     [
         ("    return load(path).guess(3)", ["guess(x1)"]),
-        ("    program = load(path)\n    return program.first() + program.second(x=1)", ["first()", "second(x1)"]),
-        ("    return judge(3, load(path))\n\ndef judge(n, loaded):\n    return loaded.deep(n, n)", ["deep(x1, x2)"]),
+        (
+            "    program = load(path)\n    return program.first() + program.second(x=1)",
+            ["first()", "second(x1)"],
+        ),
+        (
+            "    return judge(3, load(path))\n\ndef judge(n, loaded):\n    return loaded.deep(n, n)",
+            ["deep(x1, x2)"],
+        ),
         ("    return open(path).read().count('x')", []),
     ],
 )
 def test_functions_that_are_called(body: str, uses: list[str]) -> None:
     found = interface.read_interface(f"{LOADS}\ndef evaluate(path):\n{body}\n", "legacy")
     assert list(found.uses) == [use.partition("(")[0] for use in uses]
-    assert [line for line in found.stub.splitlines() if line.startswith("def")] == [f"def {use}:" for use in uses]
+    assert [line for line in found.stub.splitlines() if line.startswith("def")] == [
+        f"def {use}:" for use in uses
+    ]
 
 
 def test_the_called_function_of_a_score_is_its_entry() -> None:
-    found = interface.read_interface("def score(output):\n    return sum(output)\n", "call", "solve")
+    found = interface.read_interface(
+        "def score(output):\n    return sum(output)\n", "call", "solve"
+    )
     assert found.uses == ("solve",) and "def solve():" in found.stub and found.program == ""
 
 
@@ -54,14 +67,27 @@ CERTIFY = 'def certify(output):\n    return {"score": -abs(output - 3), "feasibl
 
 def test_a_bare_evaluator_is_a_task(tmp_path: Path) -> None:
     task = load(folder(tmp_path, SIMPLE), goal="be 3")
-    assert (task.name, task.goal, task.evaluator.form, task.evaluator.entry) == (tmp_path.name, "be 3", "call", "run")
-    assert task.seeds == () and task.evaluator.verifier == "" and task.evaluator.options["uses"] == ["run"]
+    assert (task.name, task.goal, task.evaluator.form, task.evaluator.entry) == (
+        tmp_path.name,
+        "be 3",
+        "call",
+        "run",
+    )
+    assert (
+        task.seeds == ()
+        and task.evaluator.verifier == ""
+        and task.evaluator.options["uses"] == ["run"]
+    )
     with pytest.raises(TaskError, match="needs a goal"):
         load(tmp_path)
 
 
+@pytest.mark.extension("compat")
 def test_a_folder_with_a_scorer_and_an_initial_program_is_culmens_own(tmp_path: Path) -> None:
-    """An `initial_program.*` makes a folder OpenEvolve's only where the evaluator may have `evaluate`."""
+    """An `initial_program.*` does not make every folder OpenEvolve's.
+
+    It does so only where the evaluator may have `evaluate`.
+    """
     (tmp_path / "initial_program.py").write_text("def run():\n    return 1\n")
     (tmp_path / "evaluator.py").write_text("def score(output):\n    return output\n")
     assert load(tmp_path).evaluator.form == "call"
@@ -79,7 +105,11 @@ def test_a_program_beside_it_or_in_it_comes_first(tmp_path: Path) -> None:
     assert task.seeds == ({"initial_program.py": "def guess():\n    return 1\n"},)
     assert (task.evaluator.module, task.evaluator.entry) == ("initial_program.py", "guess")
     given = load(path, seeds=[{"mine.py": "def only():\n    return 0\n"}])
-    assert (given.evaluator.module, given.evaluator.entry, list(given.seeds[0])) == ("mine.py", "only", ["mine.py"])
+    assert (given.evaluator.module, given.evaluator.entry, list(given.seeds[0])) == (
+        "mine.py",
+        "only",
+        ["mine.py"],
+    )
     with pytest.raises(TaskError, match="run"):
         load(path, seeds=[{"mine.py": "def a():\n    return 0\n\ndef b():\n    return 0\n"}])
 
@@ -94,11 +124,17 @@ def test_the_verifier_lies_beside_it_or_in_it(tmp_path: Path) -> None:
 def test_direction(tmp_path: Path) -> None:
     path = folder(tmp_path, SIMPLE)
     up, down = load(path, "g", direction="max"), load(path, "g", direction="min")
-    assert down.objective.direction == "min" and up == load(path, goal="g") and up.digest != down.digest
+    assert (
+        down.objective.direction == "min"
+        and up == load(path, goal="g")
+        and up.digest != down.digest
+    )
     with pytest.raises(TaskError, match="unknown direction"):
         load(path, "g", direction="sideways")
     (tmp_path / "p.py").write_text("def run():\n    return 1.0\n")
-    (tmp_path / "task.toml").write_text('[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "max"\n')
+    (tmp_path / "task.toml").write_text(
+        '[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "max"\n'
+    )
     assert load(tmp_path, "g", direction="max").objective.direction == "max"
     with pytest.raises(TaskError, match="direction = max"):
         load(tmp_path, "g", direction="min")
@@ -106,7 +142,9 @@ def test_direction(tmp_path: Path) -> None:
 
 def test_only_files_that_matter_are_part_of_it(tmp_path: Path) -> None:
     text = 'import helper\nDATA = open("./points.csv")\n' + SIMPLE
-    path = folder(tmp_path, text, helper__py="X = 1\n", points__csv="1,2\n", output__txt="hello", out="x")
+    path = folder(
+        tmp_path, text, helper__py="X = 1\n", points__csv="1,2\n", output__txt="hello", out="x"
+    )
     task = load(path, goal="g")
     assert sorted(task.evaluator.files) == ["evaluator.py", "helper.py", "points.csv"]
     (tmp_path / "output.txt").write_text("the output of the very run")

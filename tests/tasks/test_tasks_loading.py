@@ -1,7 +1,11 @@
-"""Loading task folders: what is understood, and that every mistake is named with its place and its remedy."""
+"""Loading task folders: the forms that are understood.
+
+Every mistake is named with its place and its remedy.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 from culmen.core.errors import TaskError
 from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
 from culmen.core.usage import Budget
-from culmen.evaluate.taskfiles import load
+from culmen.tasks import load, write_new
 
 EVALUATOR = "def score(output):\n    return float(output)\n"
 OPAQUE = "def score(output):\n    return judge(output)\n"  # what it asks for cannot be seen
@@ -28,14 +32,20 @@ def write(folder: Path, **files: str) -> Path:
 
 def small(folder: Path, toml: str = '[seed]\nfiles = ["p.py"]\n', **files: str) -> Path:
     """A task that works, with these files put in its place."""
-    return write(folder, **{"task__toml": toml, "p__py": PROGRAM, "evaluator__py": EVALUATOR, **files})
+    return write(
+        folder, **{"task__toml": toml, "p__py": PROGRAM, "evaluator__py": EVALUATOR, **files}
+    )
 
 
 def test_a_small_task(tmp_path: Path) -> None:
     task = load(small(tmp_path))
     assert task.name == tmp_path.name
     assert task.seeds == ({"p.py": PROGRAM},)
-    assert (task.evaluator.form, task.evaluator.entry, task.evaluator.module) == ("call", "run", "p.py")
+    assert (task.evaluator.form, task.evaluator.entry, task.evaluator.module) == (
+        "call",
+        "run",
+        "p.py",
+    )
     assert Path(task.evaluator.path) == tmp_path / "evaluator.py"
     assert task.surface.language == "python" and not task.notes
     assert task.digest and task.evaluator.digest
@@ -90,14 +100,19 @@ explore = 3
         (tmp_path / name).write_text(text)
     task = load(tmp_path)
     assert list(task.seeds[0]) == ["main.py", "prompts/a.txt", "prompts/b.txt", "extra.json"]
-    assert [(c.id, c.input, c.info, c.split) for c in task.cases] == [("1", [1], 2, "train"), ("7", None, None, "test")]
+    assert [(c.id, c.input, c.info, c.split) for c in task.cases] == [
+        ("1", [1], 2, "train"),
+        ("7", None, None, "test"),
+    ]
     assert (
         task.objective.bounds == (0, None)
         and task.objective.reaches_target(1.5)
         and not task.objective.reaches_target(1.6)
     )
     assert (task.limits.seconds, task.limits.memory_mb, task.limits.processes) == (3, 100, 64)
-    assert task.defaults == TaskDefaults(strategy="polca", budget=Budget(evaluations=20), settings={"explore": "3"})
+    assert task.defaults == TaskDefaults(
+        strategy="polca", budget=Budget(evaluations=20), settings={"explore": "3"}
+    )
     assert task.evaluator.options == {"readable": ["/data"]} and task.evaluator.module == "main.py"
     assert task.surface.language == "text" and task.deterministic and task.features == ("length",)
 
@@ -143,15 +158,24 @@ def test_without_a_seed(tmp_path: Path) -> None:
     assert load(tmp_path).seeds == () and load(tmp_path).goal == "sort"
     (tmp_path / "task.toml").unlink()
     task = load(tmp_path / "evaluator.py", goal="sort")
-    assert (task.name, task.goal, task.seeds, task.evaluator.form) == (tmp_path.name, "sort", (), "call")
+    assert (task.name, task.goal, task.seeds, task.evaluator.form) == (
+        tmp_path.name,
+        "sort",
+        (),
+        "call",
+    )
     assert load(tmp_path, goal="sort") == task
 
 
 def test_a_goal_given_takes_the_place_of_the_tasks(tmp_path: Path) -> None:
     assert load(small(tmp_path), goal="mine").goal == "mine"
-    assert load(small(tmp_path, 'goal = "its own"\n[seed]\nfiles = ["p.py"]\n'), goal="mine").goal == "mine"
+    assert (
+        load(small(tmp_path, 'goal = "its own"\n[seed]\nfiles = ["p.py"]\n'), goal="mine").goal
+        == "mine"
+    )
 
 
+@pytest.mark.extension("compat")
 def test_forms_are_read_off_the_evaluator(tmp_path: Path) -> None:
     small(tmp_path, evaluator__py="def score(call, seed):\n    return call()\n")
     assert load(tmp_path).evaluator.form == "serve"
@@ -175,12 +199,18 @@ LATER = "def score(output, case):\n    return 0\n"
 CASES = 'cases = "c.jsonl"\n' + SEED
 MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "no TOML": ({"task__toml": "name = x\n"}, ("not valid TOML", "task.toml:1")),
-    "unknown key": ({"task__toml": "gaol = 'x'\n" + SEED}, ("unknown key 'gaol'", "task.toml:1", "'goal'")),
+    "unknown key": (
+        {"task__toml": "gaol = 'x'\n" + SEED},
+        ("unknown key 'gaol'", "task.toml:1", "'goal'"),
+    ),
     "unknown section key": (
         {"task__toml": SEED + "[limits]\nsecond = 1\n"},
         ("unknown key 'second' in [limits]", "task.toml:4", "'seconds'"),
     ),
-    "unknown section": ({"task__toml": SEED + "[objectiv]\n"}, ("'objectiv'", "task.toml:3", "'objective'")),
+    "unknown section": (
+        {"task__toml": SEED + "[objectiv]\n"},
+        ("'objectiv'", "task.toml:3", "'objective'"),
+    ),
     "wrong type": (
         {"task__toml": SEED + "[limits]\nseconds = 'long'\n"},
         ("expected `float`, got `str`", "task.toml:4 (limits.seconds)"),
@@ -190,29 +220,62 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         ("'up'", "task.toml:4 (objective.direction)"),
     ),
     "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected a table", "(seed)")),
-    "seed missing": ({"task__toml": "[seed]\nfiles = ['q.py']\n"}, ("'q.py' does not exist", "seed.files", "'p.py'")),
-    "seed empty": ({"p__py": " \n"}, ("the initial program is empty", "part p.py", "first version")),
+    "seed missing": (
+        {"task__toml": "[seed]\nfiles = ['q.py']\n"},
+        ("'q.py' does not exist", "seed.files", "'p.py'"),
+    ),
+    "seed empty": (
+        {"p__py": " \n"},
+        ("the initial program is empty", "part p.py", "first version"),
+    ),
     "seed with NUL": ({"p__py": "x = 1\0"}, ("NUL", "part p.py")),
     "seed not Python": ({"p__py": "def run(:\n"}, ("not valid Python", "p.py:1")),
-    "seed without entry": ({"p__py": "def runn():\n    pass\n"}, ("no function 'run'", "'runn' on line 1", "entry")),
-    "seed in two ways": ({"task__toml": SEED + "each = ['p.py']\n"}, ("one way", "task.toml:1", "folders")),
+    "seed without entry": (
+        {"p__py": "def runn():\n    pass\n"},
+        ("no function 'run'", "'runn' on line 1", "entry"),
+    ),
+    "seed in two ways": (
+        {"task__toml": SEED + "each = ['p.py']\n"},
+        ("one way", "task.toml:1", "folders"),
+    ),
     "no seed, no goal": ({"task__toml": ""}, ("needs a goal", "task.toml", "[seed]")),
-    "nothing matches": ({"task__toml": "[seed]\nglob = '*.rs'\n"}, ("no file matches '*.rs'", "task.toml:2")),
-    "absolute pattern": ({"task__toml": "[seed]\nglob = '/x/*'\n"}, ("bad pattern", "task.toml:2", "relative")),
-    "bad part name": ({"task__toml": "[seed.parts]\n'../x' = 'y'\n"}, ("cannot be called '../x'", "task.toml:1")),
+    "nothing matches": (
+        {"task__toml": "[seed]\nglob = '*.rs'\n"},
+        ("no file matches '*.rs'", "task.toml:2"),
+    ),
+    "absolute pattern": (
+        {"task__toml": "[seed]\nglob = '/x/*'\n"},
+        ("bad pattern", "task.toml:2", "relative"),
+    ),
+    "bad part name": (
+        {"task__toml": "[seed.parts]\n'../x' = 'y'\n"},
+        ("cannot be called '../x'", "task.toml:1"),
+    ),
     "seeds that differ": (
         {"task__toml": "[seed]\nfolders = ['a', 'b']\n", "a/p__py": PROGRAM, "b/q__py": PROGRAM},
         ("initial program 2 has the parts q.py", "same part names"),
     ),
-    "seed too long": ({"task__toml": SEED + "[surface]\nmax_chars = 5\n"}, ("longer than", "task.toml:4", "raise")),
-    "frozen unknown": ({"task__toml": SEED + "[surface]\nfrozen = ['q.py']\n"}, ("'q.py'", "task.toml:4", "'p.py'")),
-    "all frozen": ({"task__toml": SEED + "[surface]\nfrozen = ['p.py']\n"}, ("every part is frozen", "task.toml:4")),
+    "seed too long": (
+        {"task__toml": SEED + "[surface]\nmax_chars = 5\n"},
+        ("longer than", "task.toml:4", "raise"),
+    ),
+    "frozen unknown": (
+        {"task__toml": SEED + "[surface]\nfrozen = ['q.py']\n"},
+        ("'q.py'", "task.toml:4", "'p.py'"),
+    ),
+    "all frozen": (
+        {"task__toml": SEED + "[surface]\nfrozen = ['p.py']\n"},
+        ("every part is frozen", "task.toml:4"),
+    ),
     "no markers": (
         {"task__toml": SEED + "[surface]\nmarkers = 'enforced'\n"},
         ("markers are enforced", "task.toml:4", "EVOLVE-BLOCK-START"),
     ),
     "unpaired marker": (
-        {"task__toml": SEED + "[surface]\nmarkers = 'enforced'\n", "p__py": PROGRAM + "# EVOLVE-BLOCK-START\n"},
+        {
+            "task__toml": SEED + "[surface]\nmarkers = 'enforced'\n",
+            "p__py": PROGRAM + "# EVOLVE-BLOCK-START\n",
+        },
         ("START without an END", "p.py:3", "pair"),
     ),
     "evaluator missing": (
@@ -223,7 +286,10 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"evaluator__py": "def scores(output):\n    pass\n"},
         ("neither 'score' nor 'evaluate'", "'scores'", "evaluator.py", "define score(output)"),
     ),
-    "evaluator not Python": ({"evaluator__py": "x = 1\ndef score(\n"}, ("not valid Python", "evaluator.py:2")),
+    "evaluator not Python": (
+        {"evaluator__py": "x = 1\ndef score(\n"},
+        ("not valid Python", "evaluator.py:2"),
+    ),
     "unknown argument": (
         {"evaluator__py": "\ndef score(outputs):\n    pass\n"},
         ("'outputs'", "evaluator.py:2", "'output'"),
@@ -231,6 +297,10 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "argument of another form": (
         {"evaluator__py": "def score(output, files):\n    pass\n"},
         ("'files'", "form = call", "evaluator.py:1", "form = command"),
+    ),
+    "form unknown": (
+        {"task__toml": SEED + "[evaluator]\nform = 'cal'\n"},
+        ("no form of evaluators 'cal'", "task.toml:4", "did you mean 'call'"),
     ),
     "form without its function": (
         {"task__toml": SEED + "[evaluator]\nform = 'legacy'\n"},
@@ -252,28 +322,46 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": SEED + "[evaluator]\nthresholds = [1.0]\n"},
         ("thresholds", "task.toml:4", "remove"),
     ),
-    "entry no name": ({"task__toml": SEED + "[evaluator]\nentry = 'a b'\n"}, ("'a b'", "task.toml:4", "entry")),
-    "module unknown": ({"task__toml": SEED + "[evaluator]\nmodule = 'q.py'\n"}, ("'q.py'", "task.toml:4", "'p.py'")),
+    "entry no name": (
+        {"task__toml": SEED + "[evaluator]\nentry = 'a b'\n"},
+        ("'a b'", "task.toml:4", "entry"),
+    ),
+    "module unknown": (
+        {"task__toml": SEED + "[evaluator]\nmodule = 'q.py'\n"},
+        ("'q.py'", "task.toml:4", "'p.py'"),
+    ),
     "package with version": (
         {"task__toml": SEED + "[evaluator]\npackages = ['numpy>=2']\n"},
         ("'numpy>=2'", "task.toml:4", "without versions"),
     ),
-    "bounds reversed": ({"task__toml": SEED + "[objective]\nbounds = [1, 0]\n"}, ("[low, high]", "task.toml:4")),
+    "bounds reversed": (
+        {"task__toml": SEED + "[objective]\nbounds = [1, 0]\n"},
+        ("[low, high]", "task.toml:4"),
+    ),
     "target outside": (
         {"task__toml": SEED + "[objective]\ntarget = 2\nbounds = [0, 1]\n"},
         ("outside the bounds", "task.toml:4", "bounds"),
     ),
-    "start not finite": ({"task__toml": SEED + "[objective]\nstart = nan\n"}, ("finite", "task.toml:4")),
+    "start not finite": (
+        {"task__toml": SEED + "[objective]\nstart = nan\n"},
+        ("finite", "task.toml:4"),
+    ),
     "direction the wrong way": (
         {"task__toml": SEED + "[objective]\nstart = 5\ntarget = 1\n"},
         ("already reaches the target", "task.toml", 'direction to "min"'),
     ),
-    "limit of zero": ({"task__toml": SEED + "[limits]\nmemory_mb = 0\n"}, ("above 0", "task.toml:4", "positive")),
+    "limit of zero": (
+        {"task__toml": SEED + "[limits]\nmemory_mb = 0\n"},
+        ("above 0", "task.toml:4", "positive"),
+    ),
     "a file as seed": (
         {"task__toml": "seed = 'x.py'\n"},
         ("expected a table, got `str`", "task.toml:1 (seed)", "[seed]"),
     ),
-    "bad budget": ({"task__toml": SEED + "[defaults]\nbudget = 'euros=5'\n"}, ("'euros'", "task.toml:4", "dollars=N")),
+    "bad budget": (
+        {"task__toml": SEED + "[defaults]\nbudget = 'euros=5'\n"},
+        ("'euros'", "task.toml:4", "dollars=N"),
+    ),
     "bad budget of a preset": (
         {"task__toml": SEED + "[presets.paper]\nbudget = 'euros=5'\n"},
         ("'euros'", "task.toml:4", "presets.paper.budget"),
@@ -286,10 +374,22 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": SEED + "[resources.custom]\nfpga = -1\n"},
         ("custom.fpga", "not a number from 0", "task.toml"),
     ),
-    "cases missing": ({"task__toml": "cases = 'd.jsonl'\n" + SEED}, ("'d.jsonl' does not exist", "(cases)")),
-    "case not JSON": ({"task__toml": CASES, "c__jsonl": '{"input": 1}\n{input\n'}, ("not valid JSON", "c.jsonl:2")),
-    "case with NaN": ({"task__toml": CASES, "c__jsonl": '{"input": NaN}\n'}, ("not valid JSON", "c.jsonl:1")),
-    "case no object": ({"task__toml": CASES, "c__jsonl": "[1]\n"}, ("JSON object", "c.jsonl:1", '"input"')),
+    "cases missing": (
+        {"task__toml": "cases = 'd.jsonl'\n" + SEED},
+        ("'d.jsonl' does not exist", "(cases)"),
+    ),
+    "case not JSON": (
+        {"task__toml": CASES, "c__jsonl": '{"input": 1}\n{input\n'},
+        ("not valid JSON", "c.jsonl:2"),
+    ),
+    "case with NaN": (
+        {"task__toml": CASES, "c__jsonl": '{"input": NaN}\n'},
+        ("not valid JSON", "c.jsonl:1"),
+    ),
+    "case no object": (
+        {"task__toml": CASES, "c__jsonl": "[1]\n"},
+        ("JSON object", "c.jsonl:1", '"input"'),
+    ),
     "case unknown key": (
         {"task__toml": CASES, "c__jsonl": '\n{"inputs": 1}\n'},
         ("unknown key 'inputs'", "c.jsonl:2", "'input'"),
@@ -302,7 +402,10 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": CASES, "c__jsonl": '{"id": 1}\n{"id": "1"}\n'},
         ("'1' is already that of line 1", "c.jsonl:2", "own id"),
     ),
-    "case id no text": ({"task__toml": CASES, "c__jsonl": '{"id": true}\n'}, ("an id must be", "c.jsonl:1")),
+    "case id no text": (
+        {"task__toml": CASES, "c__jsonl": '{"id": true}\n'},
+        ("an id must be", "c.jsonl:1"),
+    ),
     "no training case": (
         {"task__toml": CASES, "c__jsonl": '{"split": "test"}\n'},
         ("no case belongs to the split 'train'", "c.jsonl", "training cases"),
@@ -311,6 +414,7 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.extension("compat")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_says_what_where_and_how_to_go_on(tmp_path: Path, name: str) -> None:
     files, expected = MISTAKES[name]
@@ -324,6 +428,7 @@ def test_a_mistake_says_what_where_and_how_to_go_on(tmp_path: Path, name: str) -
         assert piece in str(caught.value)
 
 
+@pytest.mark.extension("compat")
 @pytest.mark.parametrize(
     ("files", "pieces"),
     [
@@ -331,13 +436,24 @@ def test_a_mistake_says_what_where_and_how_to_go_on(tmp_path: Path, name: str) -
         ({"tasks__toml": ""}, ("neither", "did you mean to call tasks.toml task.toml?")),
         ({"evaluator__py": OPAQUE}, ("needs a goal", "--seed-program", "defines run")),
         ({"evaluate__py": "", "initial__py": ""}, ("no main", "main(program_path, results_dir)")),
-        ({"evaluate__py": "from shinka.core import run_shinka_eval", "main__py": ""}, ("initial.*", "found none")),
-        ({"evaluate__sh": "echo 1", "sort__cpp": ""}, ("neither task.toml", "An evaluator that is a script")),
-        ({"prompt__txt": "", "data__jsonl": "", "metric__py": ""}, ("neither task.toml", "routing_rules")),
+        (
+            {"evaluate__py": "from shinka.core import run_shinka_eval", "main__py": ""},
+            ("initial.*", "found none"),
+        ),
+        (
+            {"evaluate__sh": "echo 1", "sort__cpp": ""},
+            ("neither task.toml", "An evaluator that is a script"),
+        ),
+        (
+            {"prompt__txt": "", "data__jsonl": "", "metric__py": ""},
+            ("neither task.toml", "routing_rules"),
+        ),
         ({"experiment__py": ""}, ("neither task.toml", "culmen new")),
     ],
 )
-def test_folders_that_are_no_task(tmp_path: Path, files: dict[str, str], pieces: tuple[str, ...]) -> None:
+def test_folders_that_are_no_task(
+    tmp_path: Path, files: dict[str, str], pieces: tuple[str, ...]
+) -> None:
     with pytest.raises(TaskError) as caught:
         load(write(tmp_path, **files))
     assert all(piece in str(caught.value) for piece in pieces)
@@ -384,7 +500,9 @@ def test_the_digest_covers_what_shapes_a_score_and_not_the_place(tmp_path: Path)
 
 def test_the_digest_covers_frozen_and_immutable_text(tmp_path: Path) -> None:
     block = "# EVOLVE-BLOCK-START\n{}\n# EVOLVE-BLOCK-END\n" + PROGRAM
-    toml = '[seed]\nfiles = ["p.py", "f.txt"]\n[surface]\nfrozen = ["f.txt"]\nmarkers = "enforced"\n'
+    toml = (
+        '[seed]\nfiles = ["p.py", "f.txt"]\n[surface]\nfrozen = ["f.txt"]\nmarkers = "enforced"\n'
+    )
 
     def digest(program: str, frozen: str) -> str:
         return load(small(tmp_path, toml, p__py=program, f__txt=frozen)).digest
@@ -422,6 +540,7 @@ def test_a_command_that_is_not_installed_is_noted(tmp_path: Path) -> None:
     assert any("not found on PATH" in note for note in task.notes)
 
 
+@pytest.mark.extension("compat")
 def test_other_seeds(tmp_path: Path) -> None:
     small(tmp_path, SEED + "[surface]\nmax_chars = 1000\n")
     task = load(tmp_path, seeds=[{"mine.py": PROGRAM}, {"mine.py": PROGRAM + "#\n"}])
@@ -434,15 +553,22 @@ def test_other_seeds(tmp_path: Path) -> None:
     small(tmp_path, SEED + "[evaluator]\nform = 'command'\ncommand = ['cat', '{p.py}']\n")
     with pytest.raises(TaskError, match=r"no part 'p\.py'"):
         load(tmp_path, seeds=[{"m": "x"}])
-    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1}\n")
+    (tmp_path / "evaluator.py").write_text(
+        "def evaluate(path):\n    return {'combined_score': 1}\n"
+    )
     assert load(tmp_path / "evaluator.py", seeds=[{"m.rs": "x"}]).evaluator.suffix == ".rs"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("minimize", "min"), ("MIN", "min"), ("Maximise", "max"), ("max", "max")])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("minimize", "min"), ("MIN", "min"), ("Maximise", "max"), ("max", "max")]
+)
 def test_directions_as_people_write_them(tmp_path: Path, word: str, meant: str) -> None:
     toml = f'[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "{word}"\n'
     assert load(small(tmp_path, toml)).objective.direction == meant
-    assert load(tmp_path, direction="minimise" if meant == "min" else "MAX").objective.direction == meant
+    assert (
+        load(tmp_path, direction="minimise" if meant == "min" else "MAX").objective.direction
+        == meant
+    )
 
 
 def test_another_direction_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -450,3 +576,16 @@ def test_another_direction_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="unknown direction 'up'") as caught:
         load(small(tmp_path, toml))
     assert "task.toml" in caught.value.where and "max" in caught.value.fix
+
+
+@pytest.mark.extension("builtin")
+def test_the_digest_is_the_same_whether_the_usual_form_is_written_or_not(tmp_path: Path):
+    digests = set[str]()
+    for line in ("", 'form = "call"\n'):
+        folder = tmp_path / f"task{len(line)}"
+        write_new(folder)
+        text = re.sub(r"(?m)^form = .*\n", "", (folder / "task.toml").read_text())
+        text = text.replace("[evaluator]\n", f"[evaluator]\n{line}", 1)
+        (folder / "task.toml").write_text(text)
+        digests.add(load(folder).digest)
+    assert len(digests) == 1

@@ -14,16 +14,18 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Scoring
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import load, with_proxy
+from culmen.tasks import load, with_proxy
+from tests.evaluate.conftest import available
+
+pytestmark = pytest.mark.extension("compat")
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def need_locks_between_processes() -> None:
     """Skip at level `restricted`, which refuses the semaphores of multiprocessing."""
-    if probes.strongest_level() == "restricted":
+    if available("namespaces"):
         pytest.skip("multiprocessing's locks do not work at isolation level restricted")
 
 
@@ -43,7 +45,11 @@ def run(task: Task) -> Observation:
 
 def test_stages_result_class_and_settings() -> None:
     task = load(FIXTURES / "openevolve_stages")
-    assert (task.evaluator.form, task.evaluator.suffix, task.surface.language) == ("legacy", ".py", "python")
+    assert (task.evaluator.form, task.evaluator.suffix, task.surface.language) == (
+        "legacy",
+        ".py",
+        "python",
+    )
     assert task.evaluator.thresholds == (0.5, 0.65) and task.objective.direction == "max"
     assert (task.limits.seconds, task.surface.max_chars) == (20, 20000)
     assert task.system == "You fit polynomials." and task.features == ("complexity", "fine")
@@ -52,7 +58,10 @@ def test_stages_result_class_and_settings() -> None:
     assert (defaults.model, defaults.settings, defaults.foreign["format"]) == ("", {}, "diff")
     llm = defaults.foreign["llm"]
     assert llm["api_key_env"] == "CULMEN_TEST_KEY" and llm["temperature"] == 0.7
-    assert [(m["name"], m["weight"]) for m in llm["models"]] == [("small-model", 0.8), ("large-model", 0.2)]
+    assert [(m["name"], m["weight"]) for m in llm["models"]] == [
+        ("small-model", 0.8),
+        ("large-model", 0.2),
+    ]
     assert defaults.foreign["settings"] == {"num_islands": 2}
     assert defaults.foreign["prompt"] == {"num_top_programs": 3}
     seen = run(task)
@@ -73,7 +82,9 @@ def test_async_evaluator_without_combined_score() -> None:
     assert task.limits.seconds == 300 and task.evaluator.thresholds is None
     assert any("combined_score" in note for note in task.notes)
     seen = run(task)
-    assert seen.score == pytest.approx(0.75)  # the mean of brevity 0.5 and complete 1.0: no booleans, texts or None
+    assert seen.score == pytest.approx(
+        0.75
+    )  # the mean of brevity 0.5 and complete 1.0: no booleans, texts or None
     assert "household" in seen.artifacts["kept"]
 
 
@@ -84,7 +95,11 @@ def test_evaluator_with_a_process_of_its_own_and_misplaced_keys() -> None:
     notes = " ".join(task.notes)
     assert "parallel_evaluations as evaluator.parallel_evaluations" in notes
     assert "llm.num_islands as database.num_islands" in notes
-    assert "allow_full_rewrites" in notes and "checkpoint_interval" in notes and "evaluator.use_llm_feedback" in notes
+    assert (
+        "allow_full_rewrites" in notes
+        and "checkpoint_interval" in notes
+        and "evaluator.use_llm_feedback" in notes
+    )
     need_locks_between_processes()
     assert run(task).score == 1.0
 
@@ -102,7 +117,10 @@ LEVELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEVELS)
 def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: str) -> None:
-    """What an evaluator says of its seed does not depend on where the seed runs, but for the log."""
+    """An evaluator's verdict on its seed does not depend on where the seed runs.
+
+    The log alone may differ.
+    """
     if name == "openevolve_process":
         need_locks_between_processes()
 
@@ -113,7 +131,9 @@ def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: s
             backend = LocalBackend(task, 1)
             try:
                 await backend.start()
-                seen.append((backend.scoring, await backend.evaluate(task.initial_candidates()[0], None, 0)))
+                seen.append(
+                    (backend.scoring, await backend.evaluate(task.initial_candidates()[0], None, 0))
+                )
             finally:
                 await backend.close()
         return seen
@@ -122,7 +142,11 @@ def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: s
     level, accepted = LEVELS[name]
     assert (scoring.trust, scoring.accept) == (level, accepted), scoring
     assert first.ok and first.trust == level and second.trust == "self-reported"
-    assert (first.score, first.metrics, first.feedback) == (second.score, second.metrics, second.feedback)
+    assert (first.score, first.metrics, first.feedback) == (
+        second.score,
+        second.metrics,
+        second.feedback,
+    )
     assert first.artifacts.keys() == second.artifacts.keys()
 
 
@@ -139,7 +163,9 @@ def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: s
         ("    return centers, radii.view(Array) * 2, 1.0", "ok", ""),
     ],
 )
-def test_what_a_usual_evaluator_makes_of_failures_behind_a_proxy(change: str, status: str, said: str) -> None:
+def test_what_a_usual_evaluator_makes_of_failures_behind_a_proxy(
+    change: str, status: str, said: str
+) -> None:
     """Its own interpreter sees the same failures; liars come as the plain data they are."""
     task = load(FIXTURES / "openevolve_packing")
     liars = (
@@ -147,7 +173,12 @@ def test_what_a_usual_evaluator_makes_of_failures_behind_a_proxy(change: str, st
         "class Array(np.ndarray):\n    def sum(self, *a, **k): return 99.0\n"
         "    def __lt__(self, other): return np.zeros(self.shape, bool)\n"
     )
-    text = task.seeds[0]["initial_program.py"].replace("    return centers, radii, radii.sum()", change) + liars
+    text = (
+        task.seeds[0]["initial_program.py"].replace(
+            "    return centers, radii, radii.sum()", change
+        )
+        + liars
+    )
 
     async def once() -> Observation:
         backend = LocalBackend(task, 1, scoring=Scoring("proxied"))
@@ -178,7 +209,10 @@ CONFIGS = {
     "no YAML": ("llm: [1\nx: 2\n", ("not valid YAML", "config.yaml:2")),
     "no mapping": ("- 1\n", ("not a mapping", "config.yaml")),
     "wrong type": ("max_iterations: many\n", ("expected `int`", "(max_iterations)")),
-    "wrong type below": ("evaluator:\n  timeout: [3]\n", ("expected `float`", "(evaluator.timeout)")),
+    "wrong type below": (
+        "evaluator:\n  timeout: [3]\n",
+        ("expected `float`", "(evaluator.timeout)"),
+    ),
     "no section": ("llm: gpt\n", ("'llm' must hold keys", "(llm)")),
     "no time": ("evaluator:\n  timeout: 0\n", ("above 0", "(evaluator.timeout)")),
 }
@@ -228,7 +262,9 @@ def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> N
 
 def test_an_evaluator_without_evaluate(folder: Path) -> None:
     (folder / "evaluator.py").write_text("def evaluat(path):\n    return {}\n")
-    with pytest.raises(TaskError, match="no function 'evaluate' is defined; there is 'evaluat' on line 1"):
+    with pytest.raises(
+        TaskError, match="no function 'evaluate' is defined; there is 'evaluat' on line 1"
+    ):
         load(folder)
 
 
@@ -242,7 +278,9 @@ def test_settings_and_seed_do_not_touch_the_evaluators_digest(folder: Path) -> N
 
 def test_numerical_packages_are_loaded_once_before_the_first_candidate(folder: Path) -> None:
     text = (folder / "evaluator.py").read_text()
-    (folder / "evaluator.py").write_text(f"import json\nfrom scipy import no_such\nimport scipy.no_such\n{text}")
+    (folder / "evaluator.py").write_text(
+        f"import json\nfrom scipy import no_such\nimport scipy.no_such\n{text}"
+    )
     with (folder / "initial_program.py").open("a") as file:
         file.write("\n\ndef later():\n    from scipy.optimize import minimize\n")
     assert load(folder).evaluator.packages == ("numpy", "scipy", "scipy.optimize")
@@ -308,7 +346,13 @@ def play(seed): return float(seed * seed)
 FALLBACKS = [
     ("forks workers", LOAD + FORKS, ".py", "proxied", ""),
     ("patches the module", LOAD + PATCHES_MODULE, ".py", "proxied", ""),
-    ("patches a class", LOAD + PATCHES_CLASS, ".py", "self-reported", "behind a proxy and 6 in the same process"),
+    (
+        "patches a class",
+        LOAD + PATCHES_CLASS,
+        ".py",
+        "self-reported",
+        "behind a proxy and 6 in the same process",
+    ),
     ("takes a function's source", LOAD + TAKES_SOURCE, ".py", "self-reported", "same process"),
     ("a prompt, which is only text", PROMPT, ".txt", "self-reported", "not a Python module"),
 ]
@@ -316,7 +360,9 @@ FALLBACKS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "suffix", "level", "why"), [row[1:] for row in FALLBACKS], ids=[r[0] for r in FALLBACKS]
+    ("source", "suffix", "level", "why"),
+    [row[1:] for row in FALLBACKS],
+    ids=[r[0] for r in FALLBACKS],
 )
 def test_what_cannot_work_behind_a_proxy_says_which_level_is_in_force(
     tmp_path: Path, source: str, suffix: str, level: str, why: str
@@ -324,7 +370,9 @@ def test_what_cannot_work_behind_a_proxy_says_which_level_is_in_force(
     if source.endswith(FORKS):
         need_locks_between_processes()
     (tmp_path / "evaluator.py").write_text(source)
-    (tmp_path / f"initial_program{suffix}").write_text(SHOP if suffix == ".py" else "Answer this: {question}")
+    (tmp_path / f"initial_program{suffix}").write_text(
+        SHOP if suffix == ".py" else "Answer this: {question}"
+    )
 
     async def once() -> tuple[Scoring, Observation]:
         backend = LocalBackend(task, 1)

@@ -1,5 +1,7 @@
-"""The first hour of a new user, from a built wheel in an environment of its own: a function, a prompt over cases, a
-foreign folder, a notebook, a coding agent. What culmen needs besides itself is that of these tests.
+"""The first hour of a new user, from a built wheel in an environment of its own.
+
+A function, a prompt over cases, a foreign folder, a notebook, a coding agent. The packages that
+culmen needs besides itself are those of these tests.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ import pytest
 from tests.docs.pages import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail, pytest.mark.timeout(300)]
-BARE = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "CULMEN"))}
+BARE = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("PYTHON", "VIRTUAL_ENV", "CULMEN"))
+}
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _LINES = [*_PROJECT["dependencies"], _PROJECT["optional-dependencies"]["mcp"][0]]
@@ -100,7 +106,10 @@ def evaluate(program_path):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has the wheel, and sees the packages of this one but not the checkout."""
+    """The programs of an environment that has the wheel.
+
+    It sees the packages of this one but not the checkout.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -128,7 +137,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def needed(*names: str) -> set[str]:
-    """These distributions and all that they need, as far as it is installed here."""
+    """These distributions and all that they need, as far as installed here."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -140,7 +149,9 @@ def needed(*names: str) -> set[str]:
         if name not in found:
             found.add(name)
             waiting += [
-                re.split(r"[^\w.-]", each, maxsplit=1)[0].lower() for each in requires if "extra ==" not in each
+                re.split(r"[^\w.-]", each, maxsplit=1)[0].lower()
+                for each in requires
+                if "extra ==" not in each
             ]
     return found
 
@@ -153,16 +164,26 @@ def link(source: Path, target: Path) -> None:
 
 
 def walk(installed: Path, place: Path, *words: str) -> str:
-    """What a command of the environment prints; it must succeed."""
+    """The output of a command of the environment; it must succeed."""
     ran = subprocess.run(
-        words, cwd=place, env={**BARE, "PATH": f"{installed}:{BARE['PATH']}"}, capture_output=True, text=True
+        words,
+        cwd=place,
+        env={**BARE, "PATH": f"{installed}:{BARE['PATH']}"},
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 0, f"{words}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
 
 
 def test_it_is_the_wheel_that_walks(installed: Path, tmp_path: Path):
-    said = walk(installed, tmp_path, str(installed / "python"), "-c", "import culmen; print(culmen.__file__)")
+    said = walk(
+        installed,
+        tmp_path,
+        str(installed / "python"),
+        "-c",
+        "import culmen; print(culmen.__file__)",
+    )
     assert Path(said.strip()).is_relative_to(installed.parent)
 
 

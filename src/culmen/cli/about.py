@@ -18,7 +18,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.core import extensions
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.observe.figures import count_text, join_nonempty
+from culmen.report.figures import count_text, join_nonempty
 
 
 def strategies(
@@ -78,10 +78,10 @@ def templates(
 ) -> Answer:
     """List the prompt templates and their slots, or write them to a folder.
 
-    Use the folder with `culmen run TASK --templates DIR`. Keep only the files that you change: the
-    others are taken from culmen.
+    Use the folder with `culmen run TASK --set templates=DIR`. Keep only the files that you
+    change: the others are taken from culmen.
     """
-    from culmen.prompts.template import shipped_templates, slots_of
+    from culmen.models.prompts.template import shipped_templates, slots_of
 
     texts = shipped_templates()
     slots = {name: slots_of(text) for name, text in texts.items()}
@@ -96,7 +96,7 @@ def templates(
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
     steps = (
-        f"culmen run TASK --templates {folder}",
+        f"culmen run TASK --set templates={folder}",
         "use them; keep only the files that you change",
     )
     return Answer(
@@ -132,7 +132,10 @@ def doctor(
         ),
     ] = None,
 ) -> Answer:
-    """Show this machine's isolation (tested), API keys by name, extras and coding agents."""
+    """Show what this machine has: isolation, keys, extras, agents.
+
+    Isolation is tested by a program that tries to break out; of API keys the names are shown.
+    """
     if agent is not None:
         return _trial("agent")(agent, model, models)
     if attack:
@@ -165,7 +168,7 @@ class MachineCheck(Protocol):
 def _examine_machine(image: str) -> JsonObject:
     """Facilities of this machine for a run, as plain data; API keys by name only."""
     from culmen.core import VERSION
-    from culmen.evaluate.jail import probes
+    from culmen.jail import probes
 
     disk = shutil.disk_usage(Path.cwd())
     return {
@@ -186,7 +189,7 @@ def _machine_checks() -> dict[str, MachineCheck]:
 
 def _api_keys_set() -> dict[str, bool]:
     """Environment variables for keys of known providers, by name; True if set."""
-    from culmen.llm.spec import PROVIDERS
+    from culmen.models.spec import PROVIDERS
 
     names = {provider.key_env for provider in PROVIDERS.values() if provider.key_env}
     return {name: bool(os.environ.get(name, "").strip()) for name in sorted(names)}

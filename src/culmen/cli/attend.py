@@ -26,7 +26,7 @@ def watch(screen: Screen, run: Run = None) -> Answer:
     """
     from culmen.cli import pages
     from culmen.cli.search import make_display
-    from culmen.observe.watch import INTERVAL, Watch
+    from culmen.report.watch import INTERVAL, Watch
     from culmen.store import views
 
     path = find_run(run)
@@ -86,7 +86,7 @@ def tell(
     if (hint is None) == (not candidate):
         raise UserError(
             "give either a hint or a candidate",
-            where="culmen tell",
+            where="culmen runs tell",
             fix="--hint TEXT or --candidate FILE",
         )
     if hint is not None:

@@ -1,29 +1,14 @@
-"""The verb `explain`: one decision of a run in words and numbers."""
+"""The view `show --explain`: one decision of a run in words and numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RequiredRun, find_run
 
 if TYPE_CHECKING:
     from culmen.core.explanation import DecisionFacts, Explanation
-
-Evaluation = Annotated[
-    str,
-    typer.Argument(
-        metavar="EVALUATION",
-        help=(
-            "Number of an evaluation, from 1; or a candidate (its id, best or seed): how it came "
-            "to be evaluated."
-        ),
-        show_default="the latest",
-    ),
-]
-
 
 _COLUMNS = {  # headings of the table of actions, and their fields
     "action": "action",
@@ -35,16 +20,16 @@ _COLUMNS = {  # headings of the table of actions, and their fields
 }
 
 
-def explain(screen: Screen, run: RequiredRun, evaluation: Evaluation = "") -> Answer:
-    """Explain one decision: what was considered, what it would gain and cost, why this.
+def explain_candidate(path: Path, wanted: str) -> Answer:
+    """Explain a decision by its alternatives, with their gains and costs.
 
-    A decision of the default strategy is derived again from the journal, so that it is shown as it
-    was made; of other strategies their own notes are shown.
+    `wanted` is the number of an evaluation, from 1; or a candidate: how it came to be evaluated; or
+    "", the latest evaluation. A decision of the default strategy is derived again from the journal,
+    so that it is shown as it was made; of other strategies their own notes are shown.
     """
     from culmen.run.explain import explain_evaluation
 
-    path = find_run(run)
-    explained = explain_evaluation(path, evaluation)
+    explained = explain_evaluation(path, wanted)
     return Answer(explained, lambda screen: show_explanation(screen, explained))
 
 
@@ -58,13 +43,13 @@ def show_explanation(screen: Screen, explained: Explanation) -> None:
             _show_options(screen, explained.decision)
     nearby = explained.evaluation - 1 or explained.evaluation + 1
     screen.print_next_steps(
-        (f"culmen explain {explained.run} {nearby}", "the evaluation beside it"),
+        (f"culmen show {explained.run} {nearby} --explain", "the evaluation beside it"),
         (f"culmen show {explained.run} {explained.candidate}", "the candidate in full"),
     )
 
 
 def _show_options(screen: Screen, decision: DecisionFacts) -> None:
-    from culmen.observe import reasons
+    from culmen.report import reasons
 
     if not decision.options:
         return
@@ -80,7 +65,7 @@ def _show_options(screen: Screen, decision: DecisionFacts) -> None:
 
 
 def _show_finalists(screen: Screen, explained: Explanation) -> None:
-    from culmen.observe import reasons
+    from culmen.report import reasons
 
     rows = [
         [

@@ -16,7 +16,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Run, VerbGroup, find_run
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.json import JsonObject
-from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
+from culmen.report.figures import RUNS, count_text, escape_controls, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event
@@ -199,7 +199,7 @@ def _show_replay(screen: Screen, data: JsonObject) -> None:
     for text in data["differences"]:
         screen.print_line(f"  {escape_controls(text)}")
     screen.print_next_steps(
-        (f"culmen fork {data['run']}", "a new run that reuses every finished result")
+        (f"culmen runs fork {data['run']}", "a new run that reuses every finished result")
     )
 
 
@@ -262,7 +262,7 @@ def archive(
     if restore and (remove or unfinished):
         raise UserError(
             "--restore cannot be combined with --remove or --unfinished",
-            where="culmen archive",
+            where="culmen runs archive",
             fix="leave out --remove and --unfinished",
         )
     archives: list[Archived] = []
@@ -435,7 +435,7 @@ def _save_pool(pool: Pool, out: Path) -> Answer:
 
     def show(screen: Screen) -> None:
         screen.print_line(f"wrote {count_text(len(pool.members), 'candidate')} to {out}")
-        screen.print_next_steps((f"culmen pool show {out}", "look at it"))
+        screen.print_next_steps((f"culmen runs pool show {out}", "look at it"))
 
     return Answer(data, show)
 

@@ -1,8 +1,10 @@
-"""Verbs that read a run: status, best, story, show, diff, lineage, log."""
+"""Verbs that read a run: status, best, story, show."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Candidate, RequiredRun, Run, find_candidate, find_run
+from culmen.cli.verbs import Run, find_candidate, find_run
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.observe.figures import (
+from culmen.report.figures import (
     RUNS,
     clock_text,
     count_text,
@@ -35,7 +37,7 @@ def status(
         bool, typer.Option("--all", help="One line for each run under ./runs.")
     ] = False,
 ) -> Answer:
-    """Show the state of a run: best candidate, budget used, isolation in force."""
+    """Show the state of a run: best, budget used, isolation."""
     import msgspec
 
     from culmen.cli import pages
@@ -79,14 +81,14 @@ def best(
     Scores go to standard error, so that > FILE receives the text alone.
     """
     from culmen.cli import pages
-    from culmen.observe.summary import summarize_run
+    from culmen.report.summary import summarize_run
     from culmen.store import views
 
     path = find_run(run)
     result = views.best_result(path)
     if result is None:
         raise UserError(
-            "nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}"
+            "nothing has scored yet", where=str(path), fix=f"culmen show {run_name(path)} --log"
         )
     front = views.pareto_front(path)
     chosen = (
@@ -139,7 +141,7 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
             raise UserError(
                 f"the part '{name}' would lie outside the folder",
                 where=str(root),
-                fix="culmen export",
+                fix="culmen runs export",
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,56 +157,153 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
 
 
 def story(screen: Screen, run: Run = None) -> Answer:
-    """Show the few steps that made the gain, what mattered, and what was tried in vain.
+    """Show the few steps that made the gain, and the attempts in vain.
 
-    Each step has its gain with the 95 % interval, its idea or change, and what it cost. What
-    mattered is the gain per operator, model, island, changed part, idea and dollar.
+    Each step has its gain with the 95 % interval, its idea or change, and what it cost.
     """
     import msgspec
 
     from culmen.cli import pages
-    from culmen.observe.factors import run_factors
-    from culmen.observe.story import run_story
-    from culmen.store import views
+    from culmen.report.story import run_story
 
     path = find_run(run)
-    spent_at = views.spending_by_event(path)
-    told, mattered = run_story(path), run_factors(path, spent_at)
-    plain = msgspec.to_builtins(told) | {"factors": msgspec.to_builtins(mattered)}
-    return Answer(
-        {"run": path.name, **plain}, lambda screen: pages.show_story(screen, path, told, mattered)
-    )
+    told = run_story(path)
+    data = {"run": path.name, **msgspec.to_builtins(told)}
+    return Answer(data, lambda screen: pages.show_story(screen, path, told))
+
+
+_VIEWS = ("--diff", "--lineage", "--explain", "--log")
+_LAST = 50  # events that the log shows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogFlags:
+    """Options of `show --log`."""
+
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            "-n",
+            min=1,
+            metavar="N",
+            help="Number of events, counted from the end.",
+            show_default=str(_LAST),
+            rich_help_panel="With --log",
+        ),
+    ] = None
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="All events from the first.", rich_help_panel="With --log"),
+    ] = False
+    starts: Annotated[
+        bool,
+        typer.Option(
+            "--starts", help="Also the start of each effect.", rich_help_panel="With --log"
+        ),
+    ] = False
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="New events until the run ends. Not with --json.",
+            rich_help_panel="With --log",
+        ),
+    ] = False
 
 
 def show(
     screen: Screen,
-    run: RequiredRun,
-    candidate: Candidate = "best",
+    events: LogFlags,
+    run: Run = None,
+    candidate: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="Its id or first digits; 'best'; or 'seed', the initial program. With --explain "
+            "also the number of an evaluation.",
+            show_default="best",
+        ),
+    ] = None,
     prompt: Annotated[
-        bool, typer.Option("--prompt", help="Show the exact prompt and reply it came from, too.")
+        bool, typer.Option("--prompt", help="Also the exact prompt and reply it came from.")
     ] = False,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OTHER", help="Changes from another candidate, as 'seed', to this one."
+        ),
+    ] = None,
+    lineage: Annotated[
+        bool, typer.Option("--lineage", help="Its ancestors, with the score of each step.")
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Why it was evaluated: what was considered, gains and costs. Without a "
+            "candidate: the latest evaluation.",
+        ),
+    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="The run's events, one by one.")] = False,
 ) -> Answer:
-    """Show one candidate with its texts, parents, model and every evaluation.
+    """Show one candidate: texts, parents, model, every evaluation.
 
-    Each evaluation has its feedback; the operator is named beside the model.
+    Each evaluation has its feedback; the operator is named beside the model. One option chooses
+    another view of it.
     """
+    views = zip(_VIEWS, (diff is not None, lineage, explain, log))
+    chosen = [view for view, is_chosen in views if is_chosen]
+    if len(chosen) > 1 or (prompt and chosen):
+        what = "one view at a time"
+        raise UserError(what, where=", ".join(chosen), fix="leave all of them out but one")
+    if not log and events != LogFlags():
+        raise UserError(
+            "this option is for the events of a run",
+            where="--last, --all, --starts, --follow",
+            fix="add --log",
+        )
+    path = _find_shown_run(run) if candidate is None else find_run(run)
+    if log:
+        return _show_log(screen, path, candidate, events)
+    if explain:
+        from culmen.cli.explain import explain_candidate
+
+        return explain_candidate(path, candidate or "")
+    name = find_candidate(path, candidate or "best")
+    if lineage:
+        return _show_lineage(path, name)
+    return _show_diff(path, diff, name) if diff is not None else _show_whole(path, name, prompt)
+
+
+_CANDIDATE = re.compile(r"best|seed|[0-9a-f]{4,12}")
+
+
+def _find_shown_run(run: str | None) -> Path:
+    """The run; the `UserError` if there is none also says how a candidate is named."""
+    try:
+        return find_run(run)
+    except UserError as error:
+        if run is None or not _CANDIDATE.fullmatch(run):
+            raise
+        fix = f"a candidate comes after its run: culmen show RUN {run}; or {error.fix}"
+        raise UserError(error.what, where=error.where, fix=fix) from None
+
+
+def _show_whole(path: Path, name: str, prompt: bool) -> Answer:
     from culmen.cli import pages
     from culmen.store import views
 
-    path = find_run(run)
-    detail = views.candidate_detail(path, find_candidate(path, candidate))
+    detail = views.candidate_detail(path, name)
     return Answer(detail, lambda screen: pages.show_candidate(screen, detail, prompt))
 
 
-def diff(
-    screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Candidate = "best"
-) -> Answer:
-    """Show what changed from one candidate to another, as a unified diff."""
+def _show_diff(path: Path, other: str, name: str) -> Answer:
     from culmen.store import views
 
-    path = find_run(run)
     earlier, later = (
-        views.candidate_detail(path, find_candidate(path, name)) for name in (first, second)
+        views.candidate_detail(path, each) for each in (find_candidate(path, other), name)
     )
     lines = diff_lines(earlier, later)
     data = {
@@ -255,13 +354,11 @@ def show_diff(
         screen.print_line(f"... and {count_text(len(lines) - max_lines, 'more line')}", style="dim")
 
 
-def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
-    """Show the ancestors of a candidate, with score and operator of each step."""
+def _show_lineage(path: Path, name: str) -> Answer:
     from culmen.cli import pages
     from culmen.store import views
 
-    path = find_run(run)
-    steps = views.lineage_steps(path, find_candidate(path, candidate))
+    steps = views.lineage_steps(path, name)
     return Answer(
         {"run": path.name, "steps": steps}, lambda screen: pages.show_lineage(screen, steps)
     )
@@ -273,47 +370,36 @@ _LOGGED = ("done", "note", "torn", "stop", "state", "tell")
 _OVER = ("finished", "failed", "paused", "interrupted")
 
 
-def log(
-    screen: Screen,
-    run: Run = None,
-    last: Annotated[
-        int, typer.Option("--last", "-n", min=1, help="Number of events, counted from the end.")
-    ] = 50,
-    every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
-    starts: Annotated[
-        bool, typer.Option("--starts", help="Show when each effect was started, too.")
-    ] = False,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Show new events until the run ends. Not with --json."),
-    ] = False,
-) -> Answer:
-    """Show what happened in a run, event by event."""
+def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlags) -> Answer:
+    """The events of a run."""
     from culmen.store import views
 
-    path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
-    if follow and screen.as_json:
+    kinds = (*_LOGGED, "started") if wanted.starts else _LOGGED
+    if candidate is not None:
+        fix = f"culmen show {run_name(path)} --log"
+        raise UserError("the events are those of the whole run", where="--log", fix=fix)
+    if wanted.follow and screen.as_json:
         raise UserError(
             "--follow does not end, so it cannot print one JSON document",
             where="--json",
             fix="leave one out",
         )
-    events = _last_events(path, kinds, None if every else last)
+    last = None if wanted.every else wanted.last or _LAST
+    events = _last_events(path, kinds, last)
     if screen.as_json:
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
 
     def show(screen: Screen) -> None:
-        earlier = (
-            0 if every or len(events) < last else views.event_count(path, kinds, events[0].seq)
-        )
+        is_cut = last is not None and len(events) >= last
+        earlier = views.event_count(path, kinds, events[0].seq) if is_cut else 0
         if earlier:
             screen.print_note(
-                f"the last {last} of {count_text(last + earlier, 'event')}; "
-                "all of them: culmen log --all"
+                f"the last {last} of {count_text(len(events) + earlier, 'event')}; "
+                f"all of them: culmen show {run_name(path)} --log --all"
             )
         for event in events:
             _show_event(screen, event)
-        if follow:
+        if wanted.follow:
             _follow_events(screen, path, kinds, events[-1].seq if events else 0)
 
     return Answer(None, show)
@@ -354,7 +440,7 @@ def _follow_events(screen: Screen, run: Path, kinds: Sequence[str], seq: int) ->
 def _event_data(event: Event) -> JsonObject:
     import msgspec
 
-    from culmen.observe.words import describe_entry
+    from culmen.report.words import describe_entry
 
     plain = msgspec.to_builtins(event)
     return {
@@ -366,7 +452,7 @@ def _event_data(event: Event) -> JsonObject:
 
 
 def _show_event(screen: Screen, event: Event) -> None:
-    from culmen.observe.words import describe_entry
+    from culmen.report.words import describe_entry
 
     entry = event.entry
     columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}"

@@ -1,7 +1,7 @@
 """The `culmen` command: runs one verb, turns errors into messages and exit codes.
 
-`PANELS` has the addresses of the verbs of each panel of the help; extensions add tables of theirs.
-A verb's module has the name of its panel or of the verb, and is imported when the verb is used.
+`OWN` has the addresses of the core's verbs; extensions add tables of theirs. A verb's module is
+imported when the verb is used.
 
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
 the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
@@ -16,36 +16,47 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from culmen.cli import moved
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import Verb, VerbTable, declare_tables
+from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.extensions import all_parts, find_part, import_part
+from culmen.core.extensions import import_part, part_addresses
 
 BUG = 70
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
 
-PANELS = {  # of the help, in its order
-    "Start": "start:demo start:new start:check",
-    "Search": "search:run search:resume search:fork",
-    "Look at a run": (
-        "look:status look:best look:story look:show look:diff look:lineage explain:explain look:log"
-    ),
-    "Attend to a run": "attend:watch attend:stop attend:tell",
-    "Compare runs": "",
-    "Keep a run": "keep:export keep:replay keep:recover keep:archive keep:vacuum",
-    "About": "about:strategies about:templates about:doctor about:docs",
+FIRST_PAGE = (
+    *("demo", "new", "check", "audit"),
+    *("run", "resume", "prompt"),
+    *("status", "best", "story", "compare", "report", "ui"),
+    *("doctor", "docs", "help"),
+)
+"""Verbs on the first page of the help; `culmen help --all` has all of them."""
+
+OWN = {  # verbs of the core by group and panel, in the order of the help
+    "": {
+        "Start": "start:demo start:new start:check",
+        "Search": "search:run search:resume",
+        "Look at a run": "look:status look:best look:story look:show",
+        "About": "about:doctor about:docs guide:help about:strategies about:templates",
+    },
+    "runs": {
+        "Follow a run": "attend:watch attend:stop attend:tell",
+        "Go on from a run": "search:fork",
+        "Keep a run": "keep:export keep:replay keep:recover keep:archive keep:vacuum keep:POOL",
+    },
 }
-GROUPS = {"pool": ("Keep a run", "culmen.cli.keep:POOL")}
+_RUNS = "Follow runs, go on from them, keep them and take them elsewhere."
 
 
 def _print_version(asked: bool) -> None:
@@ -67,53 +78,68 @@ def _culmen(
 
 
 @cache
-def make_app(word: str = "") -> typer.Typer:
-    """The command line; made once.
+def make_app(*words: str) -> typer.Typer:
+    """The command line; made once for the same words.
 
-    It has all verbs, those of extensions included, unless `word` is `--version` or leads to one
-    verb or group: then it has this one alone, and what the others need is not imported.
+    It has all verbs, those of extensions included, unless the words lead to one verb or group:
+    then it has what begins with them alone, and what the others need is not imported. With `--help`
+    it has the verbs of the first page.
 
     Raises `UserError` for an extension that cannot be used.
     """
     app = typer.Typer(
         name="culmen",
         help="Improve any text - a program, a prompt, a configuration - against any evaluator.",
-        epilog="Start with: culmen demo",
+        epilog="Start with: culmen demo. All verbs: culmen help --all",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_culmen)
-    if word != "--version":
-        declare_tables(app, _find_tables(word) or (*_own_tables(), *all_parts("verbs").values()))
+    if words[:1] != ("--version",):
+        declare_tables(app, _find_tables(words))
     return app
 
 
-def _own_tables() -> Iterator[VerbTable]:
-    """The tables of the core."""
-    for panel, addresses in PANELS.items():
-        groups = {name: import_part(group) for name, (own, group) in GROUPS.items() if own == panel}
-        yield VerbTable(panel, tuple(map(_import_verb, addresses.split())), groups)
+def _find_tables(words: Sequence[str]) -> Iterator[VerbTable]:
+    """The tables with the verb or group that the words begin with; all if there is none."""
+    wanted = next((key for key in (" ".join(words), *words[:1]) if key in _own_verbs()), "")
+    if wanted:  # also if an extension is broken
+        yield from _own_tables({wanted})
+        return
+    added = part_addresses("verbs")
+    if words[:1] in (("--help",), ("-h",)):
+        named = set(FIRST_PAGE)
+    elif " ".join(words) in added:
+        named = {" ".join(words)}
+    else:
+        keys = {*_own_verbs(), *added}
+        named = {key for key in keys if words and key.split()[0] == words[0]} or keys
+    yield from _own_tables(named)
+    yield from map(import_part, dict.fromkeys(a for key, a in added.items() if key in named))
 
 
-def _find_tables(word: str) -> tuple[VerbTable, ...]:
-    """A table with the verb or group of this name alone; none if all have to be asked for it."""
-    for panel, addresses in PANELS.items():
-        for address in addresses.split():
-            if address.endswith(f":{word}"):
-                return (VerbTable(panel, (_import_verb(address),)),)
-    if word in GROUPS:
-        panel, group = GROUPS[word]
-        return (VerbTable(panel, groups={word: import_part(group)}),)
-    table = find_part("verbs", word)
-    if not isinstance(table, VerbTable):
-        return ()
-    verbs = tuple(verb for verb in table.verbs if verb.__name__ == word)
-    groups = {name: group for name, group in table.groups.items() if name == word}
-    return (VerbTable(table.panel, verbs, groups),) if verbs or groups else ()
+@cache
+def _own_verbs() -> dict[str, tuple[str, str]]:
+    """Panel and address of each verb of the core, by its words."""
+    return {
+        f"{group} {address.partition(':')[2].lower()}".strip(): (panel, f"culmen.cli.{address}")
+        for group, panels in OWN.items()
+        for panel, addresses in panels.items()
+        for address in addresses.split()
+    }
 
 
-def _import_verb(address: str) -> Verb:
-    return import_part(f"culmen.cli.{address}")
+def _own_tables(named: Container[str]) -> Iterator[VerbTable]:
+    """The tables of the named verbs of the core."""
+    for words, (panel, address) in _own_verbs().items():
+        if words in named:
+            in_runs, _, name = words.rpartition(" ")
+            part = import_part(address)
+            yield (
+                VerbTable(panel, groups={in_runs: (_RUNS, {name: part})})
+                if in_runs
+                else VerbTable(panel, (part,))
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,16 +151,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")  # a file gets the text itself, whatever the locale
     try:
         return _run_verb(words, Screen("--json" in words))
-    except BrokenPipeError:  # the reader has gone (culmen log | head): end without a message
+    except BrokenPipeError:  # the reader has gone (culmen show --log | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _run_verb(words: list[str], screen: Screen) -> int:
+    if (today := moved.current_words(words)) != words:
+        what, command = moved.describe_move(words, today)
+        screen.print_error("usage", what, fix=command)
+        return UserError.exit_code
     try:
-        code = make_app(words[0])(args=words, prog_name="culmen", standalone_mode=False)
+        completes = "_CULMEN_COMPLETE" in os.environ  # any word may come
+        app = make_app(*([] if completes else words[:2]))
+        code = app(args=words, prog_name="culmen", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:
@@ -164,6 +198,8 @@ def _report_misuse(screen: Screen, error: Any) -> int:
     """Report an unknown verb or option, or a value of the wrong kind; the exit code."""
     command = error.ctx.command_path if error.ctx else "culmen"
     message = error.format_message().replace("\n", " ").partition(" (Possible options:")[0]
+    if not message:  # a group without a verb: its help has been shown
+        return 0
     screen.print_error("usage", message, command, _suggested_command(error, command))
     return int(error.exit_code)
 
@@ -177,23 +213,40 @@ def _error_kind(error: CulmenError) -> str:
 _OTHER_WORDS = {  # names of these verbs in other programs, and guesses of users
     "check": ("eval", "evaluate", "test", "validate", "try"),
     "best": ("result", "results", "winner"),
-    "fork": ("extend", "branch"),
-    "log": ("logs", "events", "history", "tail"),
+    "runs fork": ("extend", "branch"),
+    "show --log": ("logs", "events", "history", "tail"),
     "new": ("init", "create"),
     "resume": ("continue", "restart"),
     "run": ("evolve", "optimize", "optimise", "search", "start", "train"),
-    "status --all": ("list", "ls", "runs", "ps"),
-    "stop": ("kill", "cancel", "pause"),
+    "status --all": ("list", "ls", "ps"),
+    "runs stop": ("kill", "cancel", "pause"),
     "ui": ("dashboard", "serve", "web", "gui", "visualize"),
-    "vacuum": ("clean", "gc"),
+    "runs vacuum": ("clean", "gc"),
+    "docs scaling": ("queue", "worker"),  # Ray and Slurm do what these did
 }
 _VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
+EXTENSION_OF = {
+    "advisor": "train",
+    "audit": "audit",
+    "compare": "bench",
+    "db": "cluster",
+    "import": "importers",
+    "mcp": "mcp",
+    "paper": "bench",
+    "prompt": "prompt",
+    "report": "web",
+    "skill": "skills",
+    "track": "trackers",
+    "ui": "web",
+}
+"""Verbs and groups of culmen's own extensions, for an installation without their folder."""
 _TASKS = ("task.toml", "evaluator.py")
 
 
 def _expand_aliases(words: list[str]) -> list[str]:
     """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for."""
-    if words[0] == "help":
+    about = words[1] if len(words) > 1 else ""
+    if words[0] == "help" and about != "settings" and not about.startswith("-"):
         return [*words[1:], "--help"]
     return ["--version", *words[1:]] if words[0] in ("version", "-V") else words
 
@@ -241,8 +294,11 @@ def _suggested_command(error: Any, command: str) -> str:
             else f"{command} --help"
         )
     words = error.format_message().split("'")
+    if words[0] == "No such command " and words[1] in EXTENSION_OF:
+        own = f"the extension '{EXTENSION_OF[words[1]]}' has it, which is not installed here"
+        return f"{own}: pip install --force-reinstall culmen"
     if words[0] == "No such command " and words[1].lower() in _VERBS:
-        return f"culmen {_VERBS[words[1].lower()]}; all verbs: culmen --help"
+        return f"culmen {_VERBS[words[1].lower()]}; all verbs: culmen help --all"
     if words[0] == "Missing argument " and words[1] == "TASK":
         here = any(Path(name).is_file() for name in _TASKS)
         return (
@@ -250,7 +306,7 @@ def _suggested_command(error: Any, command: str) -> str:
             if here
             else f"{command} FOLDER, or write a task to start from: culmen new mytask"
         )
-    return f"{command} --help"
+    return "culmen help --all" if command == "culmen" else f"{command} --help"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,19 +21,26 @@ LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."
 BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,...", help=LIMITS)]
 
 
-FIRST = ("model", "budget", "strategy", "agent", "goal", "seed_program", "workers", "seed", "name")
+FIRST = ("model", "budget", "strategy", "settings", "goal", "seed_program", "workers", "seed")
 """The options of a search that are used most, in the order of the help."""
 
 PANELS = {
-    "Search": (
-        *("settings", "preset", "models", "embedder", "templates", "integrity", "stop_at"),
-        *("prior", "pool", "pool_share", "carry", "allow_failing"),
+    "Further": (
+        *("name", "preset", "models", "agent", "stop_at", "pool", "carry"),
+        *("direction", "skill", "tasks"),
+        *("require", "isolation", "backend", "run_dir", "db", "track"),
     ),
-    "Task": ("direction", "proxy", "skill", "tasks"),
-    "Isolation and machines": ("require", "isolation", "backend", "ray_address", "backend_set"),
-    "Records": ("run_dir", "db", "track"),
 }
 """The other ones, by the panel of the help that shows them."""
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the strategy or the run: culmen help settings. Repeatable.",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,96 +48,58 @@ class SearchFlags:
     """Options of `run` and `fork` for the search; None if not given."""
 
     strategy: Annotated[
-        str | None, typer.Option(help="See: culmen strategies.", show_default=DEFAULT_STRATEGY)
+        str | None,
+        typer.Option(metavar="NAME", help="See: culmen strategies.", show_default=DEFAULT_STRATEGY),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
-    ] = None
+    settings: Settings = None
     model: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ROLE=]MODEL",
-            help="Model, for one role or for all. Repeatable.",
+            help="Model, also for one role. Repeatable.",
             show_default="offline",
         ),
     ] = None
     models: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML)."),
+        typer.Option(metavar="FILE", help="Providers, models, prices (TOML or YAML)."),
     ] = None
     budget: BudgetText = None
-    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Random seed.", show_default="0")
+    ] = None
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Evaluations at once.", show_default="one per core; on Ray, its room"
-        ),
+        typer.Option(min=1, metavar="N", help="Evaluations at once.", show_default="one per core"),
     ] = None
     run_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder to write the run to.", show_default="runs/TASK-TIME"
-        ),
+        typer.Option(metavar="DIR", help="The run's folder.", show_default="runs/TASK-TIME"),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the run: its folder is runs/NAME."),
+        typer.Option(metavar="NAME", help="Write the run to runs/NAME."),
     ] = None
     db: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database[#NAME].",
-        ),
-    ] = None
-    embedder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing"
-        ),
-    ] = None
-    integrity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY",
-            help="What to do about signs of gaming: warn, reject or stop.",
-            show_default="warn",
+            help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database.",
         ),
     ] = None
     stop_at: Annotated[
         str | None,
         typer.Option(
             metavar="SCORE",
-            help="End once a candidate is known to score as much; or: target, the task's own.",
+            help="End at this score; or at: target.",
         ),
     ] = None
-    prior: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Start from what that run of the same task learnt of noise and steps.",
-        ),
-    ] = None
-    templates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Prompt templates to use instead of culmen's own. See: culmen templates.",
-        ),
-    ] = None
-    allow_failing: Annotated[
-        bool,
-        typer.Option("--allow-failing", help="Search even if the initial program gives no score."),
-    ] = False
     agent: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help=(
-                "Search with agents (strategy cato), or with a skill the agent that uses it: "
-                "offline, builtin, claude, cmd:... See: doctor."
-            ),
+            help="Search with agents, or try a skill with one: offline, builtin, claude, cmd:... "
+            "See: doctor.",
         ),
     ] = None
 
@@ -142,8 +112,7 @@ class RunFlags(SearchFlags):
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Use the settings under presets.NAME in the task, such as paper; other options "
-            "come first.",
+            help="Settings under presets.NAME of the task.",
         ),
     ] = None
 
@@ -172,31 +141,14 @@ class PlaceFlags:
     ] = None
     isolation: Annotated[
         str | None,
-        typer.Option(
-            metavar="LEVEL", help="Use this level and no other: container takes the task's image."
-        ),
+        typer.Option(metavar="LEVEL", help="Use this isolation level and no other."),
     ] = None
     backend: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Where evaluations run: local, ray, slurm or queue:postgresql://USER@HOST/DATABASE.",
+            help="Where evaluations run: local, ray or slurm.",
             show_default="local",
-        ),
-    ] = None
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address of the Ray cluster: auto, local, ray://HOST:PORT.",
-            show_default="auto",
-        ),
-    ] = None
-    backend_set: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=N,...",
-            help="What an evaluation needs there: cpu=1,gpu=0,memory=2GB,custom.NAME=1.",
         ),
     ] = None
 
@@ -208,7 +160,8 @@ class ProgressFlags:
     track: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."
+            metavar="NAME[:PLACE]",
+            help="Also log to tensorboard, mlflow, wandb or otel. Repeatable.",
         ),
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = (
@@ -236,10 +189,78 @@ def run_folder(flags: SearchFlags) -> Path | None:
 
 
 def request_from_flags(*groups: object, **more: Any) -> RunRequest:
-    """The request that these groups of options write down; `more` are further fields of it."""
+    """The request that these groups of options write down; `more` are further fields of it.
+
+    Settings of the run among those of `--set` become fields; the others are the strategy's.
+    """
     from culmen.run.request import RunRequest
 
-    given = {name: value for group in groups for name, value in vars(group).items()}
-    return RunRequest(
-        **{n: v for n, v in (given | more).items() if n in RunRequest.__struct_fields__}
-    )
+    given = {name: value for group in groups for name, value in vars(group).items()} | more
+    own = [text for text in given.get("settings") or () if _setting_name(text) in _READERS]
+    backend = [text for text in given.get("settings") or () if text.startswith(_BACKEND)]
+    for text in own:
+        given[_setting_name(text)] = _READERS[_setting_name(text)](text)
+    given |= _backend_fields(backend)
+    if given.get("settings"):
+        given["settings"] = [x for x in given["settings"] if x not in own and x not in backend]
+    return RunRequest(**{n: v for n, v in given.items() if n in RunRequest.__struct_fields__})
+
+
+_BACKEND = "backend."
+_SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def _setting_name(text: str) -> str:
+    return text.partition("=")[0].strip().replace("-", "_")
+
+
+def _setting_value(text: str) -> str:
+    value = text.partition("=")[2].strip()
+    if not value:
+        fix = "write --set NAME=VALUE; culmen help settings lists them"
+        raise UserError(f"cannot read the setting '{text}'", where=f"--set {text}", fix=fix)
+    return value
+
+
+def _path_value(text: str) -> Path:
+    return Path(_setting_value(text)).expanduser()
+
+
+def _switch_value(text: str) -> bool:
+    value = _SWITCHES.get(_setting_value(text).lower())
+    if value is None:
+        fix = f"write --set {_setting_name(text)}=on"
+        raise UserError("this setting is on or off", where=f"--set {text}", fix=fix)
+    return value
+
+
+def _share_value(text: str) -> float:
+    try:
+        share = float(_setting_value(text))
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        fix = f"write --set {_setting_name(text)}=0.25"
+        raise UserError("this setting is a number from 0 to 1", where=f"--set {text}", fix=fix)
+    return share
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "allow_failing": _switch_value,
+    "embedder": _setting_value,
+    "integrity": _setting_value,
+    "pool_share": _share_value,
+    "prior": _path_value,
+    "proxy": _setting_value,
+    "templates": _path_value,
+}
+"""Readers of settings of a run by name, which is also that of a field of `RunRequest`."""
+
+
+def _backend_fields(texts: Sequence[str]) -> dict[str, str]:
+    """The fields of a request that settings of the backend make, as `backend.gpu=1`."""
+    names = (text.partition("=")[0].strip().removeprefix(_BACKEND) for text in texts)
+    pairs = dict(zip(names, map(_setting_value, texts)))
+    address = {"ray_address": pairs.pop("address")} if "address" in pairs else {}
+    joined = ",".join(f"{name}={value}" for name, value in pairs.items())
+    return {**address, **({"backend_set": joined} if joined else {})}

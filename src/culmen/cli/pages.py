@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,14 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from culmen.cli.screen import Answer, Screen
-from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
+from culmen.core.candidate import INITIAL
+from culmen.core.evaluation import EVALUATOR_LOG, LOG
 from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
-from culmen.observe import factors, statements, story
-from culmen.observe.displays import usage_texts
-from culmen.observe.figures import (
+from culmen.report import sentences, story
+from culmen.report.displays import usage_texts
+from culmen.report.facts import result_facts
+from culmen.report.figures import (
     column_decimals,
     count_text,
     dollars_text,
@@ -25,19 +26,19 @@ from culmen.observe.figures import (
     escape_controls,
     join_nonempty,
     number_text,
+    percent_text,
     run_name,
     score_with_margin,
-    short_path,
 )
-from culmen.observe.summary import RunSummary, summarize_run
+from culmen.report.summary import RunSummary, summarize_run
+from culmen.report.traces import traces_line
 from culmen.store import views
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.observe.factors import Factor
-    from culmen.observe.story import Story
+    from culmen.report.story import Story
     from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
@@ -45,84 +46,76 @@ _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _NAME = 28  # characters of the name of a group
 _MEMBERS = 20  # of a front that a terminal lists
 _FEEDBACK = 600  # characters of one feedback
-_CALLS = {"propose": "proposal", "ask": "answer"}  # calls of models, by the effect that made them
 
 
 def show_run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     decimals = column_decimals(line.best for line in lines if line.best is not None)
-    scores = [
-        f"front of {x.front:,}"
-        if x.front
-        else score_with_margin(x.best, x.margin)
-        if x.margin
-        else number_text(x.best, decimals)
-        for x in lines
-    ]
-    rows = [
-        (
-            line.run,
-            score,
-            line.trust,
-            f"{line.evaluations:,}",
-            line.state,
-            strategy_name(line.strategy),
-        )
-        for line, score in zip(lines, scores)
-    ]
-    screen.print_table(
-        ["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations"
-    )
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        score = number_text(line.best, decimals)
+        score = score_with_margin(line.best, line.margin) if line.margin else score
+        score = f"front of {line.front:,}" if line.front else score
+        made = f"{line.evaluations:,}"
+        rows.append((line.run, score, line.trust, made, line.state, strategy_name(line.strategy)))
+    columns = ["run", "best", "trust", "evaluations", "state", "strategy"]
+    screen.print_table(columns, rows, right="best evaluations")
 
 
 def _origin_text(operator: str, model: str, note: str = "") -> str:
     """Origin of a candidate: `offline:cma`, `rewrite, openai/gpt-5-mini`."""
-    name = "initial program" if operator == "seed" else operator
+    name = "initial program" if operator == INITIAL else operator
     return join_nonempty([name, "" if operator.startswith(model) else model, note])
 
 
 def show_run_summary(screen: Screen, summary: RunSummary, err: bool = False) -> None:
     """Print the first lines of every page on a run, and further findings."""
+    rows = list(summary.lines)
+    rows += [row for each in summary.other_findings for row in (f"! {each.what}", _remedy(each.do))]
+    _print_lines(screen, summary, rows, err)
+
+
+def _remedy(do: str) -> str:
+    return f"  try: {do}"
+
+
+def _print_lines(
+    screen: Screen, summary: RunSummary, rows: Sequence[str], err: bool = False
+) -> None:
     console = screen.err if err else screen.out
     styles = {summary.result: "bold", summary.cause: "bold red"}
-    marks = [(f"! {each.what}", f"  try: {each.do}") for each in summary.other_findings]
-    rows = [(line, styles.get(line)) for line in summary.lines]
-    rows += [row for what, do in marks for row in ((what, "yellow"), (do, "dim"))]
-    for text, style in rows:  # a command must come out of a terminal as one piece
+    marks = {"!": "yellow", " ": "dim"}
+    for text in rows:  # a command must come out of a terminal as one piece
         whole = not console.is_terminal or text.startswith("next:")
+        style = styles.get(text) or marks.get(text[:1])
         console.print(escape_controls(text), style=style, markup=False, soft_wrap=whole)
     console.print()
 
 
 def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
-    summary = summarize_run(path, now)
+    summary, front = summarize_run(path, now), views.pareto_front(path)
     show_run_summary(screen, summary)
-    objective, front = (
-        f"{'maximise' if now.direction == 'max' else 'minimise'}",
-        views.pareto_front(path),
-    )
+    objective = "maximise" if now.direction == "max" else "minimise"
     if front is not None:
         objective = join_nonempty(f"{goal.name} {goal.direction}" for goal in front.objectives)
     target = "" if now.target is None else f", target {number_text(now.target)}"
-    owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
-    reason = owner if now.state == "running" else run_end_reason(now)
+    owner = "" if now.owner is None else f"by {now.owner}"
+    ended = sentences.end_reason(now.state, now.reason, now.error)
+    reason = owner if now.state == "running" else ended
     screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
+    models = (name if role == "default" else f"{role}={name}" for role, name in now.models.items())
+    limit = "" if now.budget.seconds is None else f" of {duration_text(now.budget.seconds)}"
+    method = [strategy_name(now.strategy), f"random seed {now.seed}"]
     screen.print_pairs(
         ("task", f"{now.task_label} ({objective}{target})"),
-        (
-            "strategy",
-            f"{strategy_name(now.strategy)}, random seed {now.seed}, "
-            f"{count_text(now.workers, 'worker')}",
-        ),
-        ("model", join_nonempty(_role_and_model(role, name) for role, name in now.models.items())),
-        *_best_rows(now.best, now.scoring.why),
-        ("findings", findings_text(now)),
+        ("strategy", join_nonempty([*method, count_text(now.workers, "worker")])),
+        ("model", join_nonempty(models)),
+        *result_pairs(now, path),
+        ("kept", reserve_text(now)),
         (
             "spent",
-            join_nonempty(
-                [*usage_texts(now), duration_text(now.elapsed_seconds) + _of_seconds_limit(now)]
-            ),
+            join_nonempty([*usage_texts(now), duration_text(now.elapsed_seconds) + limit]),
         ),
         ("by role", by_role(path)),
         ("uncertain", uncertain_text(now)),
@@ -134,12 +127,20 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("candidates", f"{now.candidates:,}"),
         ("outcomes", _counts_text(now.statuses)),
         ("failures", _counts_text(now.failures)),
-        ("faults", _counts_text(now.faults)),
+        ("traces", traces_line(now)),
+        ("faults", _faults_text(now, path)),
         ("isolation", now.isolation),
+        ("files", f"written: {join_nonempty(now.written)}" if now.written else ""),
         ("folder", str(path)),
     )
     show_front(screen, front)
     screen.print_also(*summary.also)
+
+
+def reserve_text(now: RunStatus) -> str:
+    """The sentence on the reserve of the final choice; "" if it is a plain share."""
+    kept = now.reserve
+    return "" if kept is None else sentences.reserve_sentence(**msgspec.structs.asdict(kept))
 
 
 def show_front(screen: Screen, front: Front | None, err: bool = False) -> None:
@@ -148,117 +149,81 @@ def show_front(screen: Screen, front: Front | None, err: bool = False) -> None:
         return
     rows: list[tuple[str, str]] = []
     for member in front.members:
+        failed = f", {member.failures} failed" if member.failures else ""
         facts = [
-            f"{name} {score_with_margin(value, member.margins.get(name))}"
-            for name, value in member.metrics.items()
+            sentences.metrics_text(member),
+            count_text(member.count, "evaluation") + failed,
+            "" if member.feasible else "violates a constraint",
+            "← default choice" * (member.id == front.choice and len(front.members) > 1),
         ]
-        facts.append(
-            count_text(member.count, "evaluation")
-            + (f", {member.failures} failed" if member.failures else "")
-        )
-        facts.append("" if member.feasible else "violates a constraint")
-        facts.append("← default choice" * (member.id == front.choice and len(front.members) > 1))
         rows.append((member.id, join_nonempty(facts)))
     rest = len(rows) - _MEMBERS
     if rest > 0 and screen.out.is_terminal:
         rows = [row for row in rows if rows.index(row) < _MEMBERS or row[0] == front.choice]
         rows.append(("", f"... {rest:,} more: --json lists them all"))
     sure = "confirmed" if front.confirmed else "not confirmed yet"
-    screen.print_pairs(
-        ("front", f"{count_text(len(front.members), 'member')}, {sure}"), *rows, err=err
-    )
-    screen.print_pairs(("choice", f"{front.choice}: {statements.choice_reason(front)}"), err=err)
+    size = f"{count_text(len(front.members), 'member')}, {sure}"
+    volume = f"hypervolume {number_text(front.hypervolume)}"
+    screen.print_pairs(("front", f"{size}, {volume}"), *rows, err=err)
+    screen.print_pairs(("choice", f"{front.choice}: {sentences.choice_reason(front)}"), err=err)
 
 
 def _in_flight_text(now: RunStatus, path: Path) -> str:
-    """Number of effects in flight, and the oldest.
-
-    For example `4 effects, evaluate for 35 s already`.
-    """
-    oldest = views.in_flight(path)[:1] if now.state == "running" and now.in_flight else []
-    ages = [
-        f"{each.effect} for {duration_text(max(0.0, now.elapsed_seconds - each.elapsed))} already"
-        for each in oldest
-    ]
-    return join_nonempty(
-        [count_text(now.in_flight, "effect") if now.in_flight else "", *ages, now.sampling]
-    )
+    """`4 effects, evaluate for 35 s already`: effects in flight, and the oldest."""
+    if now.state != "running" or not now.in_flight:
+        return now.sampling
+    texts = [count_text(now.in_flight, "effect")]
+    for oldest in views.in_flight(path)[:1]:
+        age = duration_text(max(0.0, now.elapsed_seconds - oldest.elapsed))
+        texts.append(f"{oldest.effect} for {age} already")
+    return join_nonempty([*texts, now.sampling])
 
 
 def _agents_text(now: RunStatus) -> str:
-    """Progress of agents.
-
-    For example `3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`.
-    """
+    """`3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`."""
     agents = now.agents
     if agents is None:
         return ""
-    return join_nonempty(
-        [
-            f"{agents.begun} of {agents.of}",
-            f"{agents.ended} had their turn",
-            count_text(agents.experiments, "experiment"),
-            "" if agents.best is None else f"best that counts {number_text(agents.best)}",
-        ]
-    ) + (f"; {escape_controls(agents.program)}" if agents.program else "")
+    facts = [
+        f"{agents.begun} of {agents.of}",
+        f"{agents.ended} had their turn",
+        count_text(agents.experiments, "experiment"),
+        "" if agents.best is None else f"best that counts {number_text(agents.best)}",
+    ]
+    return join_nonempty([join_nonempty(facts), escape_controls(agents.program)], "; ")
 
 
 def _advisor_text(now: RunStatus) -> str:
-    """Progress of a trained advisor.
-
-    For example `version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step:
-    group collapsed`.
-    """
+    """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: ...`."""
     training = now.training
     if training is None:
         return ""
-    facts = [
-        f"version {training.version} after {count_text(training.barriers, 'barrier')}",
-        f"alpha {number_text(round(training.alpha, 3))}",
-        "" if training.reward is None else f"mean reward {number_text(round(training.reward, 3))}",
-        "" if training.entropy is None else f"entropy {number_text(round(training.entropy, 3))}",
+    named = {"alpha": training.alpha, "mean reward": training.reward, "entropy": training.entropy}
+    facts = [f"version {training.version} after {count_text(training.barriers, 'barrier')}"]
+    facts += [
+        f"{name} {number_text(round(value, 3))}"
+        for name, value in named.items()
+        if value is not None
     ]
-    return join_nonempty(
-        [
-            join_nonempty(facts),
-            "" if not training.skip else f"no step: {training.skip.replace('_', ' ')}",
-        ],
-        "; ",
-    )
+    skip = f"no step: {training.skip.replace('_', ' ')}" if training.skip else ""
+    return join_nonempty([join_nonempty(facts), skip], "; ")
 
 
 def _alarms_text(now: RunStatus) -> str:
-    """Alarms of training, the most frequent first.
-
-    For example `gradient spike in 3 of the last 20 barriers, the last one too`.
-    """
+    """`gradient spike in 3 of the last 20 barriers, the last one too`: the most frequent first."""
     training = now.training
-    if training is None or not training.alarms:
+    if training is None:
         return ""
-    seen = min(training.barriers, WINDOW)
-    alarms = (
-        f"{name.replace('_', ' ')} in {times} of the last {count_text(seen, 'barrier')}"
-        + (", the last one too" if name in training.standing else "")
-        for name, times in training.alarms.items()
+    seen = count_text(min(training.barriers, WINDOW), "barrier")
+    standing = ", the last one too"
+    return join_nonempty(
+        (
+            f"{name.replace('_', ' ')} in {times} of the last {seen}"
+            f"{standing if name in training.standing else ''}"
+            for name, times in training.alarms.items()
+        ),
+        "; ",
     )
-    return join_nonempty(alarms, "; ")
-
-
-def _role_and_model(role: str, name: str) -> str:
-    return name if role == "default" else f"{role}={name}"
-
-
-def spent_line(path: Path, now: RunStatus) -> str:
-    """`$0.11 of $0.50: 480 proposals, 600 answers`: the calls of models, "" without any."""
-    calls = Counter[str]()
-    for row in views.call_costs(path):
-        calls[_CALLS.get(row.effect, "other call")] += row.usage.calls
-    made = [count_text(many, what) for what, many in calls.items() if many]
-    if not made:
-        return ""
-    usage, limit = now.usage, now.budget.dollars
-    money = "price unknown" if usage.unpriced and not usage.dollars else dollars_text(usage.dollars)
-    return f"{money}{f' of {dollars_text(limit)}' if limit else ''}: {join_nonempty(made)}"
 
 
 def by_role(path: Path) -> str:
@@ -283,10 +248,6 @@ def by_role(path: Path) -> str:
     )
 
 
-def _of_seconds_limit(now: RunStatus) -> str:
-    return "" if now.budget.seconds is None else f" of {duration_text(now.budget.seconds)}"
-
-
 def _lost_calls_text(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
     return (
@@ -298,20 +259,15 @@ def _lost_calls_text(now: RunStatus) -> str:
 
 def uncertain_text(now: RunStatus) -> str:
     """Tokens and dollars that replies may have cost on top; "" if all costs are known."""
-    uncertain = now.usage.uncertain
+    usage, uncertain = now.usage, now.usage.uncertain
     if uncertain == Usage():
         return ""
-    if (
-        not now.usage.input_tokens + now.usage.output_tokens
-        and now.budget.tokens is None
-        and not uncertain.dollars
-    ):
-        calls = count_text(now.usage.calls, "call")
+    known = usage.input_tokens + usage.output_tokens
+    if not known and now.budget.tokens is None and not uncertain.dollars:
+        calls = count_text(usage.calls, "call")
         return f"the model reports no usage: tokens of {calls} are not known"
-    return (
-        f"may have cost up to {_usage_text(uncertain)} more: replies broke off, or did not report "
-        "their usage"
-    )
+    more = _usage_text(uncertain)
+    return f"may have cost up to {more} more: replies broke off, or did not report their usage"
 
 
 def _usage_text(usage: Usage) -> str:
@@ -329,10 +285,21 @@ def _counts_text(counts: dict[str, int]) -> str:
     )
 
 
+def _faults_text(now: RunStatus, path: Path) -> str:
+    """Faults of answers by name, each with its share of the requests for candidates."""
+    asked = sum(row.effects for row in views.call_costs(path) if row.effect == "propose")
+    counts = [(name.replace("_", " "), count) for name, count in list(now.faults.items())[:6]]
+    return join_nonempty(
+        f"{count:,} {name}" + (f" ({percent_text(count / asked)})" if 0 < count <= asked else "")
+        for name, count in counts
+    )
+
+
 def exit_code(now: RunStatus) -> int:
     """Exit code for the end of a run."""
     if now.state == "finished":
-        return FINDINGS if now.reason == "integrity" or now.best is None else 0
+        is_sound = now.best is not None and now.best.has_verdict and not now.is_unanswered
+        return FINDINGS if now.reason == "integrity" or not is_sound else 0
     return INTERRUPTED
 
 
@@ -352,6 +319,7 @@ def status_document(now: RunStatus, path: Path) -> JsonObject:
         "summary": summary,
         "front": views.pareto_front(path),
         "message": message,
+        "traces": traces_line(now),
         "next": [summary.command],
         "also": [command for command, _ in summary.also],
     }
@@ -386,90 +354,29 @@ def end_answer(path: Path, more: JsonObject, code: int | None = None) -> Answer:
 
 
 def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
-    """Print the end of a run."""
+    """Print the end of a run: the result, a picture of the search, and the next command."""
     screen.print_line()
-    summary = summarize_run(path, now)
-    show_run_summary(screen, summary)
-    screen.print_heading(now.shown_state, run_end_reason(now))
-    screen.print_pairs(
-        *_best_rows(now.best, now.scoring.why),
-        ("spent", spent_line(path, now)),
-        ("findings", findings_text(now)),
-        ("isolation", now.isolation),
-        ("run", short_path(path)),
-    )
-    screen.print_also(*summary.also)
+    summary = summarize_run(path, now, with_picture=True)
+    _print_lines(screen, summary, summary.ending)
 
 
-def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
-    """Score, trust and certificate of the best; `why` explains its level of trust."""
+def result_pairs(now: RunStatus, path: Path) -> list[tuple[str, str]]:
+    """Score, trust and certificate of the best, and signs of gaming, as labels with texts."""
+    best, facts = now.best, result_facts(path, now)
     if best is None:
-        return [("best", best_line(None)), ("", why)]
-    if best.front:
-        return [("front", best_line(best)), ("trust", trust_line(best)), ("", why)]
+        return [("best", "nothing has scored"), ("", now.scoring.why)]
+    score = (
+        f"{sentences.reported_score_text(best)}  {'default choice ' * bool(best.front)}{best.id}"
+    )
     return [
-        ("best", best_line(best)),
-        ("", statements.score_basis_text(best)),
-        ("trust", trust_line(best)),
-        ("", why),
-        ("certified", certified_line(best)),
-        ("tolerance", tolerance_line(best)),
+        ("front" if best.front else "best", score),
+        ("", "" if best.front else sentences.say("basis", facts)),
+        ("trust", sentences.say("trust", facts)),
+        ("", now.scoring.why),
+        ("certified", "" if best.front else sentences.say("certificate", facts)),
+        ("tolerance", "" if best.front else escape_controls(best.tolerance)),
+        ("findings", sentences.say("signs", facts)),
     ]
-
-
-def run_end_reason(now: RunStatus) -> str:
-    """Reason for the end, in words."""
-    return statements.end_reason(now.state, now.reason, now.error)
-
-
-def best_line(best: RunResult | None) -> str:
-    """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval.
-
-    Of a front: its size, and its default choice.
-    """
-    if best is None:
-        return "nothing has scored"
-    choice = "default choice " * bool(best.front)
-    return f"{statements.reported_score_text(best)}  {choice}{best.id}"
-
-
-def trust_line(best: RunResult | None) -> str:
-    """`scored apart: ...`, the level of trust and its meaning; "" without a score."""
-    if best is None:
-        return ""
-    if best.tolerance.startswith(("used", "doubtful")):
-        return "doubtful: the score may rest on a tolerance of the evaluator (see tolerance)"
-    return f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
-
-
-def tolerance_line(best: RunResult | None) -> str:
-    """Result of the check without the evaluator's tolerances; "" if it was not made."""
-    return "" if best is None else escape_controls(best.tolerance)
-
-
-def certified_line(best: RunResult | None) -> str:
-    """Result of the task's exact verifier, in all digits; "" without one or before it has run."""
-    if best is None or best.strict is None:
-        return ""
-    if best.certified is None:
-        return "no: the exact verifier does not accept it (show it for the reason)"
-    passed = (
-        "yes, exactly and as given" if best.strict else "not as given; repaired, strictly feasible"
-    )
-    return f"{passed}: {best.certified!r}"
-
-
-def findings_text(now: RunStatus) -> str:
-    """Number of candidates with a grave sign, and the best before the first; "" if none."""
-    if not now.findings:
-        return ""
-    before = now.best_before_first_finding
-    rest = (
-        "nothing had scored before"
-        if before is None
-        else f"best before the first: {number_text(before.value)}  {before.id}"
-    )
-    return f"{count_text(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
 
 
 def strategy_name(strategy: str) -> str:
@@ -497,17 +404,22 @@ def show_best(
     """
     show_run_summary(screen, summarize_run(path), err=True)
     if several is None:
-        screen.print_pairs(*_best_rows(result), err=True)
+        screen.print_pairs(*result_pairs(views.run_status(path), path), err=True)
     else:
         show_front(screen, several, err=True)
         screen.print_pairs(("printed", _printed_member(candidate.id, asked)), err=True)
-    if files:
-        for file in files:
-            screen.print_line(f"wrote {file}")
-        return
-    if screen.out.is_terminal:
-        screen.print_line()
-    screen.print_text(candidate.text)
+    for file in files:
+        screen.print_line(f"wrote {file}")
+    if not files:
+        if screen.out.is_terminal:
+            screen.print_line()
+        screen.print_text(candidate.text)
+    run = run_name(path)
+    screen.print_next_steps(
+        (f"culmen show {run} --diff seed", "what changed"),
+        (f"culmen show {run}", "its evaluations; --lineage, --explain"),
+        err=True,
+    )
 
 
 def _printed_member(name: str, asked: str) -> str:
@@ -558,24 +470,16 @@ def score_line(row: CandidateRow) -> str:
     if row.mean is None:
         return "none"
     score, many = score_with_margin(row.mean, row.margin), count_text(row.count, "evaluation")
+    search = number_text(row.search_mean)
     if row.expected:
-        return (
-            f"{score}, expected from {many} (mean {number_text(row.search_mean)}) and its relatives"
-        )
+        return f"{score}, expected from {many} (mean {search}) and its relatives"
     line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
-    failed = (
-        f"; {row.fresh_failures} of them failed and count as the floor"
-        if row.fresh_failures
-        else ""
-    )
-    before = (
-        f"; the search: {number_text(row.search_mean)} over {row.search_count:,}"
-        if row.search_count
-        else ""
-    )
-    return f"{line} of the final choice{failed}{before}"
+    failed = f"{row.fresh_failures} of them failed and count as the floor"
+    before = f"the search: {search} over {row.search_count:,}"
+    texts = [failed * bool(row.fresh_failures), before * bool(row.search_count)]
+    return join_nonempty([f"{line} of the final choice", *texts], "; ")
 
 
 def _show_observations(screen: Screen, observations: Sequence[Observation]) -> None:
@@ -599,16 +503,12 @@ def _show_observations(screen: Screen, observations: Sequence[Observation]) -> N
         screen.print_line(
             f"and {count_text(len(observations) - len(shown), 'earlier evaluation')}", style="dim"
         )
-    last = next((o for o in reversed(shown) if o.feedback), None)
-    if last is not None:
-        screen.print_rule("feedback of the last one")
-        text = last.feedback
-        screen.print_text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
-    for name, title in (
-        (LOG, "printed during the last evaluation"),
-        (EVALUATOR_LOG, "printed by the evaluator"),
-    ):
-        text = shown[-1].artifacts.get(name, "")
+    texts = {
+        "feedback of the last one": next((o.feedback for o in reversed(shown) if o.feedback), "")
+    }
+    texts["printed during the last evaluation"] = shown[-1].artifacts.get(LOG, "")
+    texts["printed by the evaluator"] = shown[-1].artifacts.get(EVALUATOR_LOG, "")
+    for title, text in texts.items():
         if text.strip():
             screen.print_rule(title)
             screen.print_text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
@@ -634,8 +534,8 @@ def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     )
 
 
-def show_story(screen: Screen, path: Path, told: Story, mattered: Sequence[Factor]) -> None:
-    """The steps of a run with gain, idea and cost; what mattered; what was tried in vain."""
+def show_story(screen: Screen, path: Path, told: Story) -> None:
+    """The steps of a run with gain, idea and cost; what was tried in vain."""
     screen.print_heading(told.result)
     if told.why:
         screen.print_line(told.why)
@@ -652,13 +552,6 @@ def show_story(screen: Screen, path: Path, told: Story, mattered: Sequence[Facto
         )
     for note in told.notes:
         screen.print_line(note, style="dim")
-    for factor in mattered:
-        screen.print_rule(f"what mattered: {factor.title}")
-        screen.print_line(factor.sentence)
-        screen.print_table(factors.COLUMNS, map(factors.level_row, factor.levels), factors.FLUSH)
-    if mattered:
-        screen.print_line()
-        screen.print_line(factors.NOTE, style="dim")
     if told.vain:
         screen.print_rule("tried in vain")
         screen.print_definitions(
@@ -667,7 +560,7 @@ def show_story(screen: Screen, path: Path, told: Story, mattered: Sequence[Facto
         )
     if told.steps:
         largest = max(told.steps, key=lambda step: step.share)
-        change = f"culmen diff {run_name(path)} {largest.base[:8]} {largest.end[:8]}"
+        change = f"culmen show {run_name(path)} {largest.end[:8]} --diff {largest.base[:8]}"
         screen.print_next_steps((change, f"what step {largest.number} changed"))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.observe.figures import escape_controls
+from culmen.report.figures import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,17 +227,20 @@ class Screen:
         if steps:
             self.print_next_steps(*steps, label="also")
 
-    def print_next_steps(self, *steps: tuple[str, str], label: str = "next") -> None:
+    def print_next_steps(
+        self, *steps: tuple[str, str], label: str = "next", err: bool = False
+    ) -> None:
         """Print commands to type next, with the purpose of each."""
-        self.out.print()
+        console = self.err if err else self.out
+        console.print()
         width = max(len(command) for command, _ in steps)
         for number, (command, why) in enumerate(steps):
-            self.out.print(f"{label}  " if number == 0 else "      ", style="dim", end="")
-            self.out.print(
+            console.print(f"{label}  " if number == 0 else "      ", style="dim", end="")
+            console.print(
                 escape_controls(command), style="bold", markup=False, end="", soft_wrap=True
             )
-            fits = width + len(why) + 8 <= self.out.width
-            self.out.print(
+            fits = width + len(why) + 8 <= console.width
+            console.print(
                 f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False
             )
 

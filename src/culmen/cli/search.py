@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,10 +25,10 @@ from culmen.cli.options import (
     run_folder,
 )
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
-from culmen.core.errors import UserError
+from culmen.cli.verbs import Direction, Goal, Run, SeedProgram, find_run, find_run_to_write
+from culmen.core.errors import NoAnswer, Unavailable, UserError
 from culmen.core.json import JsonObject
-from culmen.observe.figures import (
+from culmen.report.figures import (
     count_text,
     dollars_text,
     duration_text,
@@ -37,18 +38,18 @@ from culmen.observe.figures import (
     run_name,
     short_path,
 )
-from culmen.observe.forecast import forecast_data, forecast_text
+from culmen.report.forecast import forecast_data, forecast_text
 
 if TYPE_CHECKING:
     from culmen.core.ports import Strategy
     from culmen.core.task import Task as SearchTask
     from culmen.core.usage import Budget
-    from culmen.observe.forecast import RunForecast
-    from culmen.observe.tracking import RunTracker
-    from culmen.observe.watch import Display, Watch
+    from culmen.report.forecast import RunForecast
+    from culmen.report.tracking import RunTracker
+    from culmen.report.watch import Display, Watch
     from culmen.run.plan import RunPlan
+    from culmen.run.study import Study
     from culmen.store.database import RunMeta
-    from culmen.study import Study
 
 TaskPath = Annotated[
     Path | None,
@@ -61,13 +62,19 @@ TaskPath = Annotated[
 ]
 SkillPath = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR", help="Improve this skill, AGENTS.md or prompt; with --tasks and --agent."
-    ),
+    typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent."),
 ]
 TasksFolder = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The Harbor tasks on which an agent tries the skill."),
+    typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried."),
+]
+PlaceSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="backend.NAME=VALUE",
+        help="A setting of the backend. Repeatable. See: culmen help settings.",
+    ),
 ]
 HiddenBudget = Annotated[str | None, typer.Option("--budget", hidden=True)]
 Carry = Annotated[
@@ -83,18 +90,7 @@ Pool = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help=(
-            "Candidates to start from, beside the task's initial program: culmen pool, or its name."
-        ),
-    ),
-]
-PoolShare = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        max=1.0,
-        metavar="SHARE",
-        help="Share of the evaluations that the pool may use at most.",
+        help="Candidates to start from, too: culmen docs strategies/turboevolve.",
     ),
 ]
 
@@ -108,17 +104,15 @@ def run(
     skill: SkillPath = None,
     tasks: TasksFolder = None,
     pool: Pool = None,
-    pool_share: PoolShare = 0.25,
     goal: Goal = None,
     direction: Direction = None,
     seed_program: SeedProgram = None,
-    proxy: Proxy = None,
 ) -> Answer:
     """Search for a better text, within a budget.
 
     Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
     """
-    from culmen.run.request import requested_run
+    from culmen.run.plan import requested_run
 
     request = request_from_flags(
         flags,
@@ -126,11 +120,9 @@ def run(
         skill=skill,
         tasks=tasks,
         pool=pool,
-        pool_share=pool_share,
         goal=goal,
         direction=direction,
         seed_program=seed_program,
-        proxy=proxy,
     )
     plan = requested_run(task, request)
     notes = (*plan.task.notes, *_note_on_proxy(plan.task))
@@ -142,21 +134,24 @@ def resume(
     place: PlaceFlags,
     progress: ProgressFlags,
     run: Run = None,
+    settings: PlaceSettings = None,
     budget: HiddenBudget = None,
 ) -> Answer:
-    """Go on with a run that was interrupted, from where its journal ends.
+    """Go on with an interrupted run, from where its journal ends.
 
-    A run that has spent its budget goes on with: culmen fork RUN --budget evaluations=+100
+    A run that has spent its budget goes on with: culmen runs fork RUN --budget evaluations=+100
     """
     from culmen.run.request import session_keywords
+    from culmen.run.study import Study
     from culmen.store import views
-    from culmen.study import Study
 
     path, tracks = find_run_to_write(run), _named_trackers(progress.track)
     if budget is not None:
         raise _budget_error(path, budget)
+    if fixed := [text for text in settings or () if not text.startswith("backend.")]:
+        raise _settings_error(path, fixed)
     meta = views.run_meta(path)
-    given = session_keywords(meta, request_from_flags(place))
+    given = session_keywords(meta, request_from_flags(place, settings=settings))
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **given)
@@ -182,10 +177,10 @@ def fork(
 
     Nothing is paid for twice: requests that the old run has finished are answered from its journal.
 
-    To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
+    To go on where a budget has ended: culmen runs fork RUN --budget evaluations=+100
     """
     from culmen.run.fork import fork_notes
-    from culmen.run.request import requested_fork
+    from culmen.run.plan import requested_fork
 
     parent = find_run(run)
     plan = requested_fork(parent, request_from_flags(flags, place, carry=carry))
@@ -200,7 +195,7 @@ def run_plan(
     notes: Sequence[str],
 ) -> Answer:
     """Create a planned run and search to its end or an interrupt."""
-    from culmen.study import Study
+    from culmen.run.study import Study
 
     tracks, folder = _named_trackers(progress.track), run_folder(flags)
 
@@ -216,7 +211,7 @@ def _named_trackers(wanted: Sequence[str] | None) -> Sequence[RunTracker]:
     """The observers named by `--track`; raises `UserError` for an unknown one."""
     if not wanted:
         return ()
-    from culmen.observe.tracking import make_trackers
+    from culmen.report.tracking import make_trackers
 
     return make_trackers(wanted)
 
@@ -231,7 +226,7 @@ def run_study(
 ) -> Answer:
     """Run the study of `make` to its end or an interrupt, with progress and trackers."""
     from culmen.cli import pages
-    from culmen.observe.watch import Watch
+    from culmen.report.watch import Watch
 
     logging.getLogger("asyncio").setLevel(
         logging.ERROR
@@ -249,11 +244,10 @@ def run_study(
                 stack.enter_context(each.for_run(study.path, watch.told))
             study.run(progress=False)  # `watch` shows it
     except UserError as error:
-        run = run_name(study.path)
-        error.fix = (
-            re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
-        )
-        raise
+        # of a finished search, the end of the run says it, beside what it cost
+        if not isinstance(error, NoAnswer) or study.status.state != "finished":
+            error.fix = _next_step(error, run_name(study.path))
+            raise
     except KeyboardInterrupt:
         pass
     except SystemExit as end:  # SIGTERM
@@ -261,6 +255,15 @@ def run_study(
     told = None if likely is None else forecast_data(likely)
     more = {"at_most": limits_data(study.meta), "likely": told}
     return pages.end_answer(study.path, more, ended_with if isinstance(ended_with, int) else None)
+
+
+def _next_step(error: UserError, run: str) -> str:
+    """The error's next step, in the words of this run."""
+    resume = f"culmen resume {run}"
+    fix = re.sub(r"(culmen (?:runs )?\w+) RUN\b", rf"\g<1> {run}", error.fix)
+    if isinstance(error, Unavailable) and fix and "culmen resume" not in fix:
+        return f"{fix}; then {resume}"  # raised where it is not known to be a run's
+    return fix or resume
 
 
 def _note_on_proxy(task: SearchTask) -> list[str]:
@@ -281,9 +284,13 @@ def _finished_answer(screen: Screen, path: Path) -> Answer | None:
     now = views.run_status(path)
     if now.state != "finished":
         return None
+    answer = pages.end_answer(path, {"at_most": limits_data(views.run_meta(path))})
     if not screen.as_json:
-        screen.print_note("this run is finished: there is nothing left to do in it")
-    return pages.end_answer(path, {"at_most": limits_data(views.run_meta(path))})
+        forks = (each for each in answer.data["also"] if each.startswith("culmen runs fork"))
+        more = next(forks, "")
+        note = "this run is finished: there is nothing left to do in it"
+        screen.print_note(f"{note}; to go on: {more}" if more else note)
+    return answer
 
 
 def _budget_error(path: Path, budget: str) -> UserError:
@@ -292,7 +299,17 @@ def _budget_error(path: Path, budget: str) -> UserError:
     return UserError(
         "a run keeps the budget it was made with: to resume is to replay it",
         where=f"--budget {budget}",
-        fix=f"culmen fork {run_name(path)} --budget {wanted}",
+        fix=f"culmen runs fork {run_name(path)} --budget {wanted}",
+    )
+
+
+def _settings_error(path: Path, settings: Sequence[str]) -> UserError:
+    """The error of `resume --set`, for settings that are not the backend's."""
+    given = " ".join(f"--set {shlex.quote(text)}" for text in settings)
+    return UserError(
+        "a run keeps the settings it was made with: to resume is to replay it",
+        where=given,
+        fix=f"culmen runs fork {run_name(path)} {given}",
     )
 
 
@@ -309,7 +326,7 @@ def _announce_run(
 
 def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
     """Display of progress: live on a terminal, else plain lines; silent if quiet or --json."""
-    from culmen.observe.displays import PlainDisplay, SilentDisplay, TerminalDisplay
+    from culmen.report.displays import PlainDisplay, SilentDisplay, TerminalDisplay
 
     if quiet or screen.as_json:
         return SilentDisplay(None if screen.as_json else sys.stderr)
@@ -354,8 +371,8 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
         return ModelPrices()
     if meta.has_own_model:
         return ModelPrices((str(meta.model),))
-    from culmen.llm.call import Tokens
-    from culmen.llm.roles import ModelBook
+    from culmen.models.call import Tokens
+    from culmen.models.roles import ModelBook
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}

@@ -1,6 +1,6 @@
 """Verbs that come before a run: demo, new, check.
 
-The fourth, audit, is in audit.py.
+The fourth, audit, is in the extension of that name.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from culmen.cli import look, pages
+from culmen.cli import look
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.search import run_study
 from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
@@ -24,9 +24,8 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
 from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_STRATEGY
-from culmen.core.result import RunResult
 from culmen.core.usage import Budget
-from culmen.observe.figures import (
+from culmen.report.figures import (
     count_text,
     duration_text,
     escape_controls,
@@ -38,8 +37,8 @@ from culmen.store import views
 if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
-    from culmen.observe.watch import Watch
-    from culmen.study import Study
+    from culmen.report.watch import Watch
+    from culmen.run.study import Study
 
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -104,7 +103,7 @@ def new(
 
     Edit them, then: culmen check DIR, culmen run DIR.
     """
-    from culmen.evaluate import taskfiles
+    from culmen import tasks as taskfiles
 
     if examples:
         return _list_examples(taskfiles.examples())
@@ -177,17 +176,17 @@ def check(
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Run the initial program of a task on every case and report faults of the task.
+    """Evaluate the initial program, and report faults of the task.
 
-    Reports score, how far it can be trusted, noise, time, determinism and the isolation level in
-    force. Exit code 1 if something is wrong.
+    It is run on every case. Reports score, how far it can be trusted, noise, time, determinism and
+    the isolation level in force. Exit code 1 if something is wrong.
     """
     import asyncio
 
     from culmen.core.options import BackendChoice
     from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
-    from culmen.evaluate.jail.probes import known_level
+    from culmen.jail.probes import known_level
     from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
     from culmen.run.forecast import remember_check
@@ -316,6 +315,7 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
         ("", report.why),
         ("tried", count_text(report.evaluations, "evaluation")),
         ("repeatable", _repeatable_text(report)),
+        ("traces", _traces_text(task, report)),
     )
     for seed in report.seeds:
         screen.print_line()
@@ -335,12 +335,23 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
         screen.print_line("This task cannot be searched yet.", style="red")
 
 
+def _traces_text(task: Task, report: TaskReport) -> str:
+    from culmen.report.traces import describe_traces
+
+    drew, left = dict.fromkeys(report.draws, 1), dict.fromkeys(report.leaves, 1)
+    return describe_traces(drew, left, task.evaluator.keeps_state)
+
+
 def _repeatable_text(report: TaskReport) -> str:
     if report.repeatable is None:
         cached = any(call.usage.cache_hits for o in report.observations for call in o.asked)
         return "unknown: models' replies came from the cache" if cached else ""
     if not report.repeatable:
-        return "no: results change even with the same random seed"
+        causes = [seed.cause for seed in report.seeds if seed.cause]
+        what = f"with the {causes[0]}" if causes else "even with the same random seed"
+        return f"no: results change {what}"
+    if report.draws and report.seed_free:
+        return "yes so far, but random numbers are drawn"
     return "yes, whatever the random seed" if report.seed_free else "yes, with the same random seed"
 
 
@@ -372,7 +383,6 @@ def _noise_text(seed: SeedReport) -> str:
 # `culmen demo`: a real search on a built-in task, with nothing to install, no key and no network.
 
 TASK = "circle_packing"
-DIFF_LINES = 40
 SETTINGS = {  # one lane and one child at a time: the proposer evaluates side by side
     "pedigree": {"most": "1", "lanes": "1"},
     "polca": {"explore": "1", "epsilon": "0.03", "lanes": "1"},
@@ -396,8 +406,8 @@ def demonstrate_search(
     workers: int,
     run_dir: Path | None,
 ) -> Answer:
-    """Search with the offline proposer for at most `seconds`; show the gain and the changes."""
-    from culmen.evaluate import taskfiles
+    """Search with the offline proposer for at most `seconds`; its document has the changes, too."""
+    from culmen import tasks as taskfiles
 
     task = taskfiles.load(taskfiles.example_path(TASK))
     if not screen.as_json:
@@ -410,19 +420,12 @@ def demonstrate_search(
     best = views.best_result(path)
     if best is None:
         return answer
-    first_id = views.candidate_rows(path, "old", operator="seed", limit=1)[0].id
-    first, last = (views.candidate_detail(path, name) for name in (first_id, best.id))
+    initial = views.initial_program(path)
+    first, last = (views.candidate_detail(path, name) for name in (initial, best.id))
     changed = look.diff_lines(first, last)
     data: JsonObject = {**answer.data, "seed_score": first.row.mean, "diff": "\n".join(changed)}
 
-    def show(screen: Screen) -> None:
-        screen.print_rule("what improved: initial program -> best")
-        look.show_diff(screen, first, last, without_helpers(changed), max_lines=DIFF_LINES)
-        screen.print_line()
-        screen.print_prose(_outcome_text(task, first.row.mean, best))
-        pages.show_end(screen, views.run_status(path), path)
-
-    return Answer(data, show, answer.code)
+    return msgspec.structs.replace(answer, data=data)
 
 
 def run_demo_search(
@@ -436,8 +439,8 @@ def run_demo_search(
     run_dir: Path | None,
 ) -> Answer:
     """Run one search to its end."""
+    from culmen.run.study import Study
     from culmen.strategies import catalog
-    from culmen.study import Study
 
     def create(watch: Watch) -> Study:
         made = catalog.make_strategy(strategy, settings)
@@ -445,36 +448,3 @@ def run_demo_search(
         return Study.create(task, made, budget=budget, random_seed=seed, **more)
 
     return run_study(screen, create, quiet=False)
-
-
-def _outcome_text(task: Task, start: float | None, best: RunResult) -> str:
-    """The result in words for a reader without any knowledge of runs."""
-    score = best.value if best.certified is None else best.certified
-    known = task.objective.known
-    return (
-        f"The sum of the 26 radii went from {number_text(start)} to {number_text(score)}; the best "
-        "packing known to anybody has "
-        f"{number_text(known)}. The program that does it is an ordinary file: "
-        "`culmen best` prints it."
-    )
-
-
-def without_helpers(lines: Sequence[str]) -> list[str]:
-    """A diff with one line for the helper that the offline proposer inserted whole.
-
-    The calls of a helper are kept: they are the news.
-    """
-    from culmen.offline.source import INSERTED
-
-    kept: list[str] = []
-    inside = 0  # lines of the helper that is being left out
-    for text in (*lines, ""):
-        body = text[:1] == "+" and (not text[1:].strip() or text[1:2] in (" ", ")"))
-        if inside and body:
-            inside += 1
-            continue
-        if inside:
-            kept[-1] += f" ...  # a general-purpose loop of {inside} lines, left out here"
-        inside = int(text.startswith(f"+def {INSERTED}("))
-        kept.append(f"{text.partition('(')[0]}()" if inside else text)
-    return kept[:-1]

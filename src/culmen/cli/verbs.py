@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 from typer.models import OptionInfo
 
 from culmen.cli.options import FIRST, PANELS
@@ -18,12 +19,12 @@ from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
 from culmen.core.extensions import GROUP
 from culmen.core.json import JsonObject
-from culmen.observe.figures import RUNS, run_name
+from culmen.report.figures import RUNS, run_name
 
 INTERRUPTED = 130
 Verb = Callable[..., Answer]
-VerbGroup = tuple[str, Mapping[str, Verb]]
-"""Help text of `culmen GROUP --help`, and the group's verbs by name."""
+VerbGroup = tuple[str, "Mapping[str, Verb | VerbGroup]"]
+"""Help text of `culmen GROUP --help`, and what is in the group by name; "" is the group itself."""
 
 
 def _no_groups() -> Mapping[str, VerbGroup]:
@@ -32,9 +33,10 @@ def _no_groups() -> Mapping[str, VerbGroup]:
 
 @dataclasses.dataclass(frozen=True)
 class VerbTable:
-    """Verbs of one panel of `culmen --help`, and groups of verbs by name.
+    """Verbs of one panel of the help, and groups of verbs by name.
 
-    They come behind the panel's verb or group `after`, or at its end.
+    Several tables may add to one group, each under its own panel. They come behind the verb or
+    group `after`, or at the end.
     """
 
     panel: str
@@ -52,26 +54,14 @@ Run = Annotated[
 RequiredRun = Annotated[
     str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")
 ]
-Candidate = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="Id of a candidate or its first digits; 'best'; or 'seed', the initial program.",
-    ),
-]
-
-Goal = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Goal of the search, in a sentence or two.")
-]
+Goal = Annotated[str | None, typer.Option(metavar="TEXT", help="Goal, instead of the task's.")]
 Direction = Annotated[
     str | None,
-    typer.Option(
-        metavar="WAY", help="max or min, for an evaluator without a task.toml.", show_default="max"
-    ),
+    typer.Option(metavar="WAY", help="max or min, without a task.toml.", show_default="max"),
 ]
 SeedProgram = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="Initial program, instead of the task's. Repeatable."),
+    typer.Option(metavar="FILE", help="Initial program. Repeatable."),
 ]
 AskedModels = Annotated[
     list[str] | None,
@@ -94,49 +84,98 @@ Proxy = Annotated[
     ),
 ]
 
-_Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
-]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+
+
+@dataclasses.dataclass
+class _Group:
+    """The entries of a group by name; "" is the verb that the group is by itself."""
+
+    panel: str = ""
+    text: str = ""
+    entries: dict[str, _Group | tuple[str, Verb]] = dataclasses.field(default_factory=dict)
+
+    def add_entries(
+        self, entries: Mapping[str, Verb | VerbGroup], panel: str, after: str = ""
+    ) -> None:
+        """Add verbs with their panel, and merge groups; UserError if two have the same name."""
+        behind = list(self.entries)
+        behind = behind[behind.index(after) + 1 :] if after in self.entries else []
+        for name, entry in entries.items():
+            known = self.entries.get(name)
+            if not isinstance(entry, tuple) and known is None:
+                self.entries[name] = panel, entry
+            elif isinstance(entry, tuple) and (known is None or isinstance(known, _Group)):
+                group = self.entries.setdefault(name, _Group(panel))
+                assert isinstance(group, _Group)
+                group.text = group.text or entry[0]
+                group.add_entries(entry[1], panel, after)
+            else:
+                raise UserError(
+                    f"two verbs have the name '{name}'",
+                    where=f"entry points {GROUP}, slot verbs",
+                    fix="uninstall the package that adds the second one",
+                )
+        for name in behind:
+            self.entries[name] = self.entries.pop(name)
 
 
 def declare_tables(app: typer.Typer, tables: Iterable[VerbTable]) -> None:
-    """Add the verbs and groups of all tables, panel by panel, in the order of the panels' first.
+    """Add the verbs and groups of all tables.
 
     Raises `UserError` if two have the same name.
     """
-    panels: dict[str, list[tuple[str, Verb | VerbGroup]]] = {}
-    taken: set[str] = set()
+    root = _Group()
     for table in tables:
-        added = [*((verb.__name__, verb) for verb in table.verbs), *table.groups.items()]
-        for name in (name for name, _ in added if name in taken):
-            raise UserError(
-                f"two verbs have the name '{name}'",
-                where=f"entry points {GROUP}, slot verbs",
-                fix="uninstall the package that adds the second one",
-            )
-        taken.update(name for name, _ in added)
-        panel = panels.setdefault(table.panel, [])
-        names = [name for name, _ in panel]
-        place = names.index(table.after) + 1 if table.after in names else len(names)
-        panel[place:place] = added
-    for panel, entries in panels.items():
-        for name, entry in entries:
-            _declare_entry(app, panel, name, entry)
+        verbs: dict[str, Verb | VerbGroup] = {verb.__name__: verb for verb in table.verbs}
+        root.add_entries({**verbs, **table.groups}, table.panel, table.after)
+    _declare_entries(app, root)
 
 
-def _declare_entry(app: typer.Typer, panel: str, name: str, entry: Verb | VerbGroup) -> None:
-    if not isinstance(entry, tuple):
-        declare_verb(app, entry, name, panel)
-        return
-    text, verbs = entry
-    group = typer.Typer(help=text)
-    for verb, function in verbs.items():
-        declare_verb(group, function, verb, panel)
-    app.add_typer(group, name=name, rich_help_panel=panel, no_args_is_help=True)
+def _declare_entries(app: typer.Typer, group: _Group, panel: str = "") -> None:
+    """Declare the entries of a group; all under one panel, if it is given."""
+    for name, entry in group.entries.items():
+        if not isinstance(entry, _Group):
+            declare_verb(app, entry[1], name, panel or entry[0])
+            continue
+        own = entry.entries.pop("", None)
+        inner = typer.Typer(help=entry.text, no_args_is_help=True)
+        if isinstance(own, tuple):
+            inner = typer.Typer(cls=VerbWithViews, invoke_without_command=True)
+            inner.callback(context_settings={"allow_interspersed_args": True})(make_command(own[1]))
+        _declare_entries(inner, entry, "Views" if own else "")
+        app.add_typer(inner, name=name, rich_help_panel=entry.panel)
+
+
+class VerbWithViews(typer.core.TyperGroup):
+    """A verb that is also a group: a first word that names a view leads to the view."""
+
+    def __init__(self, **attributes: Any) -> None:
+        attributes["subcommand_metavar"] = ""
+        super().__init__(**attributes)
+
+    def get_params(self, ctx: Any) -> Any:
+        """The verb's options and arguments; for the Tab key options alone, beside the views."""
+        params = super().get_params(ctx)
+        return [p for p in params if p.opts[0][:1] == "-"] if ctx.resilient_parsing else params
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """The context of the view that the first word names, else that of the verb."""
+        view = self.commands.get(args[0]) if args else None
+        if view is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return view.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
 
 def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
-    """Add a verb, with `--json`, for a function that takes a `Screen` and returns an `Answer`.
+    """Add a verb."""
+    app.command(name, rich_help_panel=panel)(make_command(function))
+
+
+def make_command(function: Verb) -> Callable[..., int]:
+    """The command, with `--json`, of a function that takes a `Screen` and returns an `Answer`.
 
     The function's other arguments become the verb's. An argument whose type is a dataclass stands
     for the options that are its fields.
@@ -175,8 +214,10 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
     )
     command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__, command.__name__ = function.__doc__, name
-    app.command(name, rich_help_panel=panel)(command)
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__name__ = function.__name__
+    return command
 
 
 def _drop_frames(interrupt: KeyboardInterrupt) -> None:
@@ -254,16 +295,16 @@ def find_candidate(run: Path, candidate: str) -> str:
         best = views.best_result(run)
         if best is None:
             raise UserError(
-                "nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}"
+                "nothing has scored yet", where=str(run), fix=f"culmen show {run_name(run)} --log"
             )
         return best.id
     if candidate == "seed":
-        seeds = views.candidate_rows(run, "old", operator="seed", limit=1)
-        if not seeds:
+        initial = views.initial_program(run)
+        if not initial:
             raise UserError(
                 "this run began without an initial program",
                 where=str(run),
                 fix=f"culmen show {run_name(run)} best",
             )
-        return seeds[0].id
+        return initial
     return views.find_candidate(run, candidate)

@@ -49,7 +49,7 @@ class Asker(Protocol):
 
 
 class Loan(Protocol):
-    """A lent model (an `llm.spec.ModelSpec`), and what the budget holds for it at most."""
+    """A lent model (an `models.spec.ModelSpec`), and what the budget holds for it at most."""
 
     @property
     def model(self) -> Any: ...

@@ -47,6 +47,10 @@ class Attempt(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
+UNREAD = "unread reply"
+"""Fault of an attempt whose `change` says why the role's latest reply could not be read."""
+
+
 class Brief(msgspec.Struct, frozen=True):
     """One request for `k` new candidates.
 
@@ -113,8 +117,8 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer: up to k candidates in the order of the reply, possibly none.
 
     `fault` is "" or a short word for the reason that there are fewer than asked (empty, refused,
-    truncated, unparsable, duplicate, provider, ...). `prompt` and `reply` are the exact texts, kept
-    as blobs.
+    truncated, unparsable, duplicate, provider, ...), `detail` what it is about, as the next request
+    quotes it. `prompt` and `reply` are the exact texts, kept as blobs.
     """
 
     candidates: tuple[Candidate, ...] = ()
@@ -125,6 +129,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: str = ""
     reply: str = ""
     faults: dict[str, int] = {}  # number of faults by kind, those that a retry mended included
+    detail: str = ""
 
 
 OVER_LIMIT = "over_limit"
@@ -133,6 +138,10 @@ MISCOUNTED = "miscounted"
 """Kind of fault: a reply was reported to have more tokens than its request can have."""
 NOTED = (OVER_LIMIT, MISCOUNTED)
 """Kinds of faults of replies that are used all the same."""
+LEARNT, UNANSWERED, ANSWERED = "learnt", "unanswered", "answered"
+"""Notes on models: a field that a server wants or does not know, and the lack of usable answers."""
+SILENT = 3
+"""Attempts of a model without a usable answer after which their lack is noted."""
 BANK_EMPTY = "bank_empty"
 """Fault: every program of the run's bank was drawn, and no other model is left to ask."""
 _REFUSED = "budget_"
@@ -146,6 +155,12 @@ def no_budget(name: str) -> str:
 def refused_budget(fault: str) -> str:
     """The budget that `no_budget` named in a fault, "" for another fault."""
     return fault.removeprefix(_REFUSED) if fault.startswith(_REFUSED) else ""
+
+
+def is_unusable(fault: str) -> bool:
+    """True for a fault of an answer that was asked for and that no candidate can be read from."""
+    is_read = fault in ("", "unchanged", "duplicate", "too_few", *NOTED)
+    return not is_read and fault not in (BANK_EMPTY, "no_model") and not refused_budget(fault)
 
 
 class Text(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+INITIAL, CARRIED = "seed", "carried"
+"""Operators of the task's initial programs, and of candidates of another run or a pool."""
+
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Provenance of a candidate.
@@ -16,7 +19,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     (recorded, not used), `note` free text of the operator.
     """
 
-    operator: str = "seed"
+    operator: str = INITIAL
     model: str = ""
     rank: int = 0
     weight: float | None = None
@@ -92,3 +95,12 @@ def key_of(digest: str) -> int:
     except ValueError:
         key = -1
     return key if key >= 0 else int(digest_parts({"": digest})[:16], 16)
+
+
+def is_text(text: str) -> bool:
+    """True if a text can be stored and written to a file: UTF-8 without NUL."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text

@@ -62,6 +62,10 @@ class NothingScored(UserError):
     exit_code = 1
 
 
+class NoAnswer(NothingScored):
+    """No answer of a model could be used, so nothing but initial programs has a score."""
+
+
 class RunLocked(UserError):
     """Another process is writing this run."""
 
@@ -96,7 +100,7 @@ class Unavailable(UserError):
 # library's.
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TASKS = os.path.join(_OURS, "tasks") + os.sep  # written like a user's
+_TASKS = os.path.join(_OURS, "extensions", "builtin") + os.sep  # written like a user's
 _LIBRARY = re.compile(r"[/\\]lib[/\\]python\d|[/\\]site-packages[/\\]|^<frozen ")
 _JAILED = re.compile(r"^/w/|[/\\]culmen-jail-")
 _IN_TEXT = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')

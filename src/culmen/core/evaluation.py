@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `name` is a machine word (frames, tolerance, certified_gap, ...; see
     `culmen.evaluate.integrity.signs`), `line` the line of `part` it was found on (0: not in the
-    text). `grave` signs rarely have an honest use: `--integrity` acts on them.
+    text). `grave` signs rarely have an honest use: `--set integrity` acts on them.
     """
 
     name: str
@@ -130,6 +130,25 @@ CONVERSATION = "conversation"
 """The artifact with the questions that an evaluator asked models, and the answers."""
 
 
+REFUSED = "refused"
+"""Reason of an observation whose evaluator reports its own failure."""
+
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An evaluator's own words, beside a number, that it or the program failed.
+
+    `whole`: the answer itself reports it by a status, a validity or an error, not by a text alone.
+    `absent` is the missing thing: "service" (a judge, a server), "package" (a package, a program, a
+    device) or "". `raised`: the words are not the evaluator's but those of an
+    exception that the program raised to it, and that it scored.
+    """
+
+    words: str
+    whole: bool = False
+    absent: str = ""
+    raised: bool = False
+
+
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of one candidate on one case (`case` = "" when the task has no data set).
 
@@ -151,6 +170,14 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `culprit` is one of `CULPRITS` if the evaluation showed more than status and reason express;
     read it with `culprit_of`.
+
+    `drew` names the random generators that moved from where the evaluation's seed had set them
+    ("evaluator.rng", "program random"): with another seed the score may differ. `left` names what
+    the evaluation changed in its process ("os.environ", "data ITEMS"); the next one did not find
+    it, unless the evaluator keeps state. A file is named ("file log.txt") by the evaluation
+    during which it was first seen to be written beside the evaluator.
+
+    `refusal` has the words of an answer that says that it failed (`core.answers`).
     """
 
     candidate: str
@@ -171,6 +198,9 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     signs: tuple[Sign, ...] = ()
     asked: tuple[RoleUsage, ...] = ()
     culprit: str = ""
+    drew: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    refusal: Refusal | None = None
 
     @property
     def ok(self) -> bool:
@@ -212,6 +242,25 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
+    def is_repeatable(self) -> bool:
+        """True for a failure that might not recur: not an error that a text always makes."""
+        if self.status not in (Status.ERROR, Status.TIMEOUT, Status.INVALID):
+            return False
+        return not _PERMANENT.search(self.last_words)
+
+    @property
+    def may_be_chance(self) -> bool:
+        """True for a failure of the evaluator that may be gone the next time.
+
+        Its own line raised, or its answer reports a failure; not by an error that the same text
+        or the same data make again.
+        """
+        if culprit_of(self) == "candidate" or _OF_DATA.search(self.last_words):
+            return False
+        is_evaluators = self.reason == REFUSED or bool(place_in(self.failure_kind))
+        return self.is_repeatable and is_evaluators
+
+    @property
     def grave_sign(self) -> Sign | None:
         """The first grave sign, None if there is none."""
         return next((sign for sign in self.signs if sign.grave), None)
@@ -226,13 +275,17 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if the score was computed in a process that candidate code never enters."""
         return meets_trust_level(self.trust, "verified")
 
-    # names of before
-    kind = failure_kind
-    grave = grave_sign
-    barred = bars_candidate
-    verified = is_verified
-    texts = readable_artifacts
 
+_PERMANENT = re.compile(
+    r"\b(Syntax|Indentation|Name|Import|ModuleNotFound|FileNotFound|Attribute|Type)Error\b"
+    r"|\bNo module named\b"
+)
+_OF_DATA = re.compile(r"\b(Key|Index|ZeroDivision|Assertion)Error\b")
+CHANCE_LOOKS = 8
+"""Failures in a row of an initial program that may be chance, until it is given up.
+
+Of an evaluator that fails in 30 % of evaluations, 1 of 15,000 is given up by mistake.
+"""
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 _KIND_CHARS = 400  # of the last line of feedback
@@ -262,7 +315,7 @@ _LOST = {"provider_away": "provider", "scorer_error": "scorer"}
 
 
 def culprit_of(observation: Observation) -> str:
-    """One of `CULPRITS`, also for observations of older journals, which name none.
+    """One of `CULPRITS`, by status and reason if the observation names none.
 
     "" for a score, and if one observation cannot decide between candidate and evaluator.
     """
@@ -292,6 +345,22 @@ def _evaluator_place(observation: Observation) -> str:
     if place is None or errors.is_jailed(place.file):
         return ""
     return f"{os.path.basename(place.file)}:{place.line}"
+
+
+FILE_MARK = "file "
+"""Beginning of a value of `Observation.left` that names a file."""
+
+
+def mark_files(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of files that an evaluation wrote, as values of `Observation.left`."""
+    return tuple(FILE_MARK + name for name in names)
+
+
+def names_of_files(left: Iterable[str]) -> tuple[str, ...]:
+    """The inverse: names of files among values of `Observation.left`, sorted."""
+    return tuple(
+        sorted(each.removeprefix(FILE_MARK) for each in left if each.startswith(FILE_MARK))
+    )
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -339,6 +408,13 @@ class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
     trust: str = ""
     why: str = ""
     accept: tuple[str, ...] = ()
+
+
+class BackendNote(NamedTuple):
+    """A remark of a backend on its evaluator, for people: a problem and its remedy."""
+
+    what: str
+    fix: str = ""
 
 
 def trust_rank(level: str) -> int:

@@ -32,15 +32,16 @@ class ConsideredAction(msgspec.Struct, frozen=True):
 
 
 class DecisionFacts(msgspec.Struct, frozen=True):
-    """One decision of the default strategy: what it knew, what it compared, what it chose.
+    """One decision of the default strategy: its knowledge, its options, its choice.
 
     `number` counts decisions from 1. It was made after `evaluations` of the search, at `elapsed`
     active seconds, with `repeating` evaluations and `expecting` children under way. `reason`:
     no_score, measure, lineage, gain or wait (`culmen.strategies.knowledge_gradient`). `leader` had
     the expected score `leader_score` ± `leader_sd`; `noise` is the standard deviation of one
-    evaluation (0 while scores are taken as exact: `exact`), from `repeats` repeats. `wait` is the
+    evaluation (0 while scores are taken as exact: `exact`; `one_draw`: since all evaluations on a
+    case have one random seed), from `repeats` repeats. `wait` is the
     number of evaluations without a record, `wait_chance` the chance of such a wait. `left` has
-    what was left of each limited budget. Of `considered` actions, `options` are the first by rate,
+    the rest of each limited budget. Of `considered` actions, `options` are the first by rate,
     the chosen one and the best of the other kind included; `chosen` is the action taken.
     """
 
@@ -63,6 +64,7 @@ class DecisionFacts(msgspec.Struct, frozen=True):
     considered: int
     options: tuple[ConsideredAction, ...]
     chosen: ConsideredAction
+    one_draw: bool = False
 
 
 class FinalistFacts(msgspec.Struct, frozen=True):
@@ -85,9 +87,9 @@ class Explanation(msgspec.Struct, frozen=True):
 
     Evaluation number `evaluation` of `of` finished ones was the `nth` of `candidate`, on `case`.
     `cause`: decision (of the default strategy), initial, person, engine, final (the final choice,
-    in the part `purpose`) or strategy (any other strategy). `origin` tells how the candidate came
+    in the part `purpose`) or strategy (any other strategy). `origin` is how the candidate came
     about, `before` how its evaluations before this one ended. `recomputed`: the decision was
-    derived again from the journal and agrees with it; `why_not` says why that was not possible.
+    derived again from the journal and agrees with it; `why_not` is why that was not possible.
     `notes` are the strategy's own notes on the candidate. `lines` are sentences in display order;
     the table of options or finalists belongs behind the first `table_at`.
     """

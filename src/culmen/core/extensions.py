@@ -39,15 +39,13 @@ class Extension:
     strategies: Addresses = field(default_factory=_no_addresses)
     """Classes of strategies (`core.ports.Strategy`), in the order of `culmen strategies`."""
     task_folders: Addresses = field(default_factory=_no_addresses)
-    """Readers of task folders (`evaluate.taskfiles.loading.FolderAdapter`), asked in order."""
+    """Readers of task folders (`tasks.loading.FolderAdapter`), asked in order."""
     evaluator_forms: Addresses = field(default_factory=_no_addresses)
-    """Ways to run an evaluator (`evaluate.forms.EvaluatorForm`), by `Evaluator.form`."""
+    """Ways to run an evaluator (`jail.forms.EvaluatorForm`), by `Evaluator.form`."""
     judges: Addresses = field(default_factory=_no_addresses)
-    """Judges (`evaluate.jail.spoken.JudgeType`), for programs written `NAME:...`."""
+    """Judges (`jail.spoken.JudgeType`), for programs written `NAME:...`."""
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
-    sandboxes: Addresses = field(default_factory=_no_addresses)
-    """Classes of providers of sandboxes (`core.ports.SandboxProvider`), made without arguments."""
     journals: Addresses = field(default_factory=_no_addresses)
     """Databases that hold runs (makers of a `store.databases.RunDatabase` of an `Address`).
 
@@ -64,13 +62,17 @@ class Extension:
     examples: Addresses = field(default_factory=_no_addresses)
     """Packages whose folders are tasks, for `culmen new --example`."""
     pages: Addresses = field(default_factory=_no_addresses)
-    """Pages of a run in dashboard and report (`web.pages.added.Page`), by name."""
+    """Pages of a run in dashboard and report (`extensions.web.pages.added.Page`), by name."""
     comparison_pages: Addresses = field(default_factory=_no_addresses)
     """Functions that make a page of several runs; that named `compare` is used."""
     endings: Addresses = field(default_factory=_no_addresses)
     """Functions that make a `cli.pages.Ending` of a run's folder, by `Evaluator.form`."""
     verbs: Addresses = field(default_factory=_no_addresses)
-    """Tables of the command line's verbs (`cli.verbs.VerbTable`), by any name."""
+    """Tables of the command line's verbs (`cli.verbs.VerbTable`).
+
+    The name is that of a verb, with its group, as `runs track`: a table is imported when its verb
+    is used. A table with another name is found, too, after all have been imported.
+    """
     checks: Addresses = field(default_factory=_no_addresses)
     """Sections of `culmen doctor` (`cli.about.MachineCheck`)."""
     trials: Addresses = field(default_factory=_no_addresses)

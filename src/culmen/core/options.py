@@ -85,20 +85,18 @@ def parse_amount(name: str, text: str, where: str) -> float:
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A backend by name (local, ray, slurm, queue), and its options.
+    """A backend by name (local, ray, slurm), and its options.
 
     address  of Ray: auto (the cluster of this machine's environment), local (a new one, here),
-             ray://... or host:port; of a queue: the URL of its database
+             ray://... or host:port
     wait     seconds without a node that could take an evaluation after which the run gives up;
              0: the backend's own
     rest     of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler
              may release the node
     retries  retries of an evaluation that a worker or node took down with it
 
-    run      the run's id; set while its backend is made
-
     The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own options
-    (partition, ...) in `texts`. A queue's own options are there as well.
+    (partition, ...) in `texts`.
     """
 
     name: str = "local"
@@ -111,7 +109,6 @@ class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int = 0
     minutes: int = 24 * 60
     texts: dict[str, str] = {}
-    run: str = ""
 
 
 class BankProgram(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -262,3 +259,70 @@ def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
         )
 
     return {name: text(value) for name, value in settings.items()}
+
+
+class RunSetting(msgspec.Struct, frozen=True):
+    """A rare option of a run, which `--set NAME=VALUE` gives: its values and meaning in words."""
+
+    value: str
+    default: str
+    meaning: str
+
+
+RUN_SETTINGS = {
+    "allow_failing": RunSetting(
+        "on or off", "off", "Search even if the initial program gives no score."
+    ),
+    "embedder": RunSetting(
+        "hashing, local:MODEL or PROVIDER/MODEL",
+        "hashing",
+        "Embeds texts, to tell how near two are.",
+    ),
+    "integrity": RunSetting(
+        "warn, reject or stop", "warn", "What to do about signs of gaming (culmen docs audit)."
+    ),
+    "pool_share": RunSetting(
+        "0 to 1", "0.25", "Share of the evaluations that the candidates of --pool may use at most."
+    ),
+    "prior": RunSetting(
+        "a run of the same task and model",
+        "none",
+        "Start from what that run learnt of noise and steps (strategy pedigree).",
+    ),
+    "proxy": RunSetting(
+        "auto, always or never", "auto", "Run candidates of evaluate(path) in a separate process."
+    ),
+    "templates": RunSetting(
+        "a folder", "culmen's own", "Prompt templates to use instead (culmen templates)."
+    ),
+    "backend.address": RunSetting(
+        "auto, local or ray://HOST:PORT", "auto", "Address of the Ray cluster."
+    ),
+    "backend.cpu": RunSetting("cores", "1", "What an evaluation needs of its node."),
+    "backend.gpu": RunSetting("GPUs", "0", "What an evaluation needs of its node."),
+    "backend.memory": RunSetting("a size, as 2GB", "0", "What an evaluation needs of its node."),
+    "backend.custom.NAME": RunSetting(
+        "an amount", "0", "What an evaluation needs of a resource that the cluster names."
+    ),
+    "backend.wait": RunSetting(
+        "seconds", "the backend's own", "End the session after so long without a fitting node."
+    ),
+    "backend.rest": RunSetting(
+        "seconds; 0: never", "60", "End an idle evaluator of Ray, so that its node can go."
+    ),
+    "backend.retries": RunSetting(
+        "a number", "2", "Tries again of an evaluation that a node took down with it."
+    ),
+    "backend.jobs": RunSetting("a number", "1", "Jobs of Slurm."),
+    "backend.slots": RunSetting(
+        "a number; 0: by workers and jobs", "0", "Evaluations at once in a job of Slurm."
+    ),
+    "backend.minutes": RunSetting("minutes", "1440", "Time limit of a job of Slurm."),
+    "backend.folder": RunSetting(
+        "a folder that all nodes see", "the run's", "Exchange of files with jobs of Slurm."
+    ),
+    "backend.partition": RunSetting(
+        "a name; so also account, qos, constraint, cluster", "Slurm's", "Option of Slurm's jobs."
+    ),
+}
+"""Settings of a run by name, beside those of its strategy."""

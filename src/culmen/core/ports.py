@@ -22,15 +22,15 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Observation, Rollout, Scoring
+from culmen.core.evaluation import BackendNote, Case, Observation, Rollout, Scoring
 from culmen.core.event import (
     Custom,
     CustomRequest,
@@ -396,7 +396,7 @@ class MinimalBackend(Protocol):
 class Backend(MinimalBackend, Protocol):
     """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
 
-    `start` returns the isolation level in force (`culmen.evaluate.jail.probes.LEVELS`) and raises
+    `start` returns the isolation level in force (`culmen.jail.probes.LEVELS`) and raises
     `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only
     passed for tasks that have one.
 
@@ -405,11 +405,13 @@ class Backend(MinimalBackend, Protocol):
     attempts  attempts at an evaluation before it counts as lost; 1 for a backend that retries by
               itself
     scoring   level of trust in its scores, with the reason; known after the start
+    notes     remarks on its evaluator, for people; known after the start
     """
 
     workers: int = 0
     attempts: int = 2
     scoring: Scoring = Scoring()
+    notes: tuple[BackendNote, ...] = ()
 
     async def renew(self) -> None:
         """Judge from now on in processes that saw nothing of the search.
@@ -417,75 +419,12 @@ class Backend(MinimalBackend, Protocol):
         Called when the final choice begins.
         """
 
+    async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
+        """Evaluate from now on in new processes, in which sets have another order.
 
-@dataclass(frozen=True)
-class SandboxSpec:
-    """A sandbox to be created.
-
-    name       unique at its provider: lower-case letters, digits and "-"
-    memory_mb  limit of memory, cpus of processor time; 0: the provider's usual
-    network    False: it reaches nothing
-    settings   of this provider alone
-    """
-
-    name: str
-    image: str
-    memory_mb: int = 0
-    cpus: float = 0.0
-    network: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-class SandboxRun(NamedTuple):
-    """A program that ran in a sandbox: exit status, and the bytes that it wrote."""
-
-    status: int
-    output: bytes
-    errors: bytes
-
-
-class Sandbox(Protocol):
-    """A file system and processes apart from this machine's, until it is deleted."""
-
-    def copy_in(self, source: Path, target: str) -> None:
-        """Copy a file or folder of this machine to the absolute path `target`.
-
-        Missing folders above it are made. Raises `UserError` if that fails.
+        Returns the names of the changes, of "process" and "hash seed"; () if there is none.
         """
-        ...
-
-    def run(
-        self,
-        argv: Sequence[str],
-        variables: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        seconds: float = 60.0,
-    ) -> SandboxRun:
-        """Run a program to its end; processes that it leaves behind go on.
-
-        Values of variables and `stdin` are in no command line. Raises `UserError` if the sandbox is
-        not there, and `TimeoutError` after `seconds`.
-        """
-        ...
-
-    def delete(self) -> None:
-        """End its processes and remove it; no-op if it is gone, `UserError` if that fails."""
-        ...
-
-
-class SandboxProvider(Protocol):
-    """A place where sandboxes are made, each of which stays until it is deleted."""
-
-    place: str
-    """The place by name: a process with the same place finds the same sandboxes."""
-
-    def create(self, spec: SandboxSpec) -> Sandbox:
-        """A new sandbox; raises `UserError`, and then leaves nothing, if it cannot be made."""
-        ...
-
-    def find(self, name: str) -> Sandbox:
-        """The sandbox of this name, whatever process made it; one that is gone can be deleted."""
-        ...
+        return ()
 
 
 @runtime_checkable

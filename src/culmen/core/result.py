@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from culmen.core.json import JsonObject
+import msgspec
 
 Z = 1.959963984540054
 """Standard errors to either side of the 95 % interval of a normal mean."""
+
+
+COVERAGE = 0.6
+"""Share of the evaluations below which nothing is said of candidates: who is left was luck."""
+
+
+def coverage_of(failed: Mapping[str, int], evaluations: int) -> float:
+    """See `RunResult.coverage`."""
+    return 1.0 - (failed.get("scorer", 0) + failed.get("provider", 0)) / max(1, evaluations)
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,13 +62,17 @@ class NoiseReport(msgspec.Struct, frozen=True, omit_defaults=True):
     `exact` is True if equal evaluations are known or were shown to give equal scores, False if they
     were seen to differ, None if the `repeats` made so far could not show a difference. `sd` is the
     standard deviation of one evaluation in units of the score; `differing_rate` bounds from above
-    (95 %) the share of repeats that differ, if none did.
+    (95 %) the share of repeats that differ, if none did. `draws`: evaluations drew random numbers,
+    so equal repeats prove nothing. `one_draw`: all evaluations on a case had one random seed, and
+    scores are not known to be the same with others.
     """
 
     exact: bool | None = None
     sd: float = 0.0
     repeats: int = 0
     differing_rate: float | None = None
+    draws: bool = False
+    one_draw: bool = False
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +103,7 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Scores are better in `direction` (max, min) and lie within `bounds` (None: none declared). Of
     the `scored` candidates of the search, `equal` have exactly the initial program's mean.
+    `drift` is the change of all scores during the run, whatever is evaluated (0: none seen).
     `deciding_case` is the case that makes up most of the gain, `deciding_share` its share of the
     changes of all cases (0..1).
     """
@@ -128,6 +142,20 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     equal: int = 0
     deciding_case: str = ""
     deciding_share: float = 0.0
+    drift: float = 0.0
+
+    @property
+    def coverage(self) -> float:
+        """Share of the evaluations that the evaluator judged.
+
+        In the others it, or a service that it asks, failed by no fault of the candidate.
+        """
+        return coverage_of(self.failed, self.evaluations)
+
+    @property
+    def has_verdict(self) -> bool:
+        """True if enough evaluations were judged to compare candidates."""
+        return self.coverage >= COVERAGE
 
     @property
     def value(self) -> float:
@@ -137,27 +165,3 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     def score_difference(self, score: float, than: float) -> float:
         """Difference of two scores, positive if `score` is better than `than`."""
         return score - than if self.direction == "max" else than - score
-
-    # names of before
-    advantage = score_difference
-
-
-def read_result(winner: JsonObject) -> RunResult:
-    """The result in a state event of a journal, also of journals older than this struct."""
-    known = {name: winner[name] for name in RunResult.__struct_fields__ if name in winner}
-    known.setdefault("trust", _trust_before_levels(winner))
-    if "margin" not in known and known.get("se") is not None:  # margins came later
-        known["margin"] = Z * float(known["se"])
-    result = msgspec.convert(known, RunResult)
-    return msgspec.structs.replace(result, trust=result.trust or _trust_before_levels(winner))
-
-
-def _trust_before_levels(winner: JsonObject) -> str:
-    """The level of trust in a journal of format 1, from its flags and the verifier's value."""
-    if winner.get("certified") is not None:
-        return "certified"
-    return (
-        "verified"
-        if winner.get("verified") or winner.get("strict") is not None
-        else "self-reported"
-    )

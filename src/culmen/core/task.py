@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 import msgspec
 
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import CARRIED, Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation
 from culmen.core.json import JsonObject
@@ -171,7 +172,6 @@ def combined_score(
     return score
 
 
-Form = Literal["call", "serve", "command", "legacy", "function", "rollout", "prompt"]
 # share by which a score must pass the best known value before it counts as beyond it
 KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
@@ -253,11 +253,6 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         ends = (-math.inf if low is None else low, math.inf if high is None else high)
         return ends if self.direction == "max" else (-ends[1], -ends[0])
 
-    # names of before
-    beyond = is_beyond_known
-    fault = score_fault
-    reached = reaches_target
-
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits of one evaluation, and of the process that runs several.
@@ -307,8 +302,8 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     features    extra numbers a contract needs, unchanged
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only;
                 "" for none
-    files       SHA-256 of the evaluator and the files beside it, by name; they must not change
-                while a run lasts
+    files       SHA-256 of the evaluator and the files beside it, by name; with `:SIZE`, in bytes,
+                for data, which may grow. They must not change otherwise while a run lasts
     shown       the text of the evaluator's file that coding agents may read
     program     command of an evaluator that is asked by JSON lines; it runs in the folder of `path`
     url         address of an evaluator that is a server, on the loopback
@@ -318,9 +313,10 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     proxy       legacy: run the candidate in a process of its own; auto: if its score stays the same
     metric      "speedup": culmen measures the candidate against the evaluator's reference (form
                 serve); "": the evaluator's `score` judges
+    keeps_state  what an evaluation leaves in the evaluator's process is there for the next one
     """
 
-    form: Form = "call"
+    form: str = "call"
     path: str = ""
     entry: str = "run"
     module: str = ""
@@ -341,6 +337,11 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str = ""
     image: str = ""
     tolerances: bool = True
+    keeps_state: bool = False
+
+    def __post_init__(self) -> None:
+        # a default is left out of the digest by its identity, and the form may have been read
+        msgspec.structs.force_setattr(self, "form", sys.intern(self.form))
 
     @property
     def is_python(self) -> bool:
@@ -384,11 +385,13 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Paths are absolute; `digest` covers everything that shapes a score. `deterministic` tasks give
     the same observation for the same candidate and case: the lab evaluates once and remembers.
-    None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
-    keys, guessed settings). `stated` are scores that a pool states of its programs, by the
-    candidate's id: claims, never observations. `asks` is what an evaluation is declared to ask
-    of models, by role: forecasts use it, nothing else. `data` names made-up data that stand for
-    missing files ("": there are none).
+    None: not declared, so it is measured. With `same_draws` all evaluations on one case have the
+    same random seed, so programs are compared on one draw. `notes` are warnings for people, from
+    the loader (ignored keys, guessed settings). `stated` are scores that a pool states of its
+    programs, by the candidate's id: claims, never observations. `asks` is what an evaluation is
+    declared to ask of models, by role: forecasts use it, nothing else. `data` names made-up data
+    that stand for missing files ("": there are none). `seeds` are the initial programs, `carried`
+    the candidates of another run or of a pool that a search starts from besides them.
     """
 
     name: str
@@ -409,6 +412,13 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     stated: dict[str, float] = {}
     asks: dict[str, Asks] = {}
     data: str = ""
+    same_draws: bool = False
+    carried: tuple[dict[str, str], ...] = ()
+
+    @property
+    def is_evaluated_once(self) -> bool:
+        """True if repeating an evaluation of a candidate on a case could teach nothing."""
+        return bool(self.deterministic) or self.same_draws
 
     @property
     def label(self) -> str:
@@ -420,8 +430,16 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(case for case in self.cases if case.split == name)
 
     def initial_candidates(self) -> tuple[Candidate, ...]:
-        """The seeds as candidates, without repeats, in their order."""
+        """The initial programs as candidates, without repeats, in their order."""
         unique = {c.id: c for c in (Candidate.of(parts) for parts in self.seeds)}
+        return tuple(unique.values())
+
+    def starting_candidates(self) -> tuple[Candidate, ...]:
+        """All candidates that a search starts from: the initial programs, then the carried ones."""
+        unique = {c.id: c for c in self.initial_candidates()}
+        for parts in self.carried:
+            candidate = Candidate.of(parts, origin=Origin(CARRIED))
+            unique.setdefault(candidate.id, candidate)
         return tuple(unique.values())
 
     def reward(self, observation: Observation) -> float | None:
@@ -433,10 +451,6 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)
-
-    # names of before
-    candidates = initial_candidates
-    worth = effective_reward
 
 
 def digest_pieces(*pieces: bytes | str) -> str:

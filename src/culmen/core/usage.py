@@ -77,8 +77,8 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hard limits; None is no limit.
 
     An evaluation is one candidate on one case, once; seconds are active wall time. `final` is the
-    share of evaluations and seconds (0..0.9) kept for evaluating the finalists again after the
-    search; None: as many as the task needs (`engine.ledger.final_share`).
+    share of evaluations and seconds (0..0.99) kept for evaluating the finalists again after the
+    search; None: as many as the task and its gain need (`engine.reserve`).
     """
 
     evaluations: int | None = None
@@ -155,13 +155,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
             for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds)
         )
 
-    # names of before
-    again = extension_text
-    bounded = has_limit
-    of = from_value
 
-
-LIMITED = ("evaluations", "calls", "tokens", "dollars", "seconds")
 _MEANT = {
     "iterations": "evaluations",
     "generations": "evaluations",
@@ -207,7 +201,7 @@ def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
         value = int(value)
     elif is_whole:
         value = -1
-    if not 0 <= value < float("inf") or (name == "final" and value > 0.9):
+    if not 0 <= value < float("inf") or (name == "final" and value > 0.99):
         kind = "whole number" if is_whole else "number"
         raise UserError(
             f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}"
@@ -221,3 +215,12 @@ def total_usage(usages: Iterable[Usage]) -> Usage:
     for usage in usages:
         result = result + usage
     return result
+
+
+def amount_text(budget: str, cost: Usage) -> str:
+    """`$0.0021`, `1,300 tokens`: this cost in the unit of a budget, rounded up."""
+    amount = cost.at_most(budget)
+    if budget != "dollars":
+        return f"{math.ceil(amount):,} {budget}"
+    scale = 10 ** (1 - math.floor(math.log10(amount))) if amount else 1  # two digits
+    return f"${math.ceil(amount * scale - 1e-9) / scale:.2g}"

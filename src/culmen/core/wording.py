@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import lru_cache
 
 from culmen.core.candidate import Candidate
+from culmen.core.foreign import parse_python_or_none
+from culmen.core.markers import has_blocks
 from culmen.core.task import SKILL_FILE, Objective, Surface, Task
 
 _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
@@ -64,7 +65,7 @@ def rules_section(task: Task, parent: Candidate | None) -> str:
     if (
         parent is not None
         and surface.markers != "off"
-        and any("EVOLVE-BLOCK-START" in t for t in parent.parts.values())
+        and any(map(has_blocks, parent.parts.values()))
     ):
         must = "Only" if surface.markers == "enforced" else "Preferably only"
         lines.append(
@@ -135,11 +136,7 @@ def surface_language(task: Task) -> str:
 
 @lru_cache(64)  # of an initial program, asked for again with every prompt
 def _is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    return parse_python_or_none(text) is not None
 
 
 def _is_executed(task: Task) -> bool:
@@ -206,9 +203,13 @@ def clip_middle(text: str, limit: int) -> str:
 
 def fence_text(text: str, info: str = "") -> str:
     """A fenced block that the text cannot close."""
-    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
-    marks = "`" * (longest + 1)
+    marks = fence_marks(text)
     return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
+
+
+def fence_marks(text: str) -> str:
+    """The backticks of a fence that the text cannot close: three, or more."""
+    return "`" * (1 + max((len(run) for run in _BACKTICKS.findall(text)), default=2))
 
 
 def fence_part(text: str, name: str, language: str) -> str:

@@ -15,86 +15,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from culmen.engine.loop import Future, Steppable
-
 EVERY = 1000
 """Completions after which a checkpoint is due, for runs made today."""
-
-_GROWTH = 40  # a later one is due after this part of all completions
-_PER_WORKER = 100  # and after as many completions of each worker
-_PATIENCE = 1.0  # seconds that lanes wait at least
-
-
-class LaneGate:
-    """Holds the lanes of a search while a checkpoint is due; `every` 0: never.
-
-    They wait until nothing is under way, or until their patience is over: a share of the time since
-    the last checkpoint, about what three completions of a worker take. Then the next one is due
-    later.
-    """
-
-    def __init__(self, every: int = 0, workers: int = 0, patience: float = 0.03) -> None:
-        self._every = self._due = every and max(every, _PER_WORKER * workers)
-        self._share = patience
-        self.completions = 0
-        self.timer = 0  # key of the effect that ends the wait, 0 without one
-        self.is_over = False
-        self._since = 0.0  # active seconds of the run at the last one
-        self._lanes: dict[Steppable, Future[None]] = {}
-        self._states: list[object] = []
-        self._known: set[Steppable] = set()  # all lanes that ever came by
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_lanes": {}, "_states": [], "_known": set[Steppable]()}
-
-    @property
-    def is_due(self) -> bool:
-        """True if lanes are to wait."""
-        return bool(self._every) and self.completions >= self._due
-
-    @property
-    def lanes(self) -> Mapping[Steppable, Future[None]]:
-        """The waiting lanes, each with its future."""
-        return self._lanes
-
-    def patience_at(self, elapsed: float) -> float:
-        """Seconds that lanes may wait from this active second of the run on."""
-        return round(max(_PATIENCE, self._share * (elapsed - self._since)), 3)
-
-    def hold_lane(self, lane: Steppable, state: object) -> Future[None]:
-        """Let a lane wait that needs nothing but `state`."""
-        self._known.add(lane)
-        self._states.append(state)
-        future = self._lanes[lane] = Future()
-        return future
-
-    def pass_lane(self, lane: Steppable) -> None:
-        """Note a lane that need not wait."""
-        self._known.add(lane)
-
-    def shared_state(self) -> object | None:
-        """The object that all lanes gave; None if they gave several, or if a lane has ended.
-
-        A search that begins with this object begins all its lanes.
-        """
-        first = self._states[0]
-        is_shared = all(state is first for state in self._states)
-        return first if is_shared and self._known <= self._lanes.keys() else None
-
-    def end_wait(self) -> None:
-        """Note that the patience is over."""
-        self.is_over = True
-
-    def open_gate(self, elapsed: float) -> dict[Steppable, Future[None]]:
-        """The lanes that waited, to go on now; the next checkpoint is due later."""
-        lanes, self._lanes, self._states = self._lanes, {}, []
-        self.timer, self.is_over, self._since = 0, False, elapsed
-        self._due = self.completions + max(self._every, self.completions // _GROWTH)
-        return lanes
-
-    def clear(self) -> None:
-        """Forget the lanes of a search that ended."""
-        self._lanes, self._states, self._known, self.timer = {}, [], set(), 0
 
 
 class SearchState(NamedTuple):

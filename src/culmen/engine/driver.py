@@ -28,6 +28,7 @@ from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
 from culmen.core.event import (
     CustomRequest,
+    Edits,
     Effect,
     EmbedRequest,
     Entry,
@@ -38,6 +39,7 @@ from culmen.core.event import (
     WriteRequest,
     at_least,
 )
+from culmen.core.foreign import UNREADABLE
 from culmen.core.json import JsonObject
 from culmen.core.ports import Journal, Observer, World
 from culmen.core.usage import Usage
@@ -60,8 +62,9 @@ class Driver:
 
     `workers` evaluations and `calls` other effects run at once. `patience` is the time in seconds
     that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
-    nothing is lost meanwhile. `before_final` is awaited once the search is over, before the final
-    choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
+    nothing is lost meanwhile. `before_live` is awaited once the journal is replayed, before any
+    effect starts. `before_final` is awaited once the search is over, before the final choice asks
+    for anything. Effects are admitted by `estimate`; `most` is the strict bound for
     model calls (None: the same). `session` is journaled with the session's begin. `checkpoints`
     stores the state of the search now and then; one restored goes on `after` its event.
     """
@@ -79,6 +82,7 @@ class Driver:
         estimate: Estimate = at_least,
         most: Estimate | None = None,
         patience: float = 300.0,
+        before_live: Callable[[], Awaitable[None]] | None = None,
         before_final: Callable[[], Awaitable[None]] | None = None,
         session: JsonObject | None = None,
         checkpoints: CheckpointStore | None = None,
@@ -90,7 +94,8 @@ class Driver:
             observers,
             most or estimate,
         )
-        self._patience, self._before_final = patience, before_final
+        self._patience = patience
+        self._before_live, self._before_final = before_live, before_final
         self._session = session or {}
         self._checkpoints, self._fed = checkpoints, after
         self._slots = {"evaluate": workers, "other": calls}
@@ -105,6 +110,7 @@ class Driver:
         self._writer = ThreadPoolExecutor(1, "journal")
         self._interrupts = 0
         self._failure: BaseException | None = None
+        self._has_told_unreadable = False
         self._base = self._began = 0.0
 
     def interrupt(self) -> None:
@@ -116,7 +122,7 @@ class Driver:
         self._wake.set()
 
     def submit_entries(self, entries: Sequence[Entry]) -> None:
-        """Journal and deliver a person's input (`tell`, `stop`).
+        """Journal and deliver a person's input (`tell`, `stop`), or journal a note on models.
 
         Call it from the event loop's thread.
         """
@@ -142,6 +148,7 @@ class Driver:
         self._outbox += [begin, *replayed.missing]
         self._enqueue_effects(replayed.pending)
         try:
+            await self._prepare_live()
             await self._commit_outbox()
             await self._run_live()
         except BaseException as error:
@@ -167,6 +174,25 @@ class Driver:
         finally:
             if collecting:
                 gc.enable()
+
+    async def _prepare_live(self) -> None:
+        """Await `before_live`, at most until an interrupt; its time is none of the run's."""
+        if self._before_live is None:
+            return
+        since = self._clock.monotonic()
+        task = asyncio.ensure_future(self._before_live())
+        task.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not task.done() and not self._interrupts:
+                await self._wake.wait()
+                self._wake.clear()
+        finally:
+            task.cancel()
+            (outcome,) = await asyncio.gather(task, return_exceptions=True)
+            self._began += self._clock.monotonic() - since
+            self._wake.set()  # for input that came meanwhile
+        if isinstance(outcome, Exception):
+            raise outcome
 
     async def _run_live(self) -> None:
         while not self.search.is_done and self._failure is None:
@@ -299,7 +325,12 @@ class Driver:
         if error is not None:
             self._failure = self._failure or error
             return
+        if words := "" if self._has_told_unreadable else unreadable_words(task.result()):
+            self._has_told_unreadable = True
+            self._send_message(f"A text counts as a fault, and the run goes on: {words}")
         body, result = effect_facts(effect, self.search.purpose), canonical_result(task.result())
+        if isinstance(effect.request, EvaluateRequest) and isinstance(result, Observation):
+            result = self.search.settle_answer(effect.request.candidate, result)
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit_outbox(self) -> None:
@@ -478,6 +509,15 @@ def effect_subject(effect: Effect) -> JsonObject:
     if isinstance(request, ProposeRequest) and request.brief.parent is not None:
         return {"of": request.brief.parent.id}
     return {}
+
+
+def unreadable_words(result: Result) -> str:
+    """The reason that a text of this result could not be read, "" if there is none."""
+    if isinstance(result, Observation):
+        return result.feedback if result.reason == UNREADABLE else ""
+    if isinstance(result, Proposal) and UNREADABLE in result.faults:
+        return result.hypothesis or UNREADABLE
+    return UNREADABLE if isinstance(result, Text | Edits) and result.fault == UNREADABLE else ""
 
 
 def canonical_result(result: Result) -> Result:

@@ -7,12 +7,16 @@ spent on the winner and the initial program, gives the scores that are reported:
 the choice among finalists, so that puts no selection bias (winner's curse) into them. It does
 decide whether the winner replaces the initial program. All are evaluated on the same cases, and a
 failed evaluation counts as the floor. `culmen.evidence` draws the conclusions.
+
+Whatever is compared is evaluated in rounds, each candidate once in each and in random order: scores
+that change in the course of a run, as timings on a warming machine do, then favour nobody.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -29,6 +33,7 @@ from culmen.engine.ledger import (
     held_out_case_count,
     may_rest_on_tolerance,
 )
+from culmen.engine.reserve import CHOOSING
 from culmen.evidence.account import CHOICE, FINAL, Account
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.front import dispersed_rows
@@ -36,13 +41,19 @@ from culmen.evidence.ranking import SURE, Finalist, Race, possible_winners
 
 _FINALISTS = 8  # candidates that sequential halving begins with
 _FIELD = 60  # candidates that a race may look at
-_UNBUDGETED = 24  # evaluations for the final choice if no budget limits evaluations
-_CHOOSING = 0.25  # share of the reserve that picks the winner if the whole split does not fit
-_RACING = 0.6  # the same if candidates fail at times
+UNBUDGETED = 24
+"""Evaluations of the final choice, at least, if no budget limits evaluations."""
+
+_RACING = 0.6  # share of the reserve that picks the winner if candidates fail at times
 _VALIDATING = 0.4  # the same if val cases pick it, which the search never saw
 _EACH = 3  # evaluations of each finalist in a round of halving
-_FIRST = 4  # one of this many evaluations of a confirmation is made first
+_PARTS = 4  # of a confirmation, between which a winner that failed may give way
+_PAIRS = 2  # rounds after which repeats may have shown that scores are exact
 _FALLS = 0.25  # standard deviations by which a rival must be ahead of a winner that failed
+
+
+Round = list[tuple[str, Case | None]]
+"""Candidates that are evaluated side by side, each on a case."""
 
 
 class _Plan(NamedTuple):
@@ -55,10 +66,22 @@ class _Plan(NamedTuple):
 class Finale:
     """Runs the final choice of a search on its lab."""
 
-    def __init__(self, task: Task, evidence: Evidence, evaluations: float) -> None:
+    def __init__(
+        self,
+        task: Task,
+        evidence: Evidence,
+        evaluations: int,
+        to_tell: int = 0,
+        seconds: float | None = None,
+    ) -> None:
+        """Plan at most `evaluations`, of which `to_tell` were added to tell the gain.
+
+        `seconds` is the time of the run at which it ends.
+        """
         self._task, self._evidence, self._account = task, evidence, evidence.account
-        self._exact = self._account.is_exact is True
-        self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
+        self._exact = self._account.is_settled
+        self._kept, self._seconds = evaluations, math.inf if seconds is None else seconds
+        self._to_tell, self._rounds = min(to_tell, evaluations), 0
         self._field = evidence.ranking.best_ids(_FINALISTS)
         self._initial = evidence.ranking.best_initial() if self._kept > 1 else None
         self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
@@ -81,9 +104,9 @@ class Finale:
         elif plan.choosing:
             field = await self._race_finalists(lab, plan.choosing)
         self.purpose = FINAL
-        compared = lab.spawn(self._evaluate_initial_program(lab, cases))
-        await self._confirm_finalists(lab, field, cases, compared)
-        await compared
+        if plan.choosing and not self._pool:  # what the race did not need is measured longer
+            cases = [None] * max(plan.each, self._left // self._arms)
+        await self._confirm_finalists(lab, field, cases)
         await self._spend_rest(lab)
 
     def count_evaluation(self, candidate: Candidate, observation: Observation) -> None:
@@ -97,21 +120,38 @@ class Finale:
         kept, pool_size = self._kept - self._checks, len(self._pool)
         both = 1 + (self._initial is not None)
         is_open = self._is_open and len(self._field) > 1
-        choosing = int(kept * self._choosing_share) if is_open else 0
+        choosing = self._choosing_evaluations(kept) if is_open else 0
         if pool_size and kept >= both * pool_size:
             rounds = 1 if self._exact else max(1, (kept - choosing) // (both * pool_size))
             return _Plan(kept - both * pool_size * rounds if is_open else 0, pool_size * rounds)
         if self._exact and not pool_size:
             return _Plan(0, 1)
-        both += self._account.is_flaky and not pool_size  # a second winner may be needed
-        share = max(1, (kept - choosing) // both)
+        share = max(1, (kept - choosing) // self._arms)
         return _Plan(choosing, min(share, pool_size) if pool_size else share)
+
+    @property
+    def _arms(self) -> int:
+        """Candidates that are confirmed: a second winner may be needed if candidates fail."""
+        second = self._account.is_flaky and not self._pool
+        return 1 + (self._initial is not None) + second
+
+    @property
+    def _left(self) -> int:
+        """Evaluations that are left."""
+        account = self._account
+        used = sum(len(seen) for kept in (account.looks, account.fresh) for seen in kept.values())
+        return self._kept - self._checks - used
+
+    def _choosing_evaluations(self, kept: int) -> int:
+        """Evaluations that pick the winner."""
+        usual = max(0, kept - self._to_tell)
+        return int(self._choosing_share * usual + CHOOSING * (kept - usual))
 
     @property
     def _choosing_share(self) -> float:
         if self._task.split("val"):
             return _VALIDATING
-        return _RACING if self._account.is_flaky else _CHOOSING
+        return _RACING if self._account.is_flaky else CHOOSING
 
     @property
     def _is_open(self) -> bool:
@@ -141,7 +181,10 @@ class Finale:
         """
         names = self._evidence.ranking.best_ids(_FIELD)
         ordered = list(Race(self._evidence.ranking, names).standings().values())
-        while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered):
+        until = lab.elapsed + self._choosing_share * (self._seconds - lab.elapsed)
+        while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered) and lab.elapsed < until:
+            if self._is_shown_exact:
+                break
             limit = min(choosing, max(2, min(lab.workers, 4)))
             picked = possible_winners(ordered, limit, self._kind_width)
             candidates = [lab.find(each.id) for each in picked]
@@ -169,7 +212,7 @@ class Finale:
         while len(field) > 1 and choosing >= len(field) and cases:
             share = max(1, choosing // rounds // len(field))
             look, cases = cases[:share], cases[share:]
-            await lab.gather(*(lab.evaluate_afresh(lab.find(name), look) for name in field))
+            await self._evaluate_in_rounds(lab, field, look)
             choosing, rounds = choosing - share * len(field), max(1, rounds - 1)
             ordered = Race(self._evidence.ranking, field).standings()
             field = [name for name in ordered if not self._is_barred(name)]
@@ -179,34 +222,38 @@ class Finale:
 
     # -- the confirmation
 
+    @property
+    def _may_be_exact(self) -> bool:
+        """True if repeats may yet show that scores are exact."""
+        noise = self._evidence.ranking.noise_report
+        is_open = not self._exact and self._task.deterministic is not False
+        return is_open and noise.exact is not False
+
+    @property
+    def _is_shown_exact(self) -> bool:
+        """True if repeats of the final choice have shown that scores are exact."""
+        return self._may_be_exact and self._evidence.ranking.noise_report.exact is True
+
     async def _confirm_finalists(
-        self,
-        lab: EngineLab,
-        field: Sequence[str],
-        cases: Sequence[Case | None],
-        compared: Awaitable[None],
+        self, lab: EngineLab, field: Sequence[str], cases: Sequence[Case | None]
     ) -> None:
         """Evaluate the finalists on these cases, the best first, until one does not fail.
 
-        The initial program is evaluated on them meanwhile, until `compared` ends.
+        Each has the initial program beside it.
         """
         left = self._kept - sum(map(len, self._account.looks.values()))
-        left -= len(cases) if self._initial is not None else 0
         waiting = list(field)
+        if waiting[0] == self._initial and not (self._exact or self._account.is_flaky):
+            waiting[:2] = waiting[1::-1]  # noise may have put it first: its best rival is measured
         while waiting:
             name = waiting.pop(0)
-            if name == self._initial:
-                await compared
-            else:
-                left -= await self._evaluate_in_parts(
-                    lab, name, waiting, cases[: max(0, left)], left
-                )
+            left -= await self._confirm_candidate(lab, name, waiting, cases, left)
             if not self._is_overtaken(name, waiting):
                 return
             order = Race(self._evidence.ranking, waiting).standings()
             waiting = [each for each in order if not self._is_barred(each)] if left > 0 else []
 
-    async def _evaluate_in_parts(
+    async def _confirm_candidate(
         self,
         lab: EngineLab,
         name: str,
@@ -216,21 +263,77 @@ class Finale:
     ) -> int:
         """Number of evaluations made in parts, each one only if those before did not fail.
 
-        The first part has a few cases, the second the rest; single cases if candidates fail at
-        times.
+        Once repeats have shown that scores are exact, more of them teach nothing.
         """
-        first = math.ceil(len(cases) / _FIRST)
-        step = 1 if self._account.is_flaky and not self._pool else max(1, len(cases))
-        parts = [cases[:first], *(cases[i : i + step] for i in range(first, len(cases), step))]
-        checks = max(0, min(self._checks, left - len(cases)))
-        room = max(0, min(RIVALS, left - len(cases) - checks)) if checks else 0
+        rounds = self._plan_rounds(name, cases, left)
+        left -= sum(map(len, rounds))
+        checks = max(0, min(self._checks, left))
+        room = max(0, min(RIVALS, left - checks)) if checks else 0
         others = tuple(map(lab.find, self._evidence.tolerance_rivals(room, name) if room else ()))
-        rolls = [await lab.evaluate_afresh(lab.find(name), parts[0], checks, others)]
-        for part in parts[1:]:
-            if self._is_overtaken(name, rivals):
+        used = begun = 0
+        while begun < len(rounds):
+            if begun and (self._is_shown_exact or self._is_overtaken(name, rivals)):
                 break
-            rolls.append(await lab.evaluate_afresh(lab.find(name), part))
+            part = rounds[begun : begun + self._part_size(name, begun, len(rounds))]
+            begun += len(part)
+            used += await self._evaluate_part(lab, part, name, checks, others)
+            checks, others = 0, ()
+        return used
+
+    def _part_size(self, name: str, begun: int, rounds: int) -> int:
+        """Rounds of the next part: a quarter, or a single one if candidates fail at times."""
+        if self._may_be_exact and not self._pool:
+            return _PAIRS
+        if name == self._initial:  # it gives way to nothing
+            return rounds
+        is_careful = begun and self._account.is_flaky and not self._pool
+        return 1 if is_careful else math.ceil(rounds / _PARTS)
+
+    def _plan_rounds(self, name: str, cases: Sequence[Case | None], left: int) -> list[Round]:
+        """A round for each case, as far as `left` evaluations last.
+
+        The initial program takes part, unless it has been evaluated on that case, or is exact.
+        """
+        initial, rounds = self._initial, list[Round]()
+        seen = self._account.fresh.get(initial, ()) if initial is not None else ()
+        done = Counter(fact.case for fact in seen)
+        for case in cases:
+            key = case.id if case else ""
+            is_known = done[key] > 0 and (bool(self._pool) or self._exact or name == initial)
+            done[key] -= is_known
+            names = [name] if initial in (None, name) or is_known else [name, initial]
+            names = [] if name == initial and is_known else names[:left]
+            left -= len(names)
+            rounds += [[(each, case) for each in names]] if names else []
+        return rounds
+
+    async def _evaluate_part(
+        self,
+        lab: EngineLab,
+        rounds: Sequence[Round],
+        checked: str = "",
+        checks: int = 0,
+        rivals: tuple[Candidate, ...] = (),
+    ) -> int:
+        """Number of evaluations made in these rounds, each but the first in random order.
+
+        The first one of `checked` is tested for its tolerance.
+        """
+        looks: list[Coroutine[object, None, Rollout]] = []
+        for each in rounds:
+            is_first, self._rounds = not self._rounds, self._rounds + 1
+            for name, case in each if is_first else lab.rng.sample(each, len(each)):
+                more = (checks, rivals) if name == checked else (0, ())
+                checked = "" if name == checked else checked
+                looks.append(lab.evaluate_afresh(lab.find(name), [case], *more))
+        rolls = await lab.gather(*looks)
         return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
+
+    async def _evaluate_in_rounds(
+        self, lab: EngineLab, names: Sequence[str], cases: Sequence[Case | None]
+    ) -> None:
+        """Evaluate all of these candidates on each case, one case after the other."""
+        await self._evaluate_part(lab, [[(name, case) for name in names] for case in cases])
 
     def _is_overtaken(self, name: str, rivals: Sequence[str]) -> bool:
         """True if a rival is preferable: evaluations failed, and the posterior favours the rival.
@@ -253,7 +356,7 @@ class Finale:
 
     async def _evaluate_initial_program(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless that is done."""
-        if self._initial is None or self._initial in self._account.fresh:
+        if self._initial is None or (self._initial in self._account.fresh):
             return
         evaluations_left = int(min(lab.left("evaluations"), len(cases)))
         await lab.evaluate_afresh(lab.find(self._initial), cases[:evaluations_left])
@@ -265,17 +368,13 @@ class Finale:
         one differed.
         """
         chosen = self._evidence.verdict.chosen_candidate()
-        if self._task.deterministic or self._pool or chosen is None:
+        if self._task.is_evaluated_once or self._pool or chosen is None:
             return
         if not self._account.is_flaky and (not self._exact or self._is_as_expected(chosen)):
             return
         names = list(dict.fromkeys([chosen, self._initial or chosen]))
-        kept = (self._account.looks, self._account.fresh)
-        used = sum(len(seen) for each in kept for seen in each.values())
-        more = [None] * int(
-            min(self._kept - used - self._checks, lab.left("evaluations")) // len(names)
-        )
-        await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
+        more = [None] * int(min(self._left, lab.left("evaluations")) // len(names))
+        await self._evaluate_in_rounds(lab, names, more)
 
     def _is_as_expected(self, name: str) -> bool:
         """True if the fresh scores of a candidate equal those of the search."""
@@ -321,10 +420,10 @@ def _is_clear(ordered: Sequence[Finalist]) -> bool:
 
 def evaluations_after_stop(task: Task) -> int:
     """Number of evaluations of the final choice after a person stopped the search."""
-    return max(_UNBUDGETED, 2 * held_out_case_count(task))
+    return max(UNBUDGETED, 2 * held_out_case_count(task))
 
 
-class Goal:
+class StopScore:
     """The score at which the search ends: `level`, in the task's own direction.
 
     `reached`: one candidate is as good on all training cases, by the task's verifier if there is
@@ -346,13 +445,13 @@ class Goal:
         if self.reached or tally is None or tally.barred or tally.failures or not tally.count:
             return False
         seen = self._looks.get(candidate.id, 0)
-        noisy = not self._has_verifier and not self._task.deterministic
+        noisy = not self._has_verifier and not self._task.is_evaluated_once
         return (seen == 0 or (noisy and tally.count >= 2 * seen)) and tally.mean >= self._level
 
     async def check_candidate(self, lab: Lab, candidate: Candidate) -> None:
         """Evaluate the candidate on all training cases, or on none if the budget has no room.
 
-        Known results of a deterministic task without a verifier are reused.
+        Known results of a task that is evaluated once are reused if it has no verifier.
         """
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
             return
@@ -388,8 +487,15 @@ class FrontFinale(Finale):
     Every member of the front is evaluated again, on the same cases.
     """
 
-    def __init__(self, task: Task, evidence: Evidence, evaluations: float) -> None:
-        super().__init__(task, evidence, evaluations)
+    def __init__(
+        self,
+        task: Task,
+        evidence: Evidence,
+        evaluations: int,
+        to_tell: int = 0,
+        seconds: float | None = None,
+    ) -> None:
+        super().__init__(task, evidence, evaluations, to_tell, seconds)
         model = evidence.front
         assert model is not None, "a task with several objectives"
         rows = model.front_rows()
@@ -412,4 +518,4 @@ class FrontFinale(Finale):
         elif pool_size and looks_each > pool_size:
             looks_each -= looks_each % pool_size
         cases = self._draw_cases(lab, self._pool, looks_each)
-        await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in names))
+        await self._evaluate_in_rounds(lab, names, cases)

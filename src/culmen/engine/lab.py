@@ -47,7 +47,7 @@ from culmen.evidence.evidence import Evidence
 ENOUGH, SIZEABLE = 10, 100
 
 
-class Turns:
+class TurnCounter:
     """Counts turns by the proposals asked for.
 
     Proposals without a delivery between them are of one turn.
@@ -143,7 +143,7 @@ class SearchPort(NamedTuple):
     remark: Callable[[str, JsonObject, tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
     informed: Callable[[Brief], Brief]
-    turns: Turns
+    turns: TurnCounter
     hold_lane: Callable[[object], Future[None] | None]
 
 
@@ -170,7 +170,7 @@ class EngineLab:
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.evidence = evidence
-        self.seeds = task.initial_candidates()
+        self.seeds = task.starting_candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         (
             self._issue,
@@ -224,7 +224,7 @@ class EngineLab:
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
             brief = self._brief_for_model(brief)
-            needs.append(ProposeRequest(brief, self._next_seed("propose", encode_json(brief))))
+            needs.append(ProposeRequest(brief, self._next_seed("propose", _repeatable_json(brief))))
         if role:
             needs.append(WriteRequest(role, slots, self._next_seed(role, encode_json(slots))))
         return next((name for need in needs if (name := self._short(need))), "")
@@ -232,9 +232,9 @@ class EngineLab:
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases with replacement (POLCA, Section 3); n times None without a data set.
 
-        On a deterministic task they are drawn without replacement.
+        On a task that is evaluated once they are drawn without replacement.
         """
-        if self.task.deterministic:  # repeating a case teaches nothing: draw without replacement
+        if self.task.is_evaluated_once:  # repeats teach nothing: draw without replacement
             return tuple(self.rng.sample(self._train, k=min(n, len(self._train))))
         return tuple(self.rng.choices(self._train, k=n))
 
@@ -312,7 +312,7 @@ class EngineLab:
         brief = self._brief_for_model(brief)
         written = encode_json(brief)
         proposal = await self._issue(
-            ProposeRequest(brief, self._seed_for("propose", written)), written
+            ProposeRequest(brief, self._seed_for("propose", _repeatable_json(brief))), written
         )
         self._mark_known(proposal.candidates)
         return proposal
@@ -445,7 +445,7 @@ class EngineLab:
         self, candidate: Candidate, case: Case | None, certify: bool
     ) -> Future[Observation]:
         request = self._evaluation_request(candidate, case, certify)
-        remembered = self._remembered(request) if self.task.deterministic else None
+        remembered = self._remembered(request) if self.task.is_evaluated_once else None
         if remembered is None:
             return self._issue(request)
         self._count_idle()
@@ -456,7 +456,7 @@ class EngineLab:
     ) -> EvaluateRequest:
         self._journal_new_candidates((candidate,))
         name = case.id if case else ""
-        if self.task.deterministic:
+        if self.task.is_evaluated_once:
             seed = seed_from_digest(digest_pieces("evaluate", name))
         else:
             seed = self._seed_for("evaluate", f"{candidate.digest}/{name}".encode())
@@ -500,9 +500,15 @@ class EngineLab:
         if self._idle > _STALL:
             raise UserError(
                 "the strategy requests only evaluations whose results are known already",
-                where="evaluate on a deterministic task",
+                where="evaluate on a task that is evaluated once",
                 fix="propose or embed between evaluations, or return from search()",
             )
+
+
+def _repeatable_json(brief: Brief) -> bytes:
+    """A brief without durations, so that a repeated run asks with the same random seeds."""
+    seen = (msgspec.structs.replace(each, seconds=0.0) for each in brief.observations)
+    return encode_json(msgspec.structs.replace(brief, observations=tuple(seen)))
 
 
 def pack_vectors(rows: Sequence[Sequence[float]], embedder: str) -> Vectors:

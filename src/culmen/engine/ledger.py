@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
 import msgspec
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, Request, Result, Vectors
+from culmen.core.event import (
+    Custom,
+    Effect,
+    EvaluateRequest,
+    ProposeRequest,
+    ReplyLimit,
+    Request,
+    Result,
+    Vectors,
+    WriteRequest,
+)
 from culmen.core.task import Task
-from culmen.core.usage import Budget, Usage
+from culmen.core.usage import Budget, Usage, total_usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
@@ -26,12 +36,17 @@ _FLAKY, _MOST = 3, 0.3
 _CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16
 # members of a front that are confirmed, and evaluations of each on a noisy task, at least
 MEMBERS, TWICE = 8, 2
-# share of calls, tokens and dollars kept if evaluations cost them and no share is named
+# share of calls, tokens and dollars kept if evaluations cost them and no share is named, at least
 _MONEY = 0.1
 _SECONDS = 0.1  # share of the seconds kept for the final choice if no share is named
+LARGEST_SHARE = 0.4  # of any budget that is kept to tell a gain if no share is named
 _THRICE = 3  # evaluations of each member that are planned without a data set
 RIVALS = 4  # candidates at most that such a winner is compared with
 CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator
+
+# Replies to requests that the budget does not hold otherwise: their tokens as a multiple of the
+# longest so far, at least, and those tried while there was none.
+_REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
@@ -42,8 +57,8 @@ class Ledger:
     `final_evaluations` are kept back from the search until `open_reserve`.
     """
 
-    def __init__(self, budget: Budget, final_evaluations: int) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget, final_evaluations: int, workers: int = 1) -> None:
+        self.budget, self._workers = budget, workers
         self.spent = Usage()
         self.possibly_lost = Usage()
         self.elapsed = 0.0
@@ -54,10 +69,19 @@ class Ledger:
         self.dearest = NOTHING  # highest cost of one evaluation so far, if evaluators ask models
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         self._share = _MONEY if budget.final is None else budget.final
+        self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
+        self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
+        # from there to their end: sum, recent ones, and number
+        self._seconds, self._recent, self._timed = 0.0, 0.0, 0
 
     def set_reserve(self, evaluations: int) -> None:
-        """Keep this number of evaluations back from now on; spent ones cannot be recovered."""
-        self._reserve = evaluations
+        """Keep this number of evaluations back from now on.
+
+        More are kept only as far as they are neither spent nor in flight.
+        """
+        room = math.inf if self.budget.evaluations is None else float(self.budget.evaluations)
+        room -= (self.spent + self._held).evaluations
+        self._reserve = min(evaluations, max(self._reserve, int(min(room, evaluations))))
 
     def learn_cost(self, cost: Usage) -> None:
         """Take the cost of one evaluation.
@@ -65,15 +89,71 @@ class Ledger:
         It bounds the cost of the next ones and of those of the final choice.
         """
         old = self.dearest
+        self._paid, self._asked = self._paid + cost, self._asked + 1
         self.dearest = Usage(
             calls=max(old.calls, cost.calls),
             input_tokens=max(old.input_tokens, int(cost.at_most("tokens"))),
             dollars=max(old.dollars, cost.at_most("dollars")),
         )
 
+    def _learn_duration(self, seconds: float) -> None:
+        self._seconds, self._timed = self._seconds + seconds, self._timed + 1
+        self._recent += (seconds - self._recent) * max(0.1, 1 / self._timed)
+
+    @property
+    def seconds_each(self) -> float:
+        """Seconds that one more evaluation takes, with all workers busy; 0 while unknown.
+
+        Good candidates are often slow, so the recent ones count if they took longer; never more
+        than the run took for each of its own, since some waited for a worker.
+        """
+        made = self.spent.evaluations
+        if not (self._timed and made):
+            return 0.0
+        usual = max(self._seconds / self._timed, self._recent) / self._workers
+        return min(usual, self.elapsed / made)
+
+    @property
+    def planned_seconds(self) -> float:
+        """Seconds that the evaluations of the reserve take; 0 if a share is named.
+
+        Two more a worker: workers begin anew, and at the end they wait for one another.
+        """
+        many = 0 if self.budget.final is not None else self._reserve + 2 * self._workers
+        return many * self.seconds_each
+
+    @property
+    def kept_seconds(self) -> float:
+        """Seconds kept for the final choice: a share, or the time that its evaluations take."""
+        limit, share = self.budget.seconds or 0.0, final_seconds(self.budget)
+        return min(max(share * limit, self.planned_seconds), max(share, LARGEST_SHARE) * limit)
+
+    @property
+    def expected_evaluations(self) -> float:
+        """Evaluations of the whole run if it goes on like this until its first budget ends.
+
+        Infinity without a limit.
+        """
+        limits = [(self.spent.at_most(name), getattr(self.budget, name)) for name in _LIMITS[1:]]
+        limits.append((self.elapsed, self.budget.seconds))
+        spent = max((used / limit for used, limit in limits if limit), default=0.0)
+        whole = self.budget.evaluations
+        most = math.inf if whole is None else float(whole)
+        return min(most, self.spent.evaluations / spent) if spent else most
+
     def learn_reply_size(self, role: str, tokens: float) -> None:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
+
+    def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
+        """Most tokens of a role's reply if the budget holds no longer one, the largest first.
+
+        What its longest reply so far suggests, at least `least`; a usual size before the first.
+        """
+        longest = self.longest_replies.get(role)
+        if longest is None:
+            return _FIRST_REPLIES
+        return (max(least, math.ceil(_REPLY_ROOM * longest)),)
 
     def open_reserve(self) -> None:
         """Release the reserve of the final choice, and the reservations of abandoned effects.
@@ -84,6 +164,7 @@ class Ledger:
         self._reserve, self._share = 0, 0.0
         self._limits = ("evaluations",) if self.dearest == NOTHING else _LIMITS
         self._reserved.clear()
+        self._begun.clear()
         self._held = Usage()
 
     def refusing_budget(self, estimate: Usage) -> str:
@@ -108,12 +189,16 @@ class Ledger:
     def reserve(self, key: int, estimate: Usage) -> None:
         """Reserve the largest cost of this effect."""
         self._reserved[key] = estimate
+        if estimate.evaluations:
+            self._begun[key] = self.elapsed
         if estimate != NOTHING:
             self._held = self._held + estimate
 
     def settle(self, key: int, actual: Usage) -> None:
         """Replace a reservation by the actual cost."""
-        estimate = self._reserved.pop(key, None)
+        estimate, begun = self._reserved.pop(key, None), self._begun.pop(key, None)
+        if begun is not None and actual.evaluations:
+            self._learn_duration(self.elapsed - begun)
         if estimate is not None and estimate != NOTHING:
             self._held = self._held - estimate
         if actual != NOTHING:
@@ -131,11 +216,7 @@ class Ledger:
         """
         if name == "seconds":
             limit = self.budget.seconds
-            return (
-                math.inf
-                if limit is None
-                else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
-            )
+            return math.inf if limit is None else max(0.0, limit - self.kept_seconds - self.elapsed)
         limit = self._search_limit(name)
         return (
             math.inf if limit is None else max(0.0, limit - (self.spent + self._held).at_most(name))
@@ -159,7 +240,16 @@ class Ledger:
             return None
         if name == "evaluations":
             return limit - self._reserve
-        return limit * (1 - self._share) if self.dearest.at_most(name) else limit
+        return limit - self._kept_money(name, limit) if self.dearest.at_most(name) else limit
+
+    def _kept_money(self, name: str, limit: float) -> float:
+        """Calls, tokens or dollars kept for the final choice, whose evaluations cost them."""
+        kept = self._share * limit
+        if self.budget.final is not None or not self._share:
+            return kept
+        wanted = self._reserve * self._paid.at_most(name) / max(1, self._asked)
+        left = limit - (self.spent + self._held).at_most(name)
+        return max(kept, min(wanted, LARGEST_SHARE * limit, left))
 
     @property
     def affordable_evaluations(self) -> float:
@@ -193,10 +283,10 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     the initial program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %)
     if candidates fail at times (`flaky`), to estimate how often. With a data set both of these are
     evaluated on all held-out cases if that fits into a fifth of the budget, else on a sample from a
-    tenth of it. A deterministic task needs little to choose by, so the whole fits sooner, and at
-    most one evaluation on each case, for three finalists (without cases and verifier: two) and the
-    initial program, and `CHECKS` if the winner's score may depend on a tolerance; so does one
-    without cases whose repeats never differed (`exact`), unless it is declared otherwise. With
+    tenth of it. A task that is evaluated once needs little to choose by, so the whole fits sooner,
+    and at most one evaluation on each case, for three finalists (without cases and verifier: two)
+    and the initial program, and `CHECKS` if the winner's score may depend on a tolerance; so does
+    one without cases whose repeats never differed (`exact`), unless it is declared otherwise. With
     several objectives every member of the front is confirmed: up to a fifth of the evaluations.
     Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
@@ -223,10 +313,10 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if task.objective.metrics:
         return (
             min(share, (MEMBERS + 1) * held_out_case_count(task))
-            if task.deterministic or measured
+            if task.is_evaluated_once or measured
             else share
         )
-    if not (task.deterministic or measured):
+    if not (task.is_evaluated_once or measured):
         return share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
     everything_once = 2 * held_out_case_count(task) + math.ceil(everything * _CHOICE) + checks
@@ -366,3 +456,135 @@ class Reservations:
     def _exceeded_budget(self, key: int, need: Usage) -> str:
         others = [usage for each, usage in self._needs.items() if each != key]
         return self._ledger.exceeded_budget(*others, need)
+
+
+# The queue of effects that wait for room in the budget.
+
+
+class BudgetQueue:
+    """Effects in the order of issue, until the ledger has room for them.
+
+    `waiting`: effects by key, in the order of issue. `closing`: name of the budget that ended
+    admission, "" while it goes on.
+    """
+
+    def __init__(self, ledger: Ledger, estimate: Estimate) -> None:
+        self.waiting: dict[int, Effect] = {}
+        self.closing = ""
+        self._ledger = ledger
+        self._estimate = estimate
+        self._fresh: list[int] = []  # of the waiting ones, the keys not yet tried
+        self._refused: set[Usage] = set()  # estimates of the others
+
+    def add(self, effect: Effect) -> None:
+        """Let an effect wait."""
+        self.waiting[effect.key] = effect
+        self._fresh.append(effect.key)
+
+    def drop(self, key: int) -> None:
+        """Forget an effect, if it waits."""
+        if self.waiting.pop(key, None) is not None:
+            self._fresh = [each for each in self._fresh if each != key]
+
+    def clear(self) -> None:
+        """Forget all effects; admission goes on."""
+        self.closing = ""
+        self.waiting.clear()
+        self._fresh.clear()
+        self._refused.clear()
+
+    def admit(self, is_held_back: Callable[[Request], bool]) -> list[Effect]:
+        """The effects that may start now, reserved in the ledger.
+
+        Those that are held back stay where they are. Effects of equal cost are refused together.
+        """
+        admitted: list[Effect] = []
+        if self.closing:
+            return admitted
+        ledger, fresh = self._ledger, self._fresh
+        still = all(
+            ledger.refusing_budget(cost) and not ledger.exhausted_budget(cost)
+            for cost in self._refused
+        )
+        keys, refused = (fresh, self._refused) if still else (list(self.waiting), set[Usage]())
+        self._fresh, self._refused = [], refused
+        for key in keys:
+            effect = self.waiting[key]
+            if is_held_back(effect.request):
+                self._fresh.append(key)
+                continue
+            effect, estimate = self._shortened_effect(effect)
+            if ledger.refusing_budget(estimate):
+                self.closing = ledger.exhausted_budget(estimate)
+                if self.closing:  # start nothing whose result could no longer be evaluated
+                    return admitted
+                refused.add(estimate)
+                continue
+            del self.waiting[key]
+            ledger.reserve(key, estimate)
+            admitted.append(effect)
+        return admitted
+
+    def budget_without_room(self, need: Usage | Request) -> str:
+        """Name of the budget without room for this besides the waiting effects, "" if it fits.
+
+        A request to a model fits if a shorter one does.
+        """
+        waiting = total_usage(self._cost(effect.request) for effect in self.waiting.values())
+        if isinstance(need, Usage):
+            return self._ledger.refusing_budget(waiting + need)
+        name = self._ledger.refusing_budget(waiting + self._cost(need))
+        shorter = self.shorter_requests(need) if name else ()
+        costs = (waiting + self._cost(request) for request in shorter)
+        return name if all(self._ledger.refusing_budget(cost) for cost in costs) else ""
+
+    def shorter_requests(self, request: Request) -> Iterator[Request]:
+        """A request to a model with fewer and shorter replies, ever cheaper.
+
+        Replies are limited to what the role's longest one so far suggests.
+        """
+        role = _asked_role(request)
+        if role is None:
+            return
+        samples = request.brief.k if isinstance(request, ProposeRequest) else 1
+        cost = self._cost(request)
+        for tokens in self._ledger.short_replies(role):
+            for share in (samples >> step for step in range(samples.bit_length())):
+                limit = ReplyLimit(share, tokens)
+                shorter = msgspec.structs.replace(request, limit=limit)
+                if (less := self._cost(shorter)) != cost:
+                    cost = less
+                    yield shorter
+
+    def learn_reply_size(self, request: Request, usage: Usage) -> None:
+        """Note the tokens of a finished request's replies."""
+        role = _asked_role(request)
+        if role is not None and usage.calls and usage.output_tokens:
+            self._ledger.learn_reply_size(role, usage.output_tokens / usage.calls)
+
+    def _cost(self, request: Request) -> Usage:
+        """The estimate by which an effect is admitted.
+
+        An evaluation that asks models counts at the highest cost so far.
+        """
+        estimate, dearest = self._estimate(request), self._ledger.dearest
+        if dearest is NOTHING or not isinstance(request, EvaluateRequest):
+            return estimate
+        return estimate + dearest
+
+    def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
+        """The effect and its estimate; with a shorter request if the budget never holds it."""
+        estimate = self._cost(effect.request)
+        if self._ledger.exhausted_budget(estimate):
+            for request in self.shorter_requests(effect.request):
+                cost = self._cost(request)
+                if not self._ledger.exhausted_budget(cost):
+                    return msgspec.structs.replace(effect, request=request), cost
+        return effect, estimate
+
+
+def _asked_role(request: Request) -> str | None:
+    """Role of the model that a request goes to; None for other requests."""
+    if isinstance(request, ProposeRequest):
+        return request.brief.role
+    return request.role if isinstance(request, WriteRequest) else None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
+from culmen.core.brief import UNREAD, Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Effect, EvaluateRequest, request_mark
@@ -22,18 +22,21 @@ from culmen.evidence.intervals import t_quantile_95
 V = TypeVar("V")
 
 
-class Memo:
-    """Finds past evaluations; `futures` holds those of unfinished effects, by key."""
+class EvaluationCache:
+    """Results of evaluations that need not be made twice, found by their request.
+
+    `futures` holds those of unfinished effects, by key.
+    """
 
     def __init__(
         self, task: Task, observations: ObservationStore, futures: Mapping[int, Future[Any]]
     ) -> None:
-        self._deterministic, self._observations, self._futures = (
-            task.deterministic,
+        self._is_evaluated_once, self._observations, self._futures = (
+            task.is_evaluated_once,
             observations,
             futures,
         )
-        self._seeds = {candidate.id: candidate for candidate in task.initial_candidates()}
+        self._seeds = {candidate.id: candidate for candidate in task.starting_candidates()}
         # keys of the evaluations that need not be made twice, by mark
         self._keys: dict[int, int] = {}
 
@@ -48,7 +51,7 @@ class Memo:
 
     def record_request(self, effect: Effect) -> None:
         """Record that this effect was requested."""
-        if self._deterministic and isinstance(effect.request, EvaluateRequest):
+        if self._is_evaluated_once and isinstance(effect.request, EvaluateRequest):
             self._keys[key_of(effect.mark)] = effect.key
 
     def record_delivery(self, mark: str, candidate: Candidate, observation: Observation) -> None:
@@ -56,7 +59,7 @@ class Memo:
         self._observations.keep(mark, candidate, observation)
 
     def remembered_future(self, request: EvaluateRequest) -> Future[Observation] | None:
-        """The future of a deterministic evaluation that was requested before, else None."""
+        """The future of an evaluation that need not be made twice, else None."""
         asked = request_mark(request)
         key = self._keys.get(key_of(asked))
         if key is None or key in self._futures:
@@ -104,11 +107,8 @@ _REASON = 160  # characters of the reason of its failure
 _METRICS = 12  # numbers shown of an inspiration
 
 
-class Past:
-    """Completes briefs from past results (`informed`).
-
-    It is fed every evaluation (`seen`) and every answer of a model (`asked`).
-    """
+class PromptHistory:
+    """Completes briefs with past results: fed every observation and every answer of a model."""
 
     def __init__(self, task: Task, record: Account) -> None:
         self._task, self._record = task, record
@@ -116,6 +116,7 @@ class Past:
         self._attempts: dict[int, tuple[tuple[str, str], ...]] = {}
         self._faults: dict[int, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
+        self._unread: dict[str, str] = {}  # of a role's latest answer: why it could not be read
 
     def add_observation(self, candidate: Candidate, observation: Observation) -> None:
         """Enter one evaluation; a failure that is not the candidate's fault is left out."""
@@ -130,8 +131,10 @@ class Past:
     def add_answer(self, brief: Brief, answer: Proposal) -> None:
         """Enter a model's answer: its candidates are attempts on the brief's parent.
 
-        A change that gave no candidate is one, too.
+        A change that gave no candidate is one, too. The next request of its role gives the
+        reason why a reply could not be read.
         """
+        self._unread[brief.role] = answer.detail
         if brief.parent is None:
             return
         fresh = [
@@ -149,14 +152,20 @@ class Past:
     def complete_brief(self, brief: Brief) -> Brief:
         """The brief, completed by past results of its parent and its inspirations."""
         exhibits = tuple(self._complete_exhibit(exhibit) for exhibit in brief.inspirations)
+        detail = self._unread.get(brief.role, "")
+        unread = (Attempt(detail, fault=UNREAD),) if detail else ()
         if brief.parent is None:
-            return msgspec.structs.replace(brief, inspirations=exhibits)
+            return msgspec.structs.replace(brief, inspirations=exhibits, attempts=unread)
         reward, measured = self._mean_and_precision(brief.parent.id, brief.reward, brief.measured)
         attempts = tuple(
             self._build_attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ())
         )
         return msgspec.structs.replace(
-            brief, reward=reward, measured=measured, attempts=attempts, inspirations=exhibits
+            brief,
+            reward=reward,
+            measured=measured,
+            attempts=(*attempts, *unread),
+            inspirations=exhibits,
         )
 
     def _complete_exhibit(self, exhibit: Exhibit) -> Exhibit:
@@ -197,7 +206,7 @@ class Past:
 
         Two evaluations of one candidate are too few.
         """
-        if self._task.deterministic and count >= len(self._task.split("train")):
+        if self._task.is_evaluated_once and count >= len(self._task.split("train")):
             return 0.0
         degrees, squares = self._record.degrees, self._record.squares
         if not degrees:
@@ -210,6 +219,7 @@ _VAIN = {
     "diff_mismatch": "the edits did not fit the text",
     "outside_blocks": "the change lay outside what may be edited",
     "too_long": "the text became too long",
+    "unreadable": "the reply could not be read",
     "unchanged": "nothing was changed",
     "duplicate": "a candidate that is known already",
 }

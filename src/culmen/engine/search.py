@@ -6,12 +6,14 @@ simulations differ only in their driver: see `driver.py` and `testing/virtual.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from culmen.core.admissions import ADMISSION
+from culmen.core.answers import settle_answer
 from culmen.core.brief import BANK_EMPTY, Brief, HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
@@ -40,40 +42,41 @@ from culmen.core.ports import (
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.budget_queue import BudgetQueue
-from culmen.engine.checkpoint import LaneGate, SaveState, SearchState
-from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
-from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
+from culmen.engine.checkpoint import SaveState, SearchState
+from culmen.engine.finale import (
+    UNBUDGETED,
+    Finale,
+    FrontFinale,
+    StopScore,
+    evaluations_after_stop,
+)
+from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, TurnCounter
 from culmen.engine.ledger import (
     CHECKS,
+    LARGEST_SHARE,
     NOTHING,
     RIVALS,
+    BudgetQueue,
     Estimate,
     Ledger,
     Reservations,
-    final_seconds,
-    final_share,
     may_rest_on_tolerance,
     usage_of,
 )
+from culmen.engine.loop import CheckpointBarrier, Future, Loop
 from culmen.engine.loop import Fiber as Coroutine
-from culmen.engine.loop import Future, Loop
-from culmen.engine.record import Memo, MemoryStore, Past
+from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
+from culmen.engine.reserve import LeaderControl, ReservePlanner
 from culmen.engine.trial import Trial
-from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
+from culmen.evidence.evidence import SEARCH, Evidence, FailureAttribution
 
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
 
-VERSION = 3
+VERSION = 1
 """Raised when the engine decides otherwise: admission, lab, evidence or final choice."""
 
-CHANGES: dict[int, str] = {
-    2: "an outage in the final choice counts for nobody, and after a failure the value model is "
-    "asked only where the evaluator is in doubt",
-    3: "once a bank is empty its candidates are evaluated again if the strategy asks for it, and "
-    "other models are still asked",
-}
+CHANGES: dict[int, str] = {}
 """What is decided otherwise since a version, in a sentence for people."""
 
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
@@ -83,9 +86,10 @@ _FUTILE_WRITES = 1000  # the same for prose
 
 
 _STORED = (
-    *("evidence", "ledger", "turns", "issued", "outbox", "_inquiry", "_past", "_goal", "_trial"),
-    *("_gate", "_abandoned", "_empty_roles", "_noise", "_notes"),
-    *("_free_effects", "_proposals", "_writes", "_confessed"),
+    *("evidence", "ledger", "turn_counter", "issued", "outbox"),
+    *("_attribution", "_history", "_stop_score", "_trial", "_barrier"),
+    *("_abandoned", "_empty_roles", "_planner", "_control", "_notes", "_has_admitted"),
+    *("_free_in_row", "_proposals_in_row", "_writes_in_row"),
 )
 """Members of a search that a checkpoint stores; the others are empty then, or follow from these."""
 
@@ -93,13 +97,21 @@ _STORED = (
 class Search:
     """Strategy, lab, ledger and final choice of one run.
 
-    phase: search, then final, then done. `outbox` collects notes to journal; `reason` is the reason
-    that the search ended. With `integrity` = stop, the first candidate that is rejected for its
-    integrity ends it; with `stop_at`, the first that is known to score as much (`Goal`).
-    `observations` returns past evaluations; without it they are all kept in memory. `trial`:
-    nothing is paid for before an initial program has scored (`Trial`). `watch` is called with each
-    finished effect, replayed ones included; `save` with the state at each checkpoint that
-    `gate` allows (None: there are none).
+    `phase` says what the fed entries do:
+
+    search  The strategy's coroutines run; their requests are effects that start as the budget has
+            room (`BudgetQueue`). With `trial`, those that cost money wait until an initial program
+            has scored (`Trial`). Each observation updates the evidence; then the engine may ask for
+            evaluations of its own, to confirm a score of at least `stop_at` (`StopScore`) or to
+            attribute a failure (`FailureAttribution`).
+    final   The search has ended for `reason`: its coroutines are closed, and effects in flight are
+            abandoned. The evaluations kept back choose among the best candidates (`Finale`).
+    done    Nothing starts any more.
+
+    With `integrity` = stop, the first candidate that is rejected for its integrity ends the search.
+    `observations` returns past evaluations; without it they are all kept in memory. `outbox`
+    collects notes to journal. `watch` is called with each finished effect, replayed ones included;
+    `save` with the state at each checkpoint that `barrier` allows (None: there are none).
     """
 
     def __init__(
@@ -115,40 +127,42 @@ class Search:
         stop_at: float | None = None,
         observations: ObservationStore | None = None,
         trial: bool = True,
-        gate: LaneGate | None = None,
+        barrier: CheckpointBarrier | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._strategy = strategy
         self._trial = Trial(task, trial)
-        self._halts = integrity == "stop"
-        self._guards = integrity != "warn" and may_rest_on_tolerance(task)
-        self._bars, self._confessed = integrity in ("reject", "stop"), False
-        self.ledger = Ledger(budget, final_share(budget, task))
+        self._stops_at_gaming = integrity == "stop"
+        self._checks_tolerance = integrity != "warn" and may_rest_on_tolerance(task)
+        self._bars_admitted, self._has_admitted = integrity in ("reject", "stop"), False
+        self.evidence = Evidence(task, prior_of(strategy))
+        self._planner = ReservePlanner(budget, task, self.evidence)
+        self._control = LeaderControl(self.evidence)
+        self.ledger = Ledger(budget, self._planner.plan.evaluations, max(1, workers))
         # for the live driver; a replay reserves nothing
         self.reservations = Reservations(self.ledger)
-        self.evidence = Evidence(task, prior_of(strategy))
-        self._inquiry = Inquiry(self.evidence, budget.evaluations)
+        self._attribution = FailureAttribution(self.evidence, budget.evaluations)
         self._cases = {case.id: case for case in task.cases}
-        self._past = Past(task, self.evidence.account)
-        self._goal = None if stop_at is None else Goal(task, stop_at, self.evidence.account)
+        account = self.evidence.account
+        self._history = PromptHistory(task, account)
+        self._stop_score = None if stop_at is None else StopScore(task, stop_at, account)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
         self.save: SaveState | None = None
-        self._gate = gate or LaneGate()
+        self._barrier = barrier or CheckpointBarrier()
         self.outbox: list[Entry] = []
         self._estimate = estimate
         self.budget_queue = BudgetQueue(self.ledger, estimate)
         self._futures: dict[int, Future[Any]] = {}
         self.observations = observations or MemoryStore()
-        self._memo = Memo(task, self.observations, self._futures)
+        self._cache = EvaluationCache(task, self.observations, self._futures)
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._empty_roles: set[str] = set()  # whose banks have no program left
-        # exact, flaky: the basis of the present reserve
-        self._noise: tuple[bool, bool] | None = None
-        self.issued = self._notes = self._free_effects = self._proposals = self._writes = 0
+        self.issued = self._notes = 0
+        self._free_in_row = self._proposals_in_row = self._writes_in_row = 0
         self._loop = Loop()
-        self.turns = Turns()
+        self.turn_counter = TurnCounter()
         self.lab = self._make_lab(proposer or DirectProposer(), seed, workers)
         self._finale: Finale | None = None
         self._root: Coroutine[str | None] = self._loop.spawn(strategy.search(self.lab))
@@ -156,13 +170,13 @@ class Search:
     def _make_lab(self, proposer: MinimalProposer, seed: int, workers: int) -> EngineLab:
         port = SearchPort(
             self._issue_request,
-            self._memo.remembered_future,
-            self._memo.recall_candidate,
+            self._cache.remembered_future,
+            self._cache.recall_candidate,
             self._journal_note,
             self._budget_without_room,
             self._complete_brief,
-            self.turns,
-            self._hold_lane,
+            self.turn_counter,
+            self._hold_at_barrier,
         )
         evidence, loop = self.evidence, self._loop
         return EngineLab(self.task, proposer, self.ledger, loop, seed, workers, port, evidence)
@@ -195,16 +209,14 @@ class Search:
     def deadline(self) -> float:
         """Active seconds at which this phase must end: infinity without a limit.
 
-        The search leaves the final choice its share, and at least the time that the slowest
-        candidate took, so that a slow winner can be confirmed; never more than half.
+        The search leaves the final choice its reserve, and the time that the slowest
+        candidate took, so that a slow winner can be confirmed; then never more than half.
         """
         limit = self.budget.seconds
         if limit is None or self.phase == "final":
             return float("inf") if limit is None else limit
-        return limit - min(
-            max(limit * final_seconds(self.budget), 1.25 * self.evidence.account.slowest),
-            0.5 * limit,
-        )
+        wanted = self.ledger.planned_seconds + 1.25 * self.evidence.account.slowest
+        return limit - max(self.ledger.kept_seconds, min(wanted, 0.5 * limit))
 
     @property
     def anchors(self) -> dict[str, object]:
@@ -223,7 +235,7 @@ class Search:
             setattr(self, name, saved.search[name])
         self.reservations = Reservations(self.ledger)
         self.budget_queue = BudgetQueue(self.ledger, self._estimate)
-        self._memo.restore_keys(saved.remembered)
+        self._cache.restore_keys(saved.remembered)
         self.lab.restore_members(saved.lab, saved.strategy)
 
     def start(self) -> list[Effect]:
@@ -231,15 +243,16 @@ class Search:
         return self._run_until_waiting()
 
     def feed(self, entry: Entry) -> list[Effect]:
-        """Deliver a durable `done`, `torn`, `tell` or `stop` entry.
+        """Deliver a durable entry, and return the effects to start now.
 
-        Returns the effects to start now.
+        done  an effect is finished; torn: one was lost, but may have cost something
+        tell  a person's input; stop: the phase ends
         """
         if entry.elapsed > self.ledger.elapsed:
             self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
-            self.turns.note_delivery()
-            self._gate.completions += 1
+            self.turn_counter.note_delivery()
+            self._barrier.completions += 1
             self._complete_effect(entry)
         elif entry.kind == "torn":
             self.ledger.charge_loss(Usage(**entry.body.get("usage", {})))
@@ -254,18 +267,18 @@ class Search:
         self._loop.close()
 
     def _issue_request(self, request: Request, brief: bytes = b"") -> Future[Any]:
+        """Let a request wait for room in the budget; return the future of its result."""
         self.issued += 1
         self.lab.reset_idle_count()
-        if self._guards and isinstance(request, EvaluateRequest):
+        if self._checks_tolerance and isinstance(request, EvaluateRequest):
             request = self._with_tolerance_checks(request)
         if isinstance(request, EvaluateRequest):
-            self._proposals = self._writes = (
-                0  # on the request, not the result: many lanes may propose before one is evaluated
-            )
+            # on the request, not the result: many lanes may propose before one is evaluated
+            self._proposals_in_row = self._writes_in_row = 0
         effect = Effect(self.issued, request_mark(request, brief), request)
         future = self._futures[effect.key] = Future()
         self.budget_queue.add(effect)
-        self._memo.record_request(effect)
+        self._cache.record_request(effect)
         self._trial.count_request(request)
         return future
 
@@ -287,10 +300,10 @@ class Search:
         effect = "candidates" if candidates else ""
         body = {"note": kind, **fields}
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
-        if kind == ADMISSION and self._bars:  # a candidate that admits to gaming the evaluator
+        if kind == ADMISSION and self._bars_admitted:  # it admits to gaming the evaluator
             for candidate in fields.get("candidates", ()):
                 self.evidence.bar_candidate(candidate)
-                self._confessed = self._halts
+                self._has_admitted = self._stops_at_gaming
 
     def _budget_without_room(self, need: Usage | Request) -> str:
         return self.budget_queue.budget_without_room(need)
@@ -305,6 +318,7 @@ class Search:
             self._loop.spawn(self.lab.take_input(HumanInput(str(entry.body.get("text", "")))))
 
     def _complete_effect(self, entry: Entry) -> None:
+        """Charge a finished effect, learn from its result, and hand it to whoever awaits it."""
         self.reservations.release(entry.key)
         usage = usage_of(entry.result)
         if entry.key in self._abandoned:  # ended while the search was being stopped: only paid for
@@ -314,68 +328,81 @@ class Search:
         effect = self.in_flight.pop(entry.key, None)
         if effect is None or effect.mark != entry.mark:
             raise _journal_mismatch(entry, effect)
-        request, result, halt = effect.request, entry.result, False
+        request, result, must_stop = effect.request, entry.result, False
         self.ledger.settle(entry.key, usage)
         self.budget_queue.learn_reply_size(request, usage)
-        self._count_futile(request, usage)
+        self._count_without_progress(request, usage)
         self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(result)
         if isinstance(request, EvaluateRequest) and isinstance(result, Observation):
             self._count_evaluation(effect.mark, request.candidate, result)
-            halt = self._halts and result.bars_candidate
+            must_stop = self._stops_at_gaming and result.bars_candidate
         if isinstance(request, ProposeRequest) and isinstance(result, Proposal):
             is_empty = result.fault == BANK_EMPTY
             self._empty_roles |= {request.brief.role} if is_empty else set()
-            self._past.add_answer(request.brief, result)
+            self._history.add_answer(request.brief, result)
         if self.watch is not None:
             self.watch(effect)
         self._futures.pop(entry.key).resolve(result)
-        if halt and self.phase == "search":
+        if must_stop and self.phase == "search":
             self._end_phase("integrity")
-        elif halt:  # a finalist: the others are still looked at
+        elif must_stop:  # a finalist: the others are still looked at
             self.reason = "integrity"
 
-    def _count_evaluation(self, mark: str, candidate: Candidate, seen: Observation) -> None:
+    def settle_answer(self, candidate: Candidate, observation: Observation) -> Observation:
+        """The observation before it is journaled: a failure if its answer reports one."""
+        lowest = self.evidence.account.lowest_mean
+        return settle_answer(candidate, observation, self.task.objective, lowest)
+
+    def _count_evaluation(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+        """Enter an observation everywhere, and ask for the evaluations that it gives reason for."""
         if self._finale is None:
-            self.evidence.observe(candidate, seen)
-            self._keep_reserve()
-            self._past.add_observation(candidate, seen)
+            self.evidence.observe(candidate, observation)
+            self._plan_reserve()
+            self._history.add_observation(candidate, observation)
         else:
-            self._finale.count_evaluation(candidate, seen)
-        if seen.asked:
-            self.ledger.learn_cost(usage_of(seen))
-        self._memo.record_delivery(mark, candidate, seen)
-        self._trial.count_evaluation(candidate, seen)
-        self._check_goal(candidate)
-        self._request_inquiries(candidate, seen)
+            self._finale.count_evaluation(candidate, observation)
+        if observation.asked:
+            self.ledger.learn_cost(usage_of(observation))
+        for asked in observation.asked:
+            if asked.usage.calls and asked.usage.output_tokens:
+                tokens = asked.usage.output_tokens / asked.usage.calls
+                self.ledger.learn_reply_size(asked.role, tokens)
+        self._cache.record_delivery(mark, candidate, observation)
+        self._trial.count_evaluation(candidate, observation)
+        self._request_own_evaluations(candidate, observation)
 
-    def _keep_reserve(self) -> None:
-        """Adapt the reserve of the final choice to the estimated noise."""
-        known = self.evidence.account.is_exact is True, self.evidence.account.is_flaky
-        if known != self._noise:
-            self._noise = known
-            self.ledger.set_reserve(final_share(self.budget, self.task, *known))
+    def _plan_reserve(self) -> None:
+        """Adapt the reserve of the final choice to the noise and the gain so far."""
+        made = self.ledger.spent.evaluations
+        plan = self._planner.update(made, self.ledger.expected_evaluations)
+        self.ledger.set_reserve(plan.evaluations)
 
-    def _check_goal(self, candidate: Candidate) -> None:
-        """Check if this candidate reaches the score at which the search ends."""
-        if self.phase == "search" and self._goal is not None and self._goal.is_claimed(candidate):
-            self._loop.spawn(self._goal.check_candidate(self.lab, candidate))
-
-    def _request_inquiries(self, candidate: Candidate, observation: Observation) -> None:
-        """Ask for the evaluations that attribute a failure to candidate or evaluator."""
-        if self.phase != "search" or not self._trial.passed:
+    def _request_own_evaluations(self, candidate: Candidate, observation: Observation) -> None:
+        """Ask for evaluations that confirm the stop score, or attribute a failure."""
+        if self.phase != "search":
             return
-        for look in self._inquiry.looks_after(candidate, observation):
+        stop_score = self._stop_score
+        if stop_score is not None and stop_score.is_claimed(candidate):
+            self._loop.spawn(stop_score.check_candidate(self.lab, candidate))
+        if not self._trial.passed:
+            return
+        pair = self._control.next_pair()
+        if pair and not self._budget_without_room(Usage(evaluations=len(pair))):
+            for name in self.lab.rng.sample(pair, len(pair)):
+                self.lab.request_evaluation(self._cache.recall_candidate(name), None)
+        for look in self._attribution.looks_after(candidate, observation):
             if not self._budget_without_room(Usage(evaluations=1)):
                 self.lab.request_evaluation(
-                    self._memo.recall_candidate(look.candidate), self._cases.get(look.case)
+                    self._cache.recall_candidate(look.candidate), self._cases.get(look.case)
                 )
 
-    def _count_futile(self, request: Request, usage: Usage) -> None:
-        self._free_effects = self._free_effects + 1 if usage == NOTHING else 0
+    def _count_without_progress(self, request: Request, usage: Usage) -> None:
+        """Count effects in a row that no budget limits, or that bring nothing to evaluate."""
+        self._free_in_row = self._free_in_row + 1 if usage == NOTHING else 0
         if isinstance(request, ProposeRequest):
-            self._proposals += 1
+            self._proposals_in_row += 1
         elif isinstance(request, WriteRequest):
-            self._writes += 1
+            self._writes_in_row += 1
 
     def _run_until_waiting(self) -> list[Effect]:
         """Run until all coroutines wait, and admit effects as far as the budget has room."""
@@ -383,10 +410,10 @@ class Search:
             self._loop.drain()
             if self._root.error is not None:
                 raise self._root.error
-            if self._confessed and self.phase == "search":
+            if self._has_admitted and self.phase == "search":
                 self._end_phase("integrity")
             self._admit_effects()
-            if self._release_lanes() or self._try_initial_program():
+            if self._open_barrier() or self._try_initial_program():
                 continue
             if not self._settle_phase():
                 break
@@ -394,41 +421,41 @@ class Search:
         return admitted
 
     def _complete_brief(self, brief: Brief) -> Brief:
-        return self._past.complete_brief(brief)
+        return self._history.complete_brief(brief)
 
-    def _hold_lane(self, state: object) -> Future[None] | None:
-        """The future that a lane waits for while a checkpoint is due; None if it is not."""
+    def _hold_at_barrier(self, state: object) -> Future[None] | None:
+        """The future that a lane at the barrier waits for; None if no checkpoint is due."""
         lane = self._loop.running
         if lane is None or self.phase != "search":
             return None
-        if not self._gate.is_due:
-            self._gate.pass_lane(lane)
+        if not self._barrier.is_due:
+            self._barrier.pass_lane(lane)
             return None
-        return self._gate.hold_lane(lane, state)
+        return self._barrier.hold_lane(lane, state)
 
-    def _release_lanes(self) -> bool:
-        """Let waiting lanes go on if nothing is under way, after a checkpoint, or if it lasts.
+    def _open_barrier(self) -> bool:
+        """Let the lanes at the barrier go on: after a checkpoint, or once their patience is over.
 
         True if something has to be done now: lanes go on, or a timer is asked for.
         """
-        gate = self._gate
-        if not gate.lanes or self.phase != "search":
+        barrier = self._barrier
+        if not barrier.lanes or self.phase != "search":
             return False
-        under_way = self.in_flight.keys() - {gate.timer}
-        if under_way and not gate.is_over:
-            if gate.timer:
+        under_way = self.in_flight.keys() - {barrier.timer}
+        if under_way and not barrier.is_over:
+            if barrier.timer:
                 return False
             wait = CustomRequest(
-                WAIT, {"seconds": gate.patience_at(self.ledger.elapsed)}, gate.completions
+                WAIT, {"seconds": barrier.patience_at(self.ledger.elapsed)}, barrier.completions
             )
-            gate.timer = self.issued + 1
-            self._issue_request(wait).when_done(lambda _: gate.end_wait())
+            barrier.timer = self.issued + 1
+            self._issue_request(wait).when_done(lambda _: barrier.end_wait())
             return True
-        self._drop_effect(gate.timer)
-        others = self._loop.tasks - gate.lanes.keys() - {self._root}
-        shared = gate.shared_state()
+        self._drop_effect(barrier.timer)
+        others = self._loop.tasks - barrier.lanes.keys() - {self._root}
+        shared = barrier.shared_state()
         busy = under_way or self.budget_queue.waiting or self.budget_queue.closing or others
-        lanes = gate.open_gate(self.ledger.elapsed)
+        lanes = barrier.open(self.ledger.elapsed)
         if not busy and shared is not None and self.save is not None:
             self.save(self._state_at_rest(shared))
         for lane in [lane for lane in self._loop.tasks if lane in lanes]:
@@ -438,7 +465,7 @@ class Search:
     def _state_at_rest(self, strategy: object) -> SearchState:
         members = {name: getattr(self, name) for name in _STORED}
         lab = self.lab.stored_members()
-        return SearchState(members, lab, self._memo.keys, strategy)
+        return SearchState(members, lab, self._cache.keys, strategy)
 
     def _drop_effect(self, key: int) -> None:
         """Abandon an effect without a cost."""
@@ -473,7 +500,7 @@ class Search:
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
-        if self.phase == "search" and self._goal is not None and self._goal.reached:
+        if self.phase == "search" and self._stop_score is not None and self._stop_score.reached:
             self._end_phase("target")
         elif self.phase == "search" and self._trial.fault:
             self._end_phase(self._trial.fault)
@@ -493,8 +520,8 @@ class Search:
     @property
     def _is_futile(self) -> bool:
         """True if the requests in a row without progress show that no budget would end the run."""
-        many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
-        return many or self._writes > _FUTILE_WRITES
+        many = self._free_in_row > _FUTILE_EFFECTS or self._proposals_in_row > _FUTILE_PROPOSALS
+        return many or self._writes_in_row > _FUTILE_WRITES
 
     @property
     def _is_busy(self) -> bool:
@@ -502,28 +529,51 @@ class Search:
         return any(effect.kind != WAIT for effect in self.in_flight.values())
 
     def _end_phase(self, reason: str) -> None:
-        """Leave the current phase; effects in flight are abandoned."""
+        """Leave the current phase for the next one; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
-        self._free_effects = self._proposals = self._writes = 0
+        self._free_in_row = self._proposals_in_row = self._writes_in_row = 0
         self.in_flight.clear()
         self.budget_queue.clear()
         self._admitted.clear()
         self._futures.clear()
-        self._gate.clear()
+        self._barrier.clear()
         self._loop.close()
-        if self.phase == "final":
-            self.phase = "done"
         if self.phase == "search":
-            few = self.turns.few_turns_note(self.budget.evaluations, self.ledger.spent.evaluations)
-            if few is not None and reason in ("evaluations", "budget"):
-                self._journal_note("few_turns", few, ())
-            self.phase, self.reason = "final", reason
-            self.ledger.open_reserve()
-            kept = self.ledger.affordable_evaluations
-            kind = FrontFinale if self.task.objective.metrics else Finale
-            evaluations = min(kept, evaluations_after_stop(self.task)) if reason == "user" else kept
-            self._finale = kind(self.task, self.evidence, evaluations)
-            self._root = self._loop.spawn(self._finale.run(self.lab))
+            self._begin_final_choice(reason)
+        elif self.phase == "final":
+            self.phase = "done"
+
+    def _begin_final_choice(self, reason: str) -> None:
+        """Enter the phase `final` with the evaluations that were kept back for it."""
+        few = self.turn_counter.few_turns_note(
+            self.budget.evaluations, self.ledger.spent.evaluations
+        )
+        if few is not None and reason in ("evaluations", "budget"):
+            self._journal_note("few_turns", few, ())
+        self.phase, self.reason = "final", reason
+        plan = self._planner.plan
+        if plan.evaluations > plan.least:
+            kept = {"evaluations": plan.evaluations, "of": round(plan.of)}
+            self._journal_note("reserve", {**kept, "gain": plan.gain, "noise": plan.noise}, ())
+        self.ledger.open_reserve()
+        kind = FrontFinale if self.task.objective.metrics else Finale
+        kept = self._evaluations_to_confirm(reason)
+        to_tell = plan.evaluations - plan.least
+        self._finale = kind(self.task, self.evidence, kept, to_tell, self.budget.seconds)
+        self._root = self._loop.spawn(self._finale.run(self.lab))
+
+    def _evaluations_to_confirm(self, reason: str) -> int:
+        """Evaluations of the final choice: as many as are left, and fit into its time."""
+        kept, limit = self.ledger.affordable_evaluations, self.budget.seconds
+        if math.isinf(kept):
+            most = LARGEST_SHARE / (1 - LARGEST_SHARE) * self.ledger.spent.evaluations
+            kept = max(UNBUDGETED, min(self._planner.plan.evaluations, most))
+        if reason == "user":
+            kept = min(kept, evaluations_after_stop(self.task))
+        each = self.ledger.seconds_each
+        if limit is not None and each:
+            kept = min(kept, max(2, math.floor((limit - self.ledger.elapsed) / each)))
+        return int(kept)
 
 
 def prior_of(strategy: object) -> StepLaw | None:
@@ -552,5 +602,5 @@ def _journal_mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
             "the strategy, its settings, the task or culmen's version differ from when the run was "
             "made"
         ),
-        fix="culmen fork RUN  (a new run that reuses every finished result by content)",
+        fix="culmen runs fork RUN  (a new run that reuses every finished result by content)",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation
+from culmen.core.evaluation import CHANCE_LOOKS, Case, Observation
 from culmen.core.event import (
     WAIT,
     CustomRequest,
@@ -22,12 +22,12 @@ from culmen.core.event import (
 )
 from culmen.core.task import Task
 
-# failed evaluations, at least, before initial programs are given up; fewer if all would be the
-# same
+# failed evaluations, at least, before initial programs are given up: `CHANCE_LOOKS` where
+# each may be chance, fewer if all would be the same
 LOOKS = 3
 # evaluations that fail alike, from the first one on, of a task without an initial program
 ALIKE = 10
-# reasons of a search's end; `observe.summary` has the sentences
+# reasons of a search's end; `report.sentences` has the words
 INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"
 
 
@@ -45,9 +45,11 @@ class Trial:
     """
 
     def __init__(self, task: Task, wanted: bool = True) -> None:
-        self._initial = {candidate.id: candidate for candidate in task.initial_candidates()}
+        self._initial = {candidate.id: candidate for candidate in task.starting_candidates()}
         self._cases = task.split("train") or (None,)
-        self._looks = min(LOOKS, len(self._cases)) if task.deterministic else LOOKS
+        self._once, self._looks = task.is_evaluated_once, LOOKS
+        if self._once:
+            self._looks = min(LOOKS, len(self._cases))
         self._left = dict(self._initial)  # not evaluated yet
         self._failed = self._under_way = 0
         self._kinds: list[str] = []
@@ -82,6 +84,8 @@ class Trial:
             self.passed = True
         elif candidate.id in self._initial:
             self._failed, self._under_way = self._failed + 1, self._under_way - 1
+            if observation.may_be_chance and not self._once:
+                self._looks = CHANCE_LOOKS
         elif not self._initial:
             self._kinds.append(observation.failure_kind)
             if len(self._kinds) >= ALIKE:

@@ -28,6 +28,7 @@ from culmen.core.event import (
     WriteRequest,
     at_least,
 )
+from culmen.core.foreign import UNREADABLE, Unreadable
 from culmen.core.json import JsonObject
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, World
 from culmen.core.task import Task
@@ -133,23 +134,27 @@ class LiveWorld(World):
         return self._crafts[family]
 
     async def _evaluate_candidate(self, request: EvaluateRequest) -> Observation:
-        fault = self._surface_fault(self._task, request.candidate)
-        if not fault:
-            # other backends need not know
-            more: JsonObject = {"certify": True} if request.certify else {}
-            if request.checks:
-                more |= {"checks": request.checks, "above": request.above}
-            if request.rivals:
-                more["rivals"] = request.rivals
-            return await self._backend.evaluate(
-                request.candidate, request.case, request.seed, **more
-            )
+        # other backends need not know
+        more: JsonObject = {"certify": True} if request.certify else {}
+        if request.checks:
+            more |= {"checks": request.checks, "above": request.above}
+        if request.rivals:
+            more["rivals"] = request.rivals
+        try:
+            fault = self._surface_fault(self._task, request.candidate)
+            feedback = f"Not run: {_fault_text(fault)}."
+            if not fault:
+                return await self._backend.evaluate(
+                    request.candidate, request.case, request.seed, **more
+                )
+        except Unreadable as error:
+            fault, feedback = UNREADABLE, error.what
         return Observation(
             request.candidate.id,
             Status.REJECTED,
             case=request.case.id if request.case else "",
             reason=fault.partition(":")[0],
-            feedback=f"Not run: {_fault_text(fault)}.",
+            feedback=feedback,
             seed=request.seed,
             evaluator=self._task.evaluator.digest,
         )

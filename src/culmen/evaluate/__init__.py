@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def __getattr__(name: str) -> type[Exception]:
     if name == "Invalid":
-        from culmen.evaluate.jail.scorer import Invalid
+        from culmen.jail.scorer import Invalid
 
         return Invalid
     raise AttributeError(name)

@@ -13,14 +13,15 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.extensions import find_part, import_part, part_addresses
-from culmen.core.options import BackendChoice
-from culmen.evaluate.forms import find_form
+from culmen.core.json import JsonObject
+from culmen.core.options import BackendChoice, parse_amount
+from culmen.core.ports import Backend, with_protocol_defaults
+from culmen.jail.forms import find_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from culmen.core.evaluation import Scoring
-    from culmen.core.ports import Backend
     from culmen.core.task import Task
 
 
@@ -83,7 +84,7 @@ def _own_backend(
                 where=f"--{option} {value}",
                 fix=f"leave out --{option}",
             )
-    return import_part(address)(task, workers, require)
+    return with_protocol_defaults(Backend, import_part(address)(task, workers, require))
 
 
 class BackendKind(Protocol):
@@ -96,9 +97,7 @@ class BackendKind(Protocol):
     workers: int | None
     """Evaluations at once by default: 0 for as many as it has room for, None for one a core."""
     has_address: bool
-    """True if an address (`--backend NAME:ADDRESS`, `--ray-address`) has a meaning."""
-    address: Callable[[str], str]
-    """An address as the journal keeps it: without passwords. Raises `UserError` for a bad one."""
+    """True if an address (`--backend NAME:ADDRESS`, `--set backend.address`) has a meaning."""
 
     def make_backend(
         self,
@@ -132,6 +131,62 @@ def backend_names() -> tuple[str, ...]:
 # The choice of a backend.
 
 LOCAL = "local"
+_BACKEND_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_BACKEND_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
+
+
+def changed_choice(
+    usual: BackendChoice | None, name: str | None, address: str | None, settings: str | None
+) -> BackendChoice | None:
+    """The usual backend, the old run's or the task's, with the changes of the command line.
+
+    `settings` are those of `--set backend.NAME=N`. None for this machine without a word of it.
+    Raises `UserError` for illegal values.
+    """
+    if name is None and address is None and settings is None:
+        return usual
+    choice = usual or BackendChoice()
+    if name is not None or (address is not None and choice.name == LOCAL):
+        choice = parse_backend(name or "ray", choice)
+    if address is not None:
+        choice = msgspec.structs.replace(choice, address=address)
+    choice = _with_backend_settings(choice, _parse_backend_pairs(settings))
+    return None if choice == BackendChoice() and usual is None else choice
+
+
+def _parse_backend_pairs(settings: str | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for piece in filter(None, (settings or "").split(",")):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            fix = "write --set backend.memory=2GB; culmen help settings lists them"
+            raise UserError(f"cannot read '{piece}'", where="--set backend", fix=fix)
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _with_backend_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> BackendChoice:
+    amounts, custom, fields = JsonObject(), dict(choice.needs.custom), JsonObject()
+    texts, where = dict(choice.texts), "--set backend"
+    for name, value in pairs.items():
+        if name in ("cpu", "gpu", "memory"):
+            amounts[name] = parse_amount(name, value, where)
+        elif name.startswith("custom."):
+            custom[name.removeprefix("custom.")] = parse_amount(name, value, where)
+        elif name in _BACKEND_NUMBERS:
+            number = parse_amount(name, value, where)
+            fields[name] = number if name in ("wait", "rest") else int(number)
+        elif name in _BACKEND_TEXTS:
+            texts[name] = value
+        else:
+            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS, *_BACKEND_TEXTS)
+            raise UserError(
+                f"there is no backend setting '{name}'",
+                where=where,
+                fix=f"use {', '.join(known)}",
+            )
+    needs = msgspec.structs.replace(choice.needs, custom=custom, **amounts)
+    return msgspec.structs.replace(choice, needs=needs, texts=texts, **fields)
 
 
 def as_choice(value: object) -> BackendChoice:
@@ -148,22 +203,12 @@ def as_choice(value: object) -> BackendChoice:
 
 
 def parse_backend(text: str, choice: BackendChoice | None = None) -> BackendChoice:
-    """A choice, or another one, with the backend `NAME` or `NAME:ADDRESS`.
-
-    Passwords in an address stay in this process.
-    """
+    """A choice, or another one, with the backend `NAME` or `NAME:ADDRESS`."""
     name, _, address = text.partition(":")
     choice = choice or BackendChoice()
     if name != choice.name:
         choice = msgspec.structs.replace(choice, name=name, address="auto")
-    return with_address(choice, address) if address else choice
-
-
-def with_address(choice: BackendChoice, address: str) -> BackendChoice:
-    """The choice with an address; without the password, if it has one."""
-    if choice.name != LOCAL:
-        address = _backend_kind(choice.name).address(address)
-    return msgspec.structs.replace(choice, address=address)
+    return msgspec.structs.replace(choice, address=address) if address else choice
 
 
 def usual_workers(backend: object) -> int:
@@ -193,6 +238,6 @@ def _validate_choice(choice: BackendChoice) -> None:
     if (kind is None or not kind.has_address) and choice.address != "auto":
         raise UserError(
             f"the backend {choice.name} has no address",
-            where="--ray-address",
+            where="--set backend.address",
             fix="add --backend ray, or leave it out",
         )

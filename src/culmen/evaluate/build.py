@@ -13,11 +13,11 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.jail import wire
-from culmen.evaluate.jail.evaluation import BUILD, JailedEvaluation
-from culmen.evaluate.jail.fork_server import SEARCH_PATH, Jail
-from culmen.evaluate.jail.scorer_pool import ScorerPool
-from culmen.evaluate.outcome import EvaluationOutcome
+from culmen.jail import wire
+from culmen.jail.evaluation import BUILD, JailedEvaluation
+from culmen.jail.fork_server import SEARCH_PATH, Jail
+from culmen.jail.outcome import EvaluationOutcome
+from culmen.jail.scorer_pool import ScorerPool
 
 KEPT = 32  # candidates whose built files are kept in memory
 
@@ -42,7 +42,7 @@ def require_compiler(task: Task, levels: Sequence[str]) -> None:
 
     A container brings its own.
     """
-    if not task.evaluator.build or tuple(levels) == ("container",):
+    if tuple(levels) == ("container",):
         return
     words = (task.evaluator.build[0], *task.evaluator.command[:1])
     for word in words:
@@ -65,9 +65,7 @@ class CandidateBuilds:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def files_of(self, jail: Jail, candidate: Candidate, seed: int, slot: int) -> Built:
-        """The candidate's built files, none for a task without `build`."""
-        if not self._task.evaluator.build:
-            return {}
+        """The candidate's built files."""
         lock = self._locks.setdefault(candidate.digest, asyncio.Lock())
         async with lock:
             built = self._built.get(candidate.digest)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from culmen.core.json import JsonObject
-from culmen.evaluate.jail.scorer import Invalid
+from culmen.jail.scorer import Invalid
 
 # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
 RANGE_BITS = 256

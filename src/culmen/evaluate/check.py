@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -12,22 +11,37 @@ from typing import Literal
 import msgspec
 
 from culmen.core import errors
+from culmen.core.answers import refusal_remedy, settle_answer
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import (
+    CHANCE_LOOKS,
     EVALUATOR_LOG,
+    FILE_MARK,
     LOG,
+    REFUSED,
+    BackendNote,
     Case,
     Observation,
     Status,
+    is_excused,
     meets_trust_level,
+    names_of_files,
     place_in,
     weakest_trust,
 )
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
+from culmen.core.foreign import Unreadable
+from culmen.core.packages import install_hint
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.core.usage import total_usage
-from culmen.evaluate.jail.scorer_pool import install_hint
+from culmen.evaluate.failing_programs import FailingResult, failing_programs, try_failing_programs
+from culmen.evaluate.integrity import signs
+from culmen.evaluate.integrity.guard import APART, REWRITTEN
+from culmen.evaluate.misleading_cases import case_problems
+from culmen.evaluate.repeats import CAUSES, Wanted, repeat_otherwise
+from culmen.evidence.spread import pooled_deviation
+from culmen.tasks.surface import surface_fault
 
 _SHOWN_LINES = 40  # lines of a traceback or of printed output
 # levels without protection of files and processes outside the jail
@@ -47,6 +61,7 @@ class SeedReport(msgspec.Struct, frozen=True):
     case_spread     standard deviation between the cases' means; None for fewer than two cases
     seconds         median wall seconds of an evaluation, `slowest` the longest
     statuses        number of evaluations with each status
+    cause           the kind of repeat that changed the score, of `repeats.CAUSES`; "" for none
     failure         status, reason and feedback of the first failure, "" if there is none
     printed         printed output of the first evaluation: program and evaluator
     """
@@ -59,6 +74,7 @@ class SeedReport(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     slowest: float = 0.0
     statuses: dict[str, int] = {}
+    cause: str = ""
     failure: str = ""
     printed: str = ""
     observations: tuple[Observation, ...] = ()
@@ -69,8 +85,9 @@ class TaskReport(msgspec.Struct, frozen=True):
 
     `repeatable` is True if equal evaluations gave equal results, `seed_free` if the random seed
     made no difference either (None: unknown). `trust` is the level of the weakest score
-    (`core.evaluation`; "" if nothing scored) and `why` the reason that it is not higher. A task is
-    `fit` if no finding is an error.
+    (`core.evaluation`; "" if nothing scored) and `why` the reason that it is not higher. `draws`
+    names the random generators that evaluations drew from, `leaves` the state that they changed. A
+    task is `fit` if no finding is an error.
     """
 
     task: str
@@ -82,6 +99,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     findings: tuple[TaskFinding, ...]
     trust: str = ""
     why: str = ""
+    draws: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
 
     @property
     def fit(self) -> bool:
@@ -138,33 +157,44 @@ async def check_task(
 ) -> TaskReport:
     """Evaluate every initial program; return their measurements and the task's problems.
 
-    Each program is evaluated on up to four training cases: `runs` times with the same random seed,
-    and with `runs` different ones; the first one that scores also once on every case of every
-    split, or on `case_limit` of them, evenly spread. A program that fails on each of the four cases
-    is not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
+    Each program is evaluated on up to four training cases: `runs` times with the same random seed
+    (in the same process, in a new one, and with another hash seed), and with `runs` different ones;
+    the first one that scores also once on every case of every split, or on `case_limit` of them,
+    evenly spread. A program that fails on each of the four cases is not repeated, except up to
+    `CHANCE_LOOKS` times in all where chance may have failed it. Programs that fail on purpose show
+    whether failing pays (`evaluate.failing_programs`). `runs` below 2 counts as 2. The callback
+    is called after every evaluation of an initial program.
     Starts and closes the backend; raises `UserError` if it cannot start (isolation, an evaluator
     that cannot be loaded).
     """
     runs, case_limit = max(2, runs), max(1, case_limit)
     cases, rest = _choose_cases(task, case_limit)
+    keeps = task.evaluator.keeps_state
     progress = _Progress(planned_evaluations(task, runs, case_limit), on_progress)
     seeds: list[SeedReport] = []
+    failing: list[FailingResult] = []
     try:
         isolation = await backend.start()
         progress.report_progress(0.0)
+        settling = SettlingBackend(backend, task)
         for seed in task.initial_candidates():
-            seeds.append(await _try_program(backend, seed, cases, rest, runs, progress))
+            seeds.append(await _try_program(settling, seed, cases, rest, runs, progress, keeps))
             if seeds[-1].mean is not None:
                 rest = ()
         progress.skip_evaluations(len(rest))
+        failing = await _try_failing(task, backend, seeds, cases)
     finally:
         await backend.close()
+    seeds = _settle_reports(task, seeds, failing)
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _compare_repeats(seeds)
     why = backend.scoring.why
+    causes = tuple(dict.fromkeys(seed.cause for seed in seeds if seed.cause))
     findings = [
-        *find_problems(task, isolation, observations, repeatable, seed_free, why),
+        *find_problems(task, isolation, observations, repeatable, seed_free, why, causes, failing),
+        *_text_findings(task),
         *_sample_findings(task, case_limit),
+        *map(_backend_finding, getattr(backend, "notes", ())),
     ]
     trust = weakest_trust(o.trust for o in observations if o.ok)
     return TaskReport(
@@ -177,7 +207,81 @@ async def check_task(
         tuple(findings),
         trust,
         why,
+        distinct_names(o.drew for o in observations),
+        distinct_names(o.left for o in observations),
     )
+
+
+async def _try_failing(
+    task: Task, backend: Backend, seeds: Sequence[SeedReport], cases: Sequence[Case | None]
+) -> list[FailingResult]:
+    """Results of failing programs, made from the first initial program that scores."""
+    scored = [seed.candidate for seed in seeds if seed.mean is not None]
+    initial = [each for each in task.initial_candidates() if each.id in scored]
+    programs = failing_programs(task, initial[0]) if initial else []
+    return await try_failing_programs(backend, programs, cases)
+
+
+class SettlingBackend(Backend):
+    """A backend whose answers are failures if they report one (`core.answers`)."""
+
+    def __init__(self, backend: Backend, task: Task) -> None:
+        self._backend, self._objective = backend, task.objective
+        self._lowest: float | None = None  # reward of an answer that does not say so
+
+    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation:
+        """The observation, as a failure if its answer reports one."""
+        seen = await self._backend.evaluate(candidate, case, seed)
+        if seen.score is not None and seen.refusal is None:
+            reward = self._objective.reward(seen.score)
+            self._lowest = reward if self._lowest is None else min(reward, self._lowest)
+        return settle_answer(candidate, seen, self._objective, self._lowest)
+
+    async def start(self) -> str:
+        """As the backend itself."""
+        return await self._backend.start()
+
+    async def close(self) -> None:
+        """As the backend itself."""
+        await self._backend.close()
+
+    async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
+        """As the backend itself."""
+        return await self._backend.vary_processes(hash_seed)
+
+
+def _settle_reports(
+    task: Task, seeds: Sequence[SeedReport], failing: Sequence[FailingResult]
+) -> list[SeedReport]:
+    """The reports, where answers that say that they failed score no more than failing programs."""
+    rewards = [task.objective.reward(each.score) for each in failing if each.score is not None]
+    if not rewards:
+        return list(seeds)
+    programs = {each.id: each for each in task.initial_candidates()}
+
+    def settled(seen: Observation) -> Observation:
+        return settle_answer(programs[seen.candidate], seen, task.objective, failing=max(rewards))
+
+    return [
+        seed
+        if not any(each.refusal for each in seed.observations)
+        else build_seed_report(
+            programs[seed.candidate],
+            [settled(each) for each in seed.observations if each.seed == 0],
+            [settled(each) for each in seed.observations if each.seed != 0],
+            seed.cause,
+        )
+        for seed in seeds
+    ]
+
+
+def _backend_finding(note: BackendNote) -> TaskFinding:
+    return TaskFinding("warning" if note.fix else "note", note.what, note.fix)
+
+
+def distinct_names(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """All names, each once, in the order in which they were found."""
+    return tuple(dict.fromkeys(name for names in found for name in names))
 
 
 def spread_cases(cases: Sequence[Case], limit: int = CASES) -> tuple[Case | None, ...]:
@@ -236,6 +340,7 @@ async def _try_program(
     rest: Sequence[Case | None],
     runs: int,
     progress: _Progress,
+    keeps_state: bool,
 ) -> SeedReport:
     """Evaluate one program on `cases` repeatedly, on the `rest` once; stop if all fail."""
     first_results: list[Observation] = []
@@ -243,28 +348,62 @@ async def _try_program(
         first_results.append(await progress.await_evaluation(backend.evaluate(seed, case, 0)))
         if first_results[-1].ok:
             break
+    by_chance = await _repeat_failure(backend, seed, cases, first_results, progress)
+    scores = first_results[-1].ok or any(each.ok for each in by_chance)
     again = [runs - (index < len(first_results)) for index in range(len(cases))]
-    same = [(case, 0) for case, times in zip(cases, again) for _ in range(times)]
     other = [(case, number) for case in cases for number in range(1, runs)]
-    if not first_results[-1].ok:
-        progress.skip_evaluations(len(same) + len(other))
-        return build_seed_report(seed, first_results, [])
-    once = [(case, 0) for case in rest]
-    waiting = (
-        progress.await_evaluation(backend.evaluate(seed, case, number))
-        for case, number in [*once, *same, *other]
-    )
-    results = await asyncio.gather(*waiting)
-    alike = len(once) + len(same)
-    return build_seed_report(seed, [*first_results, *results[:alike]], list(results[alike:]))
+    if not scores:
+        progress.skip_evaluations(sum(again) + len(other))
+        return build_seed_report(seed, first_results, by_chance)
+
+    async def evaluate_all(wanted: Wanted) -> list[Observation]:
+        waiting = (
+            progress.await_evaluation(backend.evaluate(seed, case, number))
+            for case, number in wanted
+        )
+        return list(await asyncio.gather(*waiting))
+
+    if by_chance:  # the rate of failures shows with new random seeds only
+        other = [(case, CHANCE_LOOKS + number) for case in cases for number in range(2 * runs - 2)]
+        again = [0] * len(cases)
+    others = await evaluate_all([*((case, 0) for case in rest), *other])
+    repeats = list(zip(cases, again))
+    same, cause = await repeat_otherwise(backend, evaluate_all, repeats, first_results, keeps_state)
+    alike = [*first_results, *others[: len(rest)], *same]
+    return build_seed_report(seed, alike, [*by_chance, *others[len(rest) :]], cause)
+
+
+async def _repeat_failure(
+    backend: Backend,
+    seed: Candidate,
+    cases: Sequence[Case | None],
+    failed: Sequence[Observation],
+    progress: _Progress,
+) -> list[Observation]:
+    """Evaluations with other random seeds of a program that failed, maybe by chance.
+
+    The last one scored, or the program has failed `CHANCE_LOOKS` times.
+    """
+    last, made = failed[-1], list[Observation]()
+    while last.may_be_chance and len(failed) + len(made) < CHANCE_LOOKS:
+        number = len(failed) + len(made)
+        progress.skip_evaluations(-1)
+        evaluation = backend.evaluate(seed, cases[number % len(cases)], number)
+        last = await progress.await_evaluation(evaluation)
+        made.append(last)
+    return made
 
 
 def build_seed_report(
-    seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]
+    seed: Candidate,
+    same: Sequence[Observation],
+    other: Sequence[Observation],
+    cause: str = "",
 ) -> SeedReport:
     """The report of one initial program.
 
-    `same` are evaluations with random seed 0, `other` those with other random seeds.
+    `same` are evaluations with random seed 0, `other` those with other random seeds; `cause` is
+    the kind of repeat that changed the result.
     """
     everything = [*same, *other]
     groups = _by_case(same)
@@ -283,6 +422,7 @@ def build_seed_report(
         seconds=median(o.seconds for o in everything),
         slowest=max(o.seconds for o in everything),
         statuses=counts,
+        cause=cause,
         failure=describe_failed_evaluation(failed) if failed else "",
         printed=printed_output(everything[0]),
         observations=tuple(everything),
@@ -292,15 +432,6 @@ def build_seed_report(
 def printed_output(observation: Observation) -> str:
     """Printed output of an evaluation, by program and evaluator."""
     return "".join(observation.artifacts.get(name, "") for name in (LOG, EVALUATOR_LOG))
-
-
-def pooled_deviation(groups: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation within groups, pooled over groups of at least two; None without any."""
-    usable = [group for group in groups if len(group) > 1]
-    if not usable:
-        return None
-    freedom = sum(len(group) - 1 for group in usable)
-    return math.sqrt(sum(stdev(group) ** 2 * (len(group) - 1) for group in usable) / freedom)
 
 
 def _by_case(observations: Iterable[Observation]) -> dict[str, list[float]]:
@@ -372,6 +503,8 @@ class TaskEvidence(msgspec.Struct, frozen=True):
     repeatable: bool | None
     seed_free: bool | None
     why: str = ""
+    causes: tuple[str, ...] = ()
+    failing: tuple[FailingResult, ...] = ()
 
     @property
     def scores(self) -> list[float]:
@@ -407,13 +540,27 @@ def find_problems(
     repeatable: bool | None,
     seed_free: bool | None,
     why: str = "",
+    causes: tuple[str, ...] = (),
+    failing: Sequence[FailingResult] = (),
 ) -> list[TaskFinding]:
-    """All findings, errors first; `why` is the reason that scores are not trusted more."""
-    evidence = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
+    """All findings, errors first; `why` is the reason that scores are not trusted more.
+
+    `causes` are the kinds of repeats that changed a score, `failing` programs that fail on purpose.
+    """
+    seen = tuple(observations)
+    evidence = TaskEvidence(
+        task, isolation, seen, repeatable, seed_free, why, causes, tuple(failing)
+    )
     findings = [finding for rule in _RULES for finding in rule(evidence)]
     findings += [TaskFinding("note", note) for note in task.notes]
-    findings += _model_call_findings(evidence)
+    findings += [*_model_call_findings(evidence), *_written_file_findings(evidence)]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def _case_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """Doubled cases, contradicting answers, and inputs that hold the answer."""
+    for what, fix in case_problems(evidence.task.cases):
+        yield TaskFinding("warning", what, fix)
 
 
 def _model_call_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
@@ -429,6 +576,22 @@ def _model_call_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             "the cache"
         )
         yield TaskFinding("note", f"{what}, {spent.tokens:,} tokens{price}", "")
+
+
+def _written_file_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """Files that were written beside the evaluator while it judged."""
+    files = names_of_files({name for o in evidence.observations for name in o.left})
+    rewritten = [name.removesuffix(REWRITTEN) for name in files if name.endswith(REWRITTEN)]
+    logs = [name for name in files if not name.endswith(REWRITTEN) and name not in rewritten]
+    if logs:
+        fix = "a log is fine; a score that is computed from it depends on earlier evaluations"
+        yield TaskFinding("note", f"files written: {', '.join(logs)}", fix)
+    if rewritten:
+        what = f"files rewritten while the evaluator judged: {', '.join(rewritten)}"
+        if evidence.task.evaluator.keeps_state:
+            yield TaskFinding("note", what, "keeps_state = true: scores may depend on them")
+        else:
+            yield TaskFinding("warning", f"{what}; once they are there, that is an error", APART)
 
 
 def describe_failed_evaluation(observation: Observation) -> str:
@@ -467,7 +630,9 @@ def _failure_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     partial = {fault.place for fault in evidence.faults}
     for observation in evidence.observations:
         kind = (observation.candidate, observation.reason)
-        if observation.ok or kind in shown or place_in(observation.failure_kind) in partial:
+        if observation.ok or observation.reason == REFUSED or kind in shown:
+            continue
+        if place_in(observation.failure_kind) in partial:
             continue
         shown.add(kind)
         level = (
@@ -492,6 +657,19 @@ def _partial_fault_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
 
 
+def _text_findings(task: Task) -> Iterator[TaskFinding]:
+    """Faults of the initial programs' texts, which a run reads like a candidate's."""
+    try:
+        context = signs.ScanContext.from_task(task)
+        for seed in task.initial_candidates():
+            signs.of_parts(seed.parts, task, context)
+            if fault := surface_fault(task, seed):
+                what = f"a run would reject the initial program: {fault.replace('_', ' ')}"
+                yield TaskFinding("error", what, "correct it, or [surface] in task.toml")
+    except Unreadable as error:
+        yield TaskFinding("error", f"a run could not read a program: {error.what}", error.fix)
+
+
 def _sample_findings(task: Task, limit: int) -> Iterator[TaskFinding]:
     """The evaluated share of a large data set."""
     tried, every = tried_cases(task, limit), len(task.cases)
@@ -500,24 +678,67 @@ def _sample_findings(task: Task, limit: int) -> Iterator[TaskFinding]:
         yield TaskFinding("note", what, f"culmen check TASK --cases {every} tries all of them")
 
 
-def _reported_error_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
-    """Initial programs that scored although the evaluator reports an error."""
-    if evidence.task.evaluator.form != "legacy":
-        return
-    for observation in evidence.observations:
-        error_line = next(
-            (line for line in observation.feedback.splitlines() if line.startswith("error: ")), ""
+def _refused_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """Initial programs whose evaluator reports that it, or the program, failed."""
+    made = evidence.observations
+    for candidate in dict.fromkeys(each.candidate for each in made if each.reason == REFUSED):
+        own = [each for each in made if each.candidate == candidate]
+        refused = [each for each in own if each.reason == REFUSED]
+        scored = any(each.ok for each in own)
+        rate = f" in {len(refused)} of {len(own)} evaluations" if len(own) > len(refused) else ""
+        is_evaluators = is_excused(refused[0])
+        score = refused[0].metrics["claimed_score"]
+        what = (
+            f"the initial program is refused{rate}: it scores {score:.6g}, but its evaluator "
+            f"reports {_shown_words(refused[0])}"
         )
-        if observation.ok and error_line:
-            score = f"{observation.score:.6g}"
-            what = (
-                f"initial program {observation.candidate} scores {score}, but its evaluator "
-                f"reports {error_line[:300]}"
-            )
-            yield TaskFinding(
-                "warning", what, "correct the initial program before a search starts from it"
-            )
+        yield TaskFinding(
+            "error" if is_evaluators or not scored else "warning",
+            what,
+            install_hint(refused[0].feedback) or refusal_remedy(refused[0]),
+            cases=tuple(dict.fromkeys(each.case for each in refused if each.case)),
+        )
+    for seen in made:
+        if seen.ok and seen.refusal is not None and not seen.refusal.raised:
+            what = f"initial program {seen.candidate} scores {seen.score:.6g}, but its evaluator "
+            fix = "correct the initial program before a search starts from it"
+            yield TaskFinding("warning", f"{what}reports {_shown_words(seen)}", fix)
             return
+
+
+def _shown_words(seen: Observation) -> str:
+    """The evaluator's own words on a failure, shortened."""
+    return "" if seen.refusal is None else seen.refusal.words[:400]
+
+
+def _failing_pays_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """Programs that fail on purpose and score above the initial programs."""
+    reward = evidence.task.objective.reward
+    by_program: dict[str, list[float]] = {}
+    for each in evidence.observations:
+        if each.score is not None:
+            by_program.setdefault(each.candidate, []).append(each.score)
+    if not by_program:
+        return
+    scores = max(by_program.values(), key=lambda scores: reward(fmean(scores)))
+    mean = fmean(scores)
+    error = stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
+    least = max(3 * error, 1e-9 * abs(mean))
+    above = "above" if evidence.task.objective.direction == "max" else "better than"
+    for each in evidence.failing:
+        others = (mean, mean if each.control is None else each.control)
+        if each.score is None or reward(each.score) - max(map(reward, others)) <= least:
+            continue
+        what = (
+            f"failing pays: a program that {each.program.does} scores {each.score:.6g}, {above} "
+            f"the initial program's {mean:.6g}, so a search would find such programs"
+        )
+        fix = (
+            "let the evaluator raise, or return None, for a program that fails; a number it gives "
+            "must be worse than that of any program that works"
+        )
+        yield TaskFinding("error" if each.program.is_crash else "warning", what, fix)
+        return
 
 
 def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
@@ -573,9 +794,16 @@ def _time_limit_setting(task: Task) -> str:
 
 
 def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
-    if evidence.repeatable is None:
+    if evidence.repeatable is None or not evidence.scores:
         return
-    if evidence.task.deterministic and not evidence.seed_free:
+    drew = distinct_names(o.drew for o in evidence.observations)
+    if evidence.task.deterministic and drew:
+        yield TaskFinding(
+            "warning",
+            f"the task is declared deterministic, but evaluations draw from {', '.join(drew)}",
+            "remove deterministic = true; same_draws = true gives all programs the same numbers",
+        )
+    elif evidence.task.deterministic and not evidence.seed_free:
         cause = (
             "with the random seed"
             if evidence.repeatable
@@ -586,7 +814,7 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             f"the task is declared deterministic, but results change {cause}",
             "remove deterministic = true, or make evaluator and initial program deterministic",
         )
-    elif not evidence.task.deterministic and evidence.seed_free:
+    elif not evidence.task.deterministic and evidence.seed_free and not drew:
         yield TaskFinding(
             "note",
             "all repeated evaluations agreed",
@@ -596,6 +824,7 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     elif (
         not evidence.task.deterministic
         and not evidence.repeatable
+        and not evidence.causes
         and evidence.task.evaluator.form != "legacy"
         and not evidence.task.evaluator.metric  # times vary
     ):
@@ -605,6 +834,38 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             "reproduced",
             "draw random numbers from the random seed that the evaluation is given",
         )
+
+
+def _cause_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """Kinds of repeats that changed a score."""
+    for cause in evidence.causes:
+        yield TaskFinding("warning", *CAUSES[cause])
+
+
+def _state_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    """State that evaluations change, and what becomes of it."""
+    left = distinct_names(o.left for o in evidence.observations)
+    changed = [name for name in left if not name.startswith(FILE_MARK)]
+    if not changed or evidence.task.evaluator.keeps_state:
+        return
+    if evidence.task.evaluator.form == "legacy":
+        what = (
+            f"an evaluation changes {', '.join(changed)}; the next one begins as after the import. "
+            "OpenEvolve keeps it for later evaluations, unless there is an evaluate_stage1"
+        )
+        yield TaskFinding("note", what, "compute at import what all evaluations need")
+        return
+    what = (
+        f"evaluations change {', '.join(changed)}, so their process is replaced by one as after "
+        "the import"
+    )
+    is_function = evidence.task.evaluator.form == "function"
+    keeps = "keeps_state=True" if is_function else "[evaluator] keeps_state = true"
+    fix = (
+        f"compute at import what all evaluations need; with {keeps} it stays, and scores may "
+        "depend on earlier programs"
+    )
+    yield TaskFinding("note", what, fix)
 
 
 def _score_level_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
@@ -691,10 +952,14 @@ def _duration_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
 _RULES: Sequence[Callable[[TaskEvidence], Iterator[TaskFinding]]] = (
     _failure_findings,
     _partial_fault_findings,
-    _reported_error_findings,
+    _refused_findings,
+    _failing_pays_findings,
     _determinism_findings,
+    _cause_findings,
+    _state_findings,
     _score_level_findings,
     _trust_findings,
     _cascade_findings,
     _duration_findings,
+    _case_findings,
 )

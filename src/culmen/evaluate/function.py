@@ -1,34 +1,34 @@
 """Evaluation by a Python callable of the user's process, in forks without a jail.
 
 A fork-server is forked from this process when the backend starts, so closures work without
-pickling. It forks one process per worker. A process serves many calls; it is replaced by a fresh
-copy after a failure that may have damaged it, after a call with leftovers (`Leftovers`), and after
-`Limits.calls` calls. Wall time, memory and processor time are limited call by call. Environment,
-files and network are the user's: the function is trusted. Scores are self-reported, because
-candidate and function share a process.
+pickling, and files that the user opened before stay open (`jail.descriptors`). Threads do not
+survive a fork (`fork_hazards`). The server forks one process per worker. A process serves many
+calls; it is replaced by a fresh copy after a failure that may have damaged it, after a call that
+changed its state (`jail.state`), and after `Limits.calls` calls. Wall time, memory and processor
+time are limited call by call. Environment, files and network are the user's: the function is
+trusted. Scores are self-reported, because candidate and function share a process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import gc
 import importlib
 import inspect
+import io
+import json
 import math
 import os
-import random
+import re
 import resource
 import signal
 import socket
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import msgspec
@@ -36,22 +36,17 @@ import msgspec
 from culmen.core import pictures
 from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Scoring, Status
+from culmen.core.evaluation import PRINTED_MARK, Case, Scoring, Status
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
-from culmen.evaluate import outcome
-from culmen.evaluate.jail import kernel, probes, procfs, wire
-from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
-from culmen.evaluate.jail.confine import (
-    CHANNEL,
-    ForkRequest,
-    JailPolicy,
-    arrange_descriptors,
-    set_limits,
-)
-from culmen.evaluate.jail.culprit import is_outage
-from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
-from culmen.evaluate.jail.fork_server import (
+from culmen.evaluate.fork_hazards import find_fork_hazards, reachable_objects
+from culmen.evaluate.local import LocalBackend
+from culmen.jail import descriptors, kernel, outcome, probes, procfs, wire
+from culmen.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
+from culmen.jail.confine import ForkRequest, JailPolicy, set_limits
+from culmen.jail.culprit import is_outage
+from culmen.jail.evaluation import GRACE_SECONDS, encode_request
+from culmen.jail.fork_server import (
     ChildExit,
     Jail,
     JailFailed,
@@ -59,19 +54,27 @@ from culmen.evaluate.jail.fork_server import (
     read_frame,
     write_frame,
 )
-from culmen.evaluate.jail.plain import number_or_type
-from culmen.evaluate.jail.portable import PortableJail
-from culmen.evaluate.jail.runner import REQUEST_LIMIT, encode_exception, exit_at_once
-from culmen.evaluate.jail.scorer_pool import read_final_frame
-from culmen.evaluate.jail.zygote import Zygote
-from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.outcome import EvaluationOutcome
+from culmen.jail.outcome import EvaluationOutcome
+from culmen.jail.plain import answer_texts, metric_or_type, score_or_type
+from culmen.jail.portable import PortableJail
+from culmen.jail.runner import REQUEST_LIMIT, encode_exception, exit_at_once
+from culmen.jail.scorer_pool import read_final_frame
+from culmen.jail.state import (
+    ModuleNames,
+    OwnStreams,
+    ProcessState,
+    import_modules,
+)
+from culmen.jail.wire import EvaluationTraces
+from culmen.jail.zygote import Zygote
 
 _NO_LIMIT_SECONDS = 1e6  # for the fork-server; this side enforces the limit of a call
 # between counts of the user's processes; the limit of a call is added to the count
 _COUNT_INTERVAL_SECONDS = 30.0
-# failures that earlier calls may have caused
+# failures that earlier calls may have caused: by reason, and by the exception's type
 _HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")
+_NONE = EvaluationTraces()
+_BY_SETTINGS = re.compile(r"([\w.]+\.)?(RecursionError|FloatingPointError|\w*Warning)\b")
 
 
 class FunctionBackend(LocalBackend):
@@ -83,16 +86,22 @@ class FunctionBackend(LocalBackend):
     number, `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine
     functions work too. It raises `culmen.Invalid` for a candidate that is not acceptable.
 
-    The function's variables persist from call to call within a process; the next process begins
-    with their state at the backend's start. `Limits(calls=1)` gives every call its own process;
-    the final choice always does.
+    Every call begins from the state at the backend's start, with random streams of its own
+    (`jail.state`): a process in which a call changed something serves no other call. With
+    `Evaluator.keeps_state` it does, and the state lasts until the process ends. `Limits(calls=1)`
+    gives every call its own process; the final choice does, unless state is kept.
     """
 
     def __init__(
         self, task: Task, fn: Callable[..., object], workers: int, require: str | None = None
     ) -> None:
         super().__init__(task, workers, require, level="limits" if kernel.LINUX else "portable")
-        self.fn, self._calls = fn, max(1, task.limits.calls)
+        self.fn, self._keeps_state = fn, task.evaluator.keeps_state
+        self._calls = 1 << 30 if self._keeps_state else max(1, task.limits.calls)
+        self._imports: dict[str, None] = {}  # libraries that a worker loads before its first call
+        # of one call
+        self._processor_seconds = math.ceil(task.limits.seconds * (os.cpu_count() or 1)) + 1
+        self._descriptors = descriptors.user_candidates()
         self._crew: dict[int, _Worker] = {}
 
     async def start(self) -> str:
@@ -109,15 +118,18 @@ class FunctionBackend(LocalBackend):
             self.require,
             {"namespaces": "a Python callable runs as part of your own process"},
         )
+        self.notes = find_fork_hazards(self.fn)
         self._jail = self._new_jail(level)
         await self._jail.start()
         return level
 
     def _new_jail(self, level: str) -> Jail:
         if level == "limits":
-            return _ForkedJail(self.fn)
+            return _ForkedJail(self.fn, self._descriptors)
         born = time.time() - 1.0
-        return PortableJail(level, begin=lambda *job: _fork_worker(self.fn, born, *job))
+        return PortableJail(
+            level, begin=lambda *job: _fork_worker(self.fn, self._descriptors, born, *job)
+        )
 
     async def evaluate_in_one_process(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
@@ -129,16 +141,24 @@ class FunctionBackend(LocalBackend):
             "parts": candidate.parts,
             "case": None if case is None else msgspec.to_builtins(case),
             "seed": seed,
-            "cpu": math.ceil(self.task.limits.seconds * (os.cpu_count() or 1)) + 1,
+            "cpu": self._processor_seconds,
             "alone": self._calls == 1,
             "whole": bool(self.task.evaluator.options.get("parts")),
             "several": bool(self.task.objective.metrics),
         }
+        content |= {"keeps_state": True} if self._keeps_state else {}
+        content |= {"imports": list(self._imports)} if self._imports else {}
         request = encode_request(content, self.task, case)
         verdict, fresh = await self._call_worker(request, slot)
-        if verdict.reason in _HARMFUL and not fresh:
+        if not fresh and _may_be_inherited(verdict):
+            await self._dismiss_worker(slot)
             verdict, _ = await self._call_worker(request, slot)
         return verdict
+
+    async def _dismiss_worker(self, slot: int) -> None:
+        worker = self._crew.pop(slot, None)
+        if worker is not None:
+            await worker.dismiss()
 
     async def _call_worker(self, request: bytes, slot: int) -> tuple[EvaluationOutcome, bool]:
         """A call by the slot's process, and True if it was the first call of that process."""
@@ -157,6 +177,7 @@ class FunctionBackend(LocalBackend):
             except AskingFailed as error:
                 return outcome.lost_outcome(error.reason, str(error)), True
             kept = worker.sound and worker.calls < self._calls
+            self._imports.update(dict.fromkeys(worker.imported))
         finally:
             if kept:
                 self._crew[slot] = worker
@@ -165,14 +186,17 @@ class FunctionBackend(LocalBackend):
         return verdict, fresh
 
     async def renew(self) -> None:
-        """Give every call a process of its own from now on.
+        """Give every call a process of its own from now on, unless the function keeps state."""
+        if not self._keeps_state:
+            self._calls = 1
+            await self.vary_processes(0)
 
-        Leftovers of earlier candidates then have no effect.
-        """
-        self._calls = 1
+    async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
+        """Replace the processes; they have the hash seed of the user's process."""
         crew, self._crew = self._crew, {}
         for worker in crew.values():
             await worker.dismiss()
+        return ("process",)
 
     async def close(self) -> None:
         """End every process of this backend."""
@@ -208,6 +232,7 @@ class _Worker:
         self._log.close_write_end()
         self.end.add_done_callback(self._on_end)
         self.calls, self.sound = 0, True
+        self.imported: tuple[str, ...] = ()
 
     async def call_function(self, request: bytes) -> EvaluationOutcome:
         """Call the function once."""
@@ -241,17 +266,21 @@ class _Worker:
         self.sound = False
         await write_frame(self._channel, "Q", request)
         kind, payload = await read_final_frame(self._channel, self._output_limit + 4, alarm)
-        if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
+        number, traces, body = _split_answer(payload)
+        if number != self.calls or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(
                 Status.REJECTED,
                 "bad_frame",
                 feedback="the process sent an answer without a request",
             )
-        self.sound = kind.isupper()
+        self.sound, self.imported = kind.isupper(), traces.imported
         if kind.upper() == "R":
-            return outcome.of_report(payload[4:], self._task.objective)
-        failure = outcome.of_exception(payload[4:])
-        return outcome.provider_away(failure.feedback) if kind.upper() == "A" else failure
+            verdict = outcome.of_report(body, self._task.objective)
+        else:
+            verdict = outcome.of_exception(body)
+        if kind.upper() == "A":
+            verdict = outcome.provider_away(verdict.feedback)
+        return replace(verdict, drew=traces.drew, left=traces.left) if any(traces) else verdict
 
     async def _outcome_without_answer(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
@@ -289,23 +318,46 @@ class _Worker:
             self._channel.shutdown(socket.SHUT_RD)
 
 
+def _split_answer(payload: bytes) -> tuple[int, EvaluationTraces, bytes]:
+    """Number of the call, its traces and the content of an answer; -1 for another message."""
+    size = int.from_bytes(payload[4:8], "little")
+    about = payload[8 : 8 + size]
+    try:
+        # most have none
+        traces = _NONE if about == b"{}" else EvaluationTraces.from_json(json.loads(about))
+    except (ValueError, TypeError, RecursionError):
+        return -1, EvaluationTraces(), b""
+    return int.from_bytes(payload[:4], "little"), traces, payload[8 + size :]
+
+
+def _may_be_inherited(verdict: EvaluationOutcome) -> bool:
+    """True for a failure that what earlier calls left in the process may have caused."""
+    last = verdict.feedback.partition(PRINTED_MARK)[0].strip().rpartition("\n")[2]
+    return verdict.reason in _HARMFUL or bool(
+        verdict.status is Status.ERROR and _BY_SETTINGS.match(last)
+    )
+
+
 class _ForkedJail(Jail):
     """A fork-server made by fork alone."""
 
-    def __init__(self, fn: Callable[..., object]) -> None:
+    def __init__(self, fn: Callable[..., object], opened: descriptors.Descriptors) -> None:
         super().__init__("limits", folders=False)
-        self.fn = fn
+        self.fn, self._opened = fn, opened
         self._pid = 0
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors.keep_from_servers(ours)
+        kept = descriptors.user_descriptors(self._opened)
+        texts = descriptors.flush_writers(reachable_objects(self.fn), kept)
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
             )  # our threads hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
-            _run_server(theirs.fileno(), self.fn)
+            _run_server(theirs.fileno(), self.fn, kept, texts)
         theirs.close()
         ours.setblocking(False)
         self._control = ours
@@ -319,9 +371,17 @@ class _ForkedJail(Jail):
 
 
 def _fork_worker(
-    fn: Callable[..., object], born: float, job: ForkRequest, channel: int, log: int, _: int
+    fn: Callable[..., object],
+    opened: descriptors.Descriptors,
+    born: float,
+    job: ForkRequest,
+    channel: int,
+    log: int,
+    _: int,
 ) -> int:
     """The number of a worker's process, forked from this one (without a fork-server)."""
+    kept = descriptors.user_descriptors(opened)
+    texts = descriptors.flush_writers(reachable_objects(fn), kept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -331,17 +391,40 @@ def _fork_worker(
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
-        _run_worker(
-            fn, JailPolicy("portable", baseline=procfs.data_bytes()), job, channel, log, born
-        )
+        policy = _ForkedPolicy.of_process("portable")
+        descriptors.drop_others({*kept, channel, log})
+        descriptors.write_whole_lines(texts)
+        descriptors.read_on_ones_own(kept)
+        _run_worker(fn, policy, job, channel, log, ModuleNames(born))
     finally:
         os._exit(1)
 
 
-def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
-    """Run the forked server.
+@dataclass(frozen=True)
+class _ForkedPolicy(JailPolicy):
+    """The policy of processes forked from the user's: what they have from it comes on top."""
 
-    Objects of the parent are never freed here: their descriptors are closed already.
+    inherited: int = 0  # the numbers of its descriptors are below this one
+
+    @classmethod
+    def of_process(cls, level: str) -> _ForkedPolicy:
+        """The policy of processes that are forked from this one now."""
+        buffers = 1024 * procfs.buffers_kb([os.getpid()])
+        highest = max(descriptors.open_descriptors())
+        return cls(level, baseline=procfs.data_bytes() + buffers, inherited=highest + 1)
+
+    @property
+    def descriptor_limit(self) -> int:
+        """The number below which a child's descriptors stay."""
+        return self.inherited + procfs.DESCRIPTORS
+
+
+def _run_server(
+    control: int, fn: Callable[..., object], kept: set[int], texts: list[io.TextIOWrapper]
+) -> NoReturn:
+    """Run the forked server, which keeps the user's descriptors and text files.
+
+    Objects of the parent are never freed here: their descriptors are replaced already.
     """
     try:
         gc.disable()
@@ -350,23 +433,27 @@ def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
+        policy = _ForkedPolicy.of_process("limits")
+        control = descriptors.move_far_above(control)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
-        os.dup2(control, CHANNEL)
-        os.closerange(CHANNEL + 1, 1 << 20)
+        descriptors.drop_others({*kept, control})
+        descriptors.write_whole_lines(texts)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        born = time.time() - 1.0  # clocks of file systems are coarse
         if "numpy" in sys.modules:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
         def child(
             policy: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int
         ) -> NoReturn:
-            _run_worker(fn, policy, job, channel, log, born)
+            zygote.close_descriptors()
+            descriptors.read_on_ones_own(kept)
+            _run_worker(fn, policy, job, channel, log, names)
 
-        policy = JailPolicy("limits", baseline=procfs.data_bytes())
-        Zygote(socket.socket(fileno=CHANNEL), policy, child).serve()
+        names = ModuleNames()
+        zygote = Zygote(socket.socket(fileno=control), policy, child)
+        zygote.serve()
     finally:
         os._exit(0)
 
@@ -377,65 +464,86 @@ def _run_worker(
     job: ForkRequest,
     channel_fd: int,
     log: int,
-    born: float,
+    names: ModuleNames,
 ) -> NoReturn:
     """Run a worker's process: one call after the other, until the channel is closed."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    arrange_descriptors(channel_fd, log)
+    channel_fd = descriptors.settle_worker(channel_fd, log)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
-    channel = socket.socket(fileno=CHANNEL)
+    channel = socket.socket(fileno=channel_fd)
     try:
         gc.enable()
         set_limits(policy, job, hard=False)
-        counted, calls, before = time.monotonic(), 0, None
+        counted = time.monotonic()
+        worker = _FunctionProcess(fn, names, job.memory_mb)
         wire.send(channel, "K")
         while True:
             request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
             if time.monotonic() > counted + _COUNT_INTERVAL_SECONDS:
                 counted = time.monotonic()
                 set_limits(policy, job, hard=False)
-            calls += 1
-            if not request["alone"]:
-                before = before or Leftovers(fn, job.memory_mb, born)
-            ask = ModelAsk(channel)
-            kind, payload = _answer_function_call(fn, request, ask)
-            ask.refuse_questions()
-            kind = kind.lower() if before is None or before.find_leftover() else kind
-            wire.send(channel, kind, calls.to_bytes(4, "little") + payload)
+            wire.send(channel, *worker.answer(request, ModelAsk(channel)))
     finally:
         exit_at_once()
 
 
-def _answer_function_call(
+class _FunctionProcess:
+    """The worker's side of its calls: each begins from the state that the first one found."""
+
+    def __init__(self, fn: Callable[..., object], names: ModuleNames, memory_mb: int) -> None:
+        self.fn, self._names, self._memory_mb = fn, names, memory_mb
+        self._calls = 0
+        self._state: OwnStreams | None = None
+
+    def answer(self, request: JsonObject, ask: ModelAsk) -> tuple[str, bytes]:
+        """Kind and payload of the answer to a request.
+
+        The payload begins with the number of the call and the length of its traces. A lower-case
+        kind means that the process should not serve another call.
+        """
+        self._calls += 1
+        state = self._state = self._state or self._first_state(request)
+        _set_processor_limit(request["cpu"])
+        state.begin(request["seed"], "\n".join(request["parts"].values()))
+        kind, body = _call_function(self.fn, request, ask)
+        traces = state.end()
+        ask.refuse_questions()
+        if request["alone"] or not (traces.is_clean or request.get("keeps_state")):
+            kind = kind.lower()
+        about = json.dumps(traces.as_json()).encode() if any(traces) else b"{}"
+        head = self._calls.to_bytes(4, "little") + len(about).to_bytes(4, "little")
+        return kind, head + about + body
+
+    def _first_state(self, request: JsonObject) -> OwnStreams:
+        """The state before the first call; libraries that calls import are loaded before it."""
+        roots = [(getattr(self.fn, "__name__", "evaluator"), self.fn)]
+        if request["alone"]:
+            return OwnStreams(roots)
+        import_modules(request.get("imports", ()))
+        return ProcessState(roots, self._memory_mb, self._names)
+
+
+def _set_processor_limit(seconds: int) -> None:
+    """Raise this process's limit of processor time by these seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
+def _call_function(
     fn: Callable[..., object], request: JsonObject, ask: ModelAsk
 ) -> tuple[str, bytes]:
-    """Kind and payload of the answer to a request.
-
-    A lower-case kind means that the process should not serve another call.
-    """
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
-    hard_limit = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(
-        resource.RLIMIT_CPU,
-        (cpu if hard_limit == resource.RLIM_INFINITY else min(cpu, hard_limit), hard_limit),
-    )
-    random.seed(request["seed"])
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(request["seed"] % (1 << 32))
+    """Kind and content of the answer to a request, as in `_FunctionProcess.answer`."""
     try:
         answer = "R", wire.encode(build_report(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
-        kind = (
-            "e"
-            if isinstance(error, MemoryError)
-            else "A"
-            if is_outage(error, request["parts"])
-            else "E"
-        )
+        is_full = isinstance(error, MemoryError)
+        kind = "e" if is_full else "A" if is_outage(error, request["parts"]) else "E"
         answer = kind, encode_exception(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: the process is meant to end
         answer = "e", encode_exception(error)
@@ -473,17 +581,21 @@ def build_report(
     images = pictures.picture_artifacts(info["images"]) if info.get("images") else {}
     info = {key: value for key, value in info.items() if key != "images"}
     artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
+    numbers = {
+        str(key): metric_or_type(value)
+        for key, value in info.items()
+        if _is_number(value) and not (key == "feedback" and isinstance(value, str))
+    }
     shown = [
         str(value) if key == "feedback" else f"{key}: {value}"
         for key, value in info.items()
-        if not _is_number(value)
+        if str(key) not in numbers
     ]
     return {
-        "score": number_or_type(score),
-        "metrics": {
-            str(key): number_or_type(value) for key, value in info.items() if _is_number(value)
-        },
+        "score": score_or_type(score),
+        "metrics": numbers,
         "feedback": "\n".join(shown),
+        "texts": answer_texts(info, artifacts or {}),
         "artifacts": {str(key): str(value) for key, value in (artifacts or {}).items()} | images,
     }
 
@@ -507,115 +619,5 @@ def takes_case(fn: Callable[..., object]) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    plain = number_or_type(value)
+    plain = metric_or_type(value)
     return isinstance(plain, int | float) and not isinstance(plain, bool)
-
-
-# Leftovers of a call of a Python function in its process that could affect the next call.
-#
-# Checked after each call: threads and child processes, a pending timer, another working folder,
-# environment or module path, modules whose file is younger than the run or that have no file
-# (an imported candidate), replaced functions of the modules that compute scores and of
-# the evaluator's own module, growing numbers of descriptors and growing memory. The function's own
-# variables are its state, and persist.
-
-_GUARDED = (
-    "math",
-    "cmath",
-    "statistics",
-    "random",
-    "time",
-    "json",
-    "itertools",
-    "functools",
-    "operator",
-    "collections",
-    "numpy",
-    "numpy.random",
-    "numpy.linalg",
-)
-_FDS = 16  # additional descriptors, compared with the start, that count as a leak
-_KEPT_SHARE_DIVISOR = 4  # of the memory limit, a quarter may be kept between calls
-
-
-class Leftovers:
-    """The state of this process now, to be compared with later states.
-
-    `memory_mb` is a call's limit; modules whose file changed after `born` (Unix seconds) do not
-    belong to a library.
-    """
-
-    def __init__(self, fn: Callable[..., object], memory_mb: int, born: float) -> None:
-        self._born = born
-        self._modules = set(sys.modules)
-        self._folder, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
-        self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _KEPT_SHARE_DIVISOR
-        self._fds = procfs.descriptor_count() + _FDS
-        watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
-        self._watched = [(vars(module), dict(vars(module))) for module in watched]
-        own = getattr(fn, "__globals__", {})
-        self._own = own, {name: value for name, value in own.items() if _is_code(value)}
-
-    def find_leftover(self) -> str:
-        """The kind of leftover in one word; "" if there is none."""
-        checks: tuple[tuple[str, Callable[[], bool]], ...] = (
-            ("thread", lambda: threading.active_count() > 1),
-            ("process", lambda: bool(procfs.child_pids(os.getpid()))),
-            ("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0),
-            ("module", self._has_new_module),
-            ("patch", self._has_patch),
-            ("surroundings", self._has_new_surroundings),
-            ("descriptors", lambda: procfs.descriptor_count() > self._fds),
-            ("memory", lambda: procfs.data_bytes() > self._memory),
-        )
-        return next((name for name, left in checks if left()), "")
-
-    def _has_new_surroundings(self) -> bool:
-        try:
-            folder = os.getcwd()
-        except OSError:
-            return True
-        return (
-            folder != self._folder or sys.path != self._path or _raw_environment() != self._environ
-        )
-
-    def _has_new_module(self) -> bool:
-        """True if a module of the run, not of a library, was imported since the last check."""
-        if self._modules == sys.modules.keys():
-            return False
-        fresh = [module for name, module in list(sys.modules.items()) if name not in self._modules]
-        self._modules = set(sys.modules)
-        return any(self._is_from_run(module) for module in fresh)
-
-    def _is_from_run(self, module: ModuleType) -> bool:
-        """True if a module was created after the run began."""
-        spec = getattr(module, "__spec__", None)
-        file = getattr(module, "__file__", None)
-        if file is None:
-            return spec is None or not (
-                spec.origin in ("built-in", "frozen") or spec.submodule_search_locations
-            )
-        try:
-            return os.stat(file).st_ctime >= self._born
-        except OSError:
-            return True
-
-    def _has_patch(self) -> bool:
-        try:
-            # comparing whole dicts is several times as fast, and usually decides
-            pairs = (*self._watched, self._own)
-            return not all(before == now or before.items() <= now.items() for now, before in pairs)
-        except (ValueError, TypeError):  # another object, whose comparison fails
-            return True
-
-
-def _raw_environment() -> Mapping[str, str] | Mapping[bytes, bytes]:
-    """The environment as the bytes that `os.environ` keeps.
-
-    Faster than its texts, which are decoded one by one.
-    """
-    return dict(getattr(os.environ, "_data", os.environ))
-
-
-def _is_code(value: object) -> bool:
-    return callable(value) or isinstance(value, ModuleType)

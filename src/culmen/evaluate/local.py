@@ -12,20 +12,30 @@ from culmen.core.asking import AskingFailed
 from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
-from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_trust_level
+from culmen.core.evaluation import (
+    BackendNote,
+    Case,
+    Observation,
+    Scoring,
+    Status,
+    mark_files,
+    meets_trust_level,
+)
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
-from culmen.evaluate import outcome
-from culmen.evaluate.build import CandidateBuilds, require_compiler
-from culmen.evaluate.forms import find_form
+from culmen.evaluate.build import Built, CandidateBuilds, require_compiler
 from culmen.evaluate.integrity.guard import EvaluatorSeal
-from culmen.evaluate.jail import probes, spoken
-from culmen.evaluate.jail import probes as levels
-from culmen.evaluate.jail.container import ContainerJail
-from culmen.evaluate.jail.evaluation import TIMED_MODULES, JailedEvaluation, TimedEvaluation
-from culmen.evaluate.jail.fork_server import Jail, JailFailed
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
-from culmen.evaluate.outcome import EvaluationOutcome
+from culmen.jail import outcome, probes, spoken
+from culmen.jail import probes as levels
+from culmen.jail.container import ContainerJail
+from culmen.jail.evaluation import TIMED_MODULES, JailedEvaluation, TimedEvaluation
+from culmen.jail.fork_server import Jail, JailFailed
+from culmen.jail.forms import find_form
+from culmen.jail.outcome import EvaluationOutcome
+from culmen.jail.scorer import PROGRAM
+from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
+
+_FINAL_HASH_SEED = 1  # of the final choice; that of the search is 0
 
 
 class LocalBackend:
@@ -37,6 +47,7 @@ class LocalBackend:
     """
 
     attempts = 1  # `evaluate` repeats by itself
+    notes: tuple[BackendNote, ...] = ()
 
     def __init__(
         self,
@@ -58,8 +69,9 @@ class LocalBackend:
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))
         self._verifiers = ScorerPool(task.evaluator, task.limits, task.evaluator.verifier)
-        self._builds = CandidateBuilds(task, self._judges)
+        self._builds = CandidateBuilds(task, self._judges) if task.evaluator.build else None
         self._jail: Jail | None = None
+        self._old_jails: list[Jail] = []  # that evaluations in flight may still need
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
         self._mending = asyncio.Lock()
@@ -78,7 +90,8 @@ class LocalBackend:
                 await self._verifiers.start()
             if not self._runs_program:
                 return self._start_without_jail()
-            require_compiler(self.task, self._wanted)
+            if self._builds is not None:
+                require_compiler(self.task, self._wanted)
             why = await self._start_strongest_jail()
             assert self._jail is not None
             levels.require_level(self._jail.level, self.require, why)
@@ -175,11 +188,12 @@ class LocalBackend:
         async with self._free:
             slot = self._slots.pop()
             try:
-                self._seal.require_unchanged()
-                verdict = await self._attempt_evaluation(candidate, case, seed, slot, certify)
-                if verdict.status is Status.LOST and not refused_budget(verdict.reason):
+                with self._seal.watch_evaluation() as written:
                     verdict = await self._attempt_evaluation(candidate, case, seed, slot, certify)
-                self._seal.require_unchanged()
+                    if verdict.status is Status.LOST and not refused_budget(verdict.reason):
+                        verdict = await self._attempt_evaluation(
+                            candidate, case, seed, slot, certify
+                        )
             finally:
                 self._slots.append(slot)
         return Observation(
@@ -198,6 +212,9 @@ class LocalBackend:
             certified=verdict.certified,
             strict=verdict.strict,
             culprit=outcome.certain_culprit(verdict, self.task.evaluator, candidate),
+            drew=verdict.drew,
+            left=(*verdict.left, *mark_files(written)),
+            refusal=verdict.refusal,
         )
 
     def _trust_level(self, verdict: EvaluationOutcome) -> str:
@@ -225,7 +242,9 @@ class LocalBackend:
             jail = await self.healthy_jail()
         except JailFailed as error:
             return outcome.lost_outcome("zygote_died", str(error))
-        built = await self._builds.files_of(jail, candidate, seed, slot)
+        built: Built = {}
+        if self._builds is not None:
+            built = await self._builds.files_of(jail, candidate, seed, slot)
         if isinstance(built, EvaluationOutcome):
             return built
         kind = TimedEvaluation if self.task.evaluator.metric else JailedEvaluation
@@ -233,6 +252,8 @@ class LocalBackend:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
             result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)
+        if run.has_drawn:
+            result = replace(result, drew=(*result.drew, PROGRAM))
         return replace(result, seconds=run.seconds).with_log(run.printed)
 
     async def healthy_jail(self) -> Jail:
@@ -242,7 +263,9 @@ class LocalBackend:
             if not self._jail.is_alive:
                 level = self._jail.level
                 await self._jail.close()
+                environment = self._jail.environment
                 self._jail = self._new_jail(level)
+                self._jail.environment = environment
                 await self._jail.start()
             return self._jail
 
@@ -280,17 +303,36 @@ class LocalBackend:
         return outcome.with_certificate(verdict, answer, self.task.objective)
 
     async def renew(self) -> None:
-        """Replace the scorers by fresh processes.
+        """Evaluate from now on in fresh processes, unless the evaluator keeps state.
 
         Each evaluation of a candidate has a new process anyway.
         """
+        if not self.task.evaluator.keeps_state:
+            await self.vary_processes(_FINAL_HASH_SEED)
+
+    async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
+        """Replace scorers and fork-server by new ones; evaluations in flight end in the old ones.
+
+        A container's fork-server stays.
+        """
+        self._judges.hash_seed = self._verifiers.hash_seed = hash_seed
         await self._judges.retire_scorers()
         await self._verifiers.retire_scorers()
+        async with self._mending:
+            old = self._jail
+            if old is not None and not isinstance(old, ContainerJail):
+                jail = self._new_jail(old.level)
+                jail.environment = {**jail.environment, "PYTHONHASHSEED": str(hash_seed)}
+                await jail.start()
+                self._jail = jail
+                self._old_jails.append(old)
+        return "process", "hash seed"
 
     async def close(self) -> None:
         """End every process and remove every file of this backend."""
-        jail, self._jail = self._jail, None
-        if jail is not None:
+        jails = [*self._old_jails, self._jail]
+        self._old_jails, self._jail = [], None
+        for jail in filter(None, jails):
             await jail.close()
         await self._judges.close()
         await self._verifiers.close()

@@ -11,6 +11,8 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +21,11 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest_trust
 from culmen.core.task import Task
+from culmen.evidence.drift import DriftWatch
 from culmen.evidence.failures import CulpritJudge, FailureRates
+from culmen.evidence.noise import NoiseLaw
 from culmen.evidence.pedigree import StepLaw, ValueModel
+from culmen.evidence.spread import spread_of
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +72,7 @@ class Fact(NamedTuple):
     accepted the output; `asked` is True if one was asked. `culprit` and `kind` describe a failure
     (`core.evaluation`). `size` is the candidate's length in characters, `seconds` the wall time;
     `metrics` are kept if the task has several objectives. `order` counts the evaluations of the
-    final choice from 1.
+    final choice from 1. `drew`: it drew random numbers.
     """
 
     candidate: str
@@ -88,6 +93,7 @@ class Fact(NamedTuple):
     size: int = 0
     metrics: Mapping[str, float] = {}
     order: int = 0
+    drew: bool = False
 
     @property
     def is_excused(self) -> bool:
@@ -116,6 +122,7 @@ def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose:
         observation.seconds,
         sum(map(len, candidate.parts.values())),
         observation.metrics if task.objective.metrics and observation.ok else {},
+        drew=bool(observation.drew),
     )
 
 
@@ -345,10 +352,14 @@ class RepeatWatch:
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
         self.repeats, self.squares = 0, 0.0
+        self.by_candidate: dict[int, tuple[int, float]] = {}  # repeats and squares
         self.values: dict[float, int] = {}
         self._equal_repeats = 0  # number of equal repeats of a value that no other candidate has,
         self._equal_candidates: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
+        # scores of equal repeats, fine and coarse ones, at most as many of each
+        self._equal_scores: tuple[set[float], set[float]] = set(), set()
         self.is_flaky = False  # a candidate failed and scored on the same case
+        self.has_drawn = False  # a scored evaluation drew random numbers
 
     def watch_repeat(self, number: int, fact: Fact) -> None:
         """Note a repeat of one candidate on one case.
@@ -365,8 +376,12 @@ class RepeatWatch:
         else:
             reward = fact.reward
             if count:
-                self.repeats += 1
-                self.squares += (reward - mean) ** 2 * count / (count + 1)
+                added = (reward - mean) ** 2 * count / (count + 1)
+                repeats, squares = self.by_candidate.get(number, (0, 0.0))
+                self.by_candidate[number] = repeats + 1, squares + added
+                self.repeats, self.squares = self.repeats + 1, self.squares + added
+                if reward == mean:
+                    self._note_equal_score(reward)
                 if reward == mean and self.values.get(reward) == 1:
                     self._equal_repeats += 1
                     if len(self._equal_candidates) < EXACT_CANDIDATES:
@@ -377,27 +392,36 @@ class RepeatWatch:
         self.is_flaky = self.is_flaky or bool(count and failures)
         self._pairs[pair] = count, failures, mean
 
+    def _note_equal_score(self, reward: float) -> None:
+        if all(len(each) < EXACT_CANDIDATES for each in self._equal_scores):
+            self._equal_scores[0 if is_fine(reward) else 1].add(reward)
+        elif not self._equal_scores[0] and is_fine(reward):
+            self._equal_scores[0].add(reward)
+
     @property
-    def are_exact(self) -> bool | None:
+    def has_differed(self) -> bool:
+        """True if equal repeats prove nothing: some differed, failed, or drew random numbers."""
+        return bool(self.squares) or self.is_flaky or self.has_drawn
+
+    def are_exact(self, has_few_values: bool) -> bool | None:
         """True if repeats are shown to give equal scores, False if some differed.
 
-        None if the repeats so far could not show a difference. An equal repeat is evidence if no
-        other candidate had that value. Equal repeats are expected by chance if scores often agree:
-        they are evidence once all of them together were unlikely. Repeats of a score with few
-        values, as pass or fail, never prove exactness.
+        None if the repeats so far could not show a difference. Two programs with equal repeats of
+        different scores, one of them fine, are proof: noise would not meet that score again. A
+        repeat of a coarse score is evidence if no other candidate had it, and all repeats together
+        are once their agreement was unlikely; if scores have few values, as pass or fail, they
+        never are.
         """
-        if self.squares or self.is_flaky:
+        if self.has_differed:
             return False
+        fine, coarse = self._equal_scores
+        if fine and len(fine) + len(coarse) >= EXACT_CANDIDATES:
+            return True
         is_unlikely = (
             self._equal_repeats >= EXACT_REPEATS and self.agreement**self.repeats < UNLIKELY
         )
         is_unlikely = is_unlikely and len(self._equal_candidates) >= EXACT_CANDIDATES
-        return True if is_unlikely and not self.has_few_values else None
-
-    @property
-    def has_few_values(self) -> bool:
-        """True if at most `FEW_VALUES` distinct scores were seen, as pass or fail."""
-        return len(self.values) <= FEW_VALUES
+        return True if is_unlikely and not has_few_values else None
 
     @property
     def agreement(self) -> float:
@@ -412,6 +436,7 @@ class ModelFeed:
     def __init__(self) -> None:
         self._who, self._where = array("l"), array("l")
         self._rewards = array("d")  # nan: failed
+        self._drawn: int | None = None  # place of the first one that drew random numbers
         self._cases: dict[str, int] = {}
         self.model: ValueModel | None = None
         self._fed = 0
@@ -420,6 +445,8 @@ class ModelFeed:
     def store_evaluation(self, number: int, fact: Fact) -> None:
         """Keep one evaluation for the value model."""
         if self.is_live or len(self._who) <= MODELLED:
+            if fact.drew and fact.reward is not None and self._drawn is None:
+                self._drawn = len(self._who)
             self._who.append(number)
             self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
@@ -437,11 +464,143 @@ class ModelFeed:
             name, reward = table.id_at(number), self._rewards[at]
             above = table.parent_of(number)
             self.model.add_candidate(name, () if above < 0 else (table.id_at(above),))
-            self.model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
+            case, drew = cases[self._where[at]], at == self._drawn
+            self.model.observe(name, None if math.isnan(reward) else reward, case, drew)
         self._fed = len(self._who)
 
 
-class Account(CandidateTable):
+class RepeatReadings(CandidateTable):
+    """Readings of a run: exact, on one draw, or noisy."""
+
+    task: Task
+    repeated: RepeatWatch
+
+    @property
+    def is_flaky(self) -> bool:
+        """True if a candidate failed and scored on the same case."""
+        return self.repeated.is_flaky
+
+    @property
+    def is_exact(self) -> bool | None:
+        """True if repeats are declared or shown to give equal scores, False if some differed.
+
+        Also False if an evaluation drew random numbers, whatever is declared. None if the repeats
+        so far could not show a difference (`RepeatWatch.are_exact`): those on one draw never do.
+        """
+        declared, shown = self.task.deterministic, self.repeated.are_exact(self.has_few_values)
+        if self.repeated.has_drawn:
+            return False
+        if declared is None:
+            return None if shown and self.task.same_draws else shown
+        return declared
+
+    @property
+    def has_few_values(self) -> bool:
+        """True if scores are pass or fail, or a pass rate of few steps.
+
+        That is at most `FEW_VALUES` different ones that lie at the ends of the scale, were made on
+        a data set, or are coarse and within the scale's ends and shared by several candidates.
+        """
+        values = self.repeated.values
+        if len(values) > FEW_VALUES:
+            return False
+        low, high = self.task.objective.reward_range
+        ends = [set(pair) for pair in (*PASS_FAIL, (low, high))]
+        negated = {-value for value in values}  # of scores that are minimised
+        if self.task.cases or any(values.keys() <= end or negated <= end for end in ends):
+            return True
+        scale = (low, high) if math.isfinite(high - low) else PASS_FAIL[0]
+        is_inside = all(scale[0] <= abs(each) <= scale[1] for each in values)
+        is_shared = sum(values.values()) > len(values)
+        return is_shared and is_inside and not any(map(is_fine, values))
+
+    @property
+    def is_settled(self) -> bool:
+        """True if repeating an evaluation could teach nothing: exact, or all are on one draw."""
+        return self.task.is_evaluated_once or self.is_exact is True
+
+    @property
+    def is_on_one_draw(self) -> bool:
+        """True if all evaluations on a case have one random seed and others may score otherwise."""
+        return self.task.is_evaluated_once and self.is_exact is not True
+
+    @property
+    def agreement(self) -> float:
+        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
+        return self.repeated.agreement
+
+
+class NoiseReadings(RepeatReadings):
+    """Noise and drift of the whole run, the final choice included."""
+
+    made: int
+    drift: DriftWatch
+    looks: dict[str, list[Fact]]
+    fresh: dict[str, list[Fact]]
+
+    @property
+    def largest_drift(self) -> float:
+        """Most by which drift may have changed rewards in the course of the run; 0 if none seen."""
+        line = self.drift.line
+        return 0.0 if line is None else line.largest_change(self.made)
+
+    @property
+    def drift_of_scores(self) -> float:
+        """Change of scores through drift in the course of the run; 0 if none was seen."""
+        line = self.drift.line
+        return 0.0 if line is None else self.task.objective.score(line.slope * self.made)
+
+    @property
+    def score_span(self) -> float:
+        """Distance between the declared bounds of the score, else of the few values seen.
+
+        0 if more than `FEW_VALUES` were seen.
+        """
+        low, high = self.task.objective.bounds
+        if low is not None and high is not None:
+            return high - low
+        later = (fact.reward for fact in facts_after_search(self))
+        values = {*self.repeated.values, *(reward for reward in later if reward is not None)}
+        return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
+
+    def noise_laws(self, levels: Sequence[float], without: str = "") -> tuple[NoiseLaw, NoiseLaw]:
+        """Laws of a candidate's spread over all evaluations, and of repeats on one case.
+
+        Learnt within reach of the rewards `levels`; fresh evaluations of the candidate `without`
+        are left out.
+        """
+        rows = self.rows[self.rows["count"] > 1]
+        searched = np.column_stack([rows["mean"], rows["squares"], rows["count"] - 1.0])
+        if not self.task.cases:
+            law = NoiseLaw(self._with_later(searched, without), levels)
+            return law, law
+        watched = self.repeated.by_candidate
+        repeats = np.array(
+            [(self.rows[number]["mean"], each[1], each[0]) for number, each in watched.items()]
+        )
+        alike = self._with_later(repeats.reshape(-1, 3), without)
+        return NoiseLaw(searched, levels), NoiseLaw(alike, levels)
+
+    def _with_later(self, spreads: Floats, without: str) -> Floats:
+        """These spreads and those of repeats on one case in the final choice."""
+        groups = [*self.looks.values()]
+        groups += [seen for name, seen in self.fresh.items() if name != without]
+        later: list[tuple[float, float, float]] = []
+        for seen in groups:
+            parts = [spread_of(each) for each in rewards_by_case(seen) if len(each) > 1]
+            if parts:
+                degrees = sum(part[2] for part in parts)
+                later.append(
+                    (
+                        fmean(part[0] for part in parts),
+                        math.fsum(part[1] for part in parts),
+                        degrees,
+                    )
+                )
+        return np.vstack([spreads, np.array(later).reshape(-1, 3)])
+
+
+class Account(NoiseReadings):
     """All that a run has observed: candidates, repeats, the final choice and the value model."""
 
     def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
@@ -452,7 +611,7 @@ class Account(CandidateTable):
         self.made = 0  # evaluations of the whole run
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
-        self.repeated, self._feed = RepeatWatch(), ModelFeed()
+        self.repeated, self._feed, self.drift = RepeatWatch(), ModelFeed(), DriftWatch()
         self._kept: tuple[object, PooledNoise] = (None, PooledNoise(None))
 
     @property
@@ -465,10 +624,14 @@ class Account(CandidateTable):
     def observe(self, fact: Fact) -> None:
         """Count one finished evaluation."""
         self.made += 1
+        self.repeated.has_drawn |= fact.drew and fact.reward is not None
         if fact.reward is None and fact.culprit:
             self.failed[fact.culprit] = self.failed.get(fact.culprit, 0) + 1
         if fact.barred:
             self.bar_candidate(fact.candidate)
+        key = key_of(fact.candidate)
+        if fact.reward is not None and key in self.judge.initial_keys:
+            self.drift.observe(key, fact.case, self.made, fact.reward)
         if fact.purpose != SEARCH:
             if not fact.is_excused:
                 self._keep_later(fact)
@@ -514,47 +677,25 @@ class Account(CandidateTable):
 
     # -- reading
 
-    @property
-    def is_flaky(self) -> bool:
-        """True if a candidate failed and scored on the same case."""
-        return self.repeated.is_flaky
-
-    @property
-    def is_exact(self) -> bool | None:
-        """True if repeats are declared or shown to give equal scores, False if some differed.
-
-        None if the repeats so far could not show a difference (`RepeatWatch.are_exact`).
-        """
-        declared = self.task.deterministic
-        return self.repeated.are_exact if declared is None else declared
-
-    @property
-    def agreement(self) -> float:
-        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        return self.repeated.agreement
-
-    @property
-    def score_span(self) -> float:
-        """Distance between the declared bounds of the score, else of the few values seen.
-
-        0 if more than `FEW_VALUES` were seen.
-        """
-        low, high = self.task.objective.bounds
-        if low is not None and high is not None:
-            return high - low
-        later = (fact.reward for fact in facts_after_search(self))
-        values = {*self.repeated.values, *(reward for reward in later if reward is not None)}
-        return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
-
     def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
         if self._kept[0] != self.state:
-            scored, exact = self.rows["count"] > 0, bool(self.task.deterministic)
+            scored, exact = self.rows["count"] > 0, self.task.is_evaluated_once
             lost = float(self.counted_failures()[scored].sum())
             floor = self.floor if lost else 0.0
             noise = _pool_noise(self.rows[scored], lost, exact, self.repeated, floor)
             self._kept = self.state, noise
         return self._kept[1]
+
+    def noise_at(self, level: float, laws: tuple[NoiseLaw, NoiseLaw]) -> PooledNoise:
+        """The pooled noise with the spreads of evaluations whose expected reward is `level`."""
+        noise, (within, alike) = self.pooled_noise(), laws
+        if within.degrees:
+            noise = noise._replace(within=within.variance_at(level))
+        variance, many = alike.variance_at(level), max(1, round(alike.degrees))
+        if not variance:
+            return noise._replace(squares=0.0)
+        return noise._replace(repeats=many, squares=many * variance)
 
     @property
     def floor(self) -> float:
@@ -574,6 +715,12 @@ class Account(CandidateTable):
 
     # -- the value model
 
+    @property
+    def lowest_mean(self) -> float | None:
+        """The lowest mean reward of a candidate; None without a score."""
+        means = self.rows["mean"][self.rows["count"] > 0]
+        return float(means.min()) if len(means) else None
+
     def value_model(self, longest: int | None = MODELLED) -> ValueModel | None:
         """The value model of the search so far; None if the search is longer than `longest`.
 
@@ -586,13 +733,40 @@ class Account(CandidateTable):
             return None
         if self._feed.model is None:
             task, failing = self.task, FailureRates(self.judge, self)
-            floor, exact = task.objective.floor, task.deterministic
+            floor, exact = task.objective.floor, declared_exact(task)
             self._feed.set_model(ValueModel(floor, exact, self.prior, failing))
         self._feed.feed_model(self)
         return self._feed.model
 
 
-def facts_after_search(account: Account) -> Iterator[Fact]:
+def is_fine(reward: float) -> bool:
+    """True if a reward has more digits than grades, counts and pass rates have.
+
+    It is no fraction with a denominator of up to 1000, as a pass rate over a thousand tests is; one
+    in a thousand numbers drawn at random is as near to one as arithmetic is exact.
+    """
+    near = Fraction(reward).limit_denominator(1000)
+    return abs(reward - near) > 1e-12 * max(1.0, abs(reward))
+
+
+def declared_exact(task: Task) -> bool | None:
+    """The declaration that repeats give equal scores, for models of a search.
+
+    With one draw for all they do, whatever the evaluator draws.
+    """
+    return True if task.is_evaluated_once else task.deterministic
+
+
+def rewards_by_case(seen: Iterable[Fact]) -> list[list[float]]:
+    """Rewards of evaluations that scored, one list a case."""
+    grouped: dict[str, list[float]] = {}
+    for fact in seen:
+        if fact.reward is not None:
+            grouped.setdefault(fact.case, []).append(fact.reward)
+    return list(grouped.values())
+
+
+def facts_after_search(account: NoiseReadings) -> Iterator[Fact]:
     """All evaluations of the final choice, by candidate."""
     for kept in (account.looks, account.fresh):
         for seen in kept.values():
@@ -660,7 +834,10 @@ The initial program may be exact although others are not.
 """
 
 FEW_VALUES = 4
-"""Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
+"""Distinct scores up to which a score may be few-valued: equal repeats then prove nothing."""
+
+PASS_FAIL = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
+"""Usual scores of fail and pass."""
 
 UNLIKELY = 0.05
 """Chance that all equal repeats agree by luck, below which they are evidence."""

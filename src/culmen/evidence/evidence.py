@@ -7,19 +7,26 @@ and gets the same answers.
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation
 from culmen.core.ports import Lab
 from culmen.core.result import RunResult
 from culmen.core.task import Task
-from culmen.evidence.account import CHOICE, FINAL, SEARCH, Account, Fact, fact_of
-from culmen.evidence.failures import CANARIES, SECOND_LOOKS
+from culmen.evidence.account import (
+    CHOICE,
+    FINAL,
+    SEARCH,
+    Account,
+    Fact,
+    declared_exact,
+    fact_of,
+)
+from culmen.evidence.failures import CANARIES, PROOFS, SECOND_LOOKS
 from culmen.evidence.front import FrontModel
 from culmen.evidence.front_verdict import FrontVerdict
 from culmen.evidence.ranking import Ranking
@@ -28,7 +35,7 @@ from culmen.evidence.verdict import Verdict
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw, ValueModel
 
-__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look", "evidence_of"]
+__all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "FailureAttribution", "Look", "evidence_of"]
 
 
 class Evidence:
@@ -40,7 +47,7 @@ class Evidence:
         self.account = Account(task, prior)
         self.ranking = Ranking(self.account)
         self.front = (
-            FrontModel(goals.metrics, goals.constraints, task.deterministic)
+            FrontModel(goals.metrics, goals.constraints, declared_exact(task))
             if goals.metrics
             else None
         )
@@ -140,7 +147,7 @@ class Look(NamedTuple):
     case: str
 
 
-class Inquiry:
+class FailureAttribution:
     """Decides on the evaluations that the engine makes to attribute failures, few and bounded.
 
     Second looks at candidates that failed show if failures are intermittent; looks at the initial
@@ -151,9 +158,9 @@ class Inquiry:
     def __init__(self, evidence: Evidence, evaluations: int | None) -> None:
         self._evidence, self._account = evidence, evidence.account
         limit = 10**9 if evaluations is None else evaluations
-        self._second = min(SECOND_LOOKS, limit // 20)
+        self._second = min(SECOND_LOOKS, limit // 10)
         self._doubts = self._canaries = min(CANARIES, limit // 20)
-        self._again = limit // 10
+        self._proofs, self._again = min(PROOFS, limit // 4), limit // 10
         self._looked: set[tuple[str, str]] = set()
         self._failed = self._pending = self._spent = 0
         # trials of promising candidates at the time of their look
@@ -161,9 +168,9 @@ class Inquiry:
 
     def looks_after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
-        if self._evidence.task.deterministic or observation.bars_candidate:
+        if self._evidence.task.is_evaluated_once or observation.bars_candidate:
             return []
-        self._failed += not observation.ok and is_repeatable(observation)
+        self._failed += not observation.ok and observation.is_repeatable
         looks = [
             *self._second_look(candidate, observation),
             *self._canary_look(),
@@ -177,7 +184,9 @@ class Inquiry:
         if observation.ok or initial or not self._second or pair in self._looked:
             return []
         tally = self._account.tally(candidate.id)
-        if self._account.is_flaky or tally is None or not is_repeatable(observation):
+        if tally is None or not observation.is_repeatable:
+            return []
+        if self._account.is_flaky and not self._account.judge.lacks_proof(observation.failure_kind):
             return []
         self._second -= 1
         self._looked.add(pair)
@@ -231,13 +240,15 @@ class Inquiry:
         """
         judge = self._account.judge
         doubtful = judge.suspects_outage or judge.is_doubtful
-        if not doubtful or judge.is_outage or not self._canaries:
+        is_doubt = bool(self._canaries) and doubtful
+        is_proof = bool(self._proofs) and judge.lacks_initial
+        if judge.is_outage or not (is_doubt or is_proof):
             return []
         initial = self._evidence.ranking.best_initial()
         if initial is None or self._pending > self._account.made:
             return []
-        self._canaries -= 1
-        self._pending = self._account.made + 3  # until its result has come
+        self._canaries, self._proofs = self._canaries - is_doubt, self._proofs - (not is_doubt)
+        self._pending = self._account.made + (3 if is_doubt else 2)  # until its result has come
         cases = self._evidence.task.split("train")
         return [Look(initial, cases[0].id if cases else "")]
 
@@ -255,13 +266,3 @@ class Inquiry:
             self._looked.add(pair)
             looks.append(Look(*pair))
         return looks
-
-
-_PERMANENT = re.compile(r"\b(Syntax|Indentation|Name|Import|ModuleNotFound|Attribute|Type)Error\b")
-
-
-def is_repeatable(observation: Observation) -> bool:
-    """True if a failure might not occur again: it is not an error that the text always makes."""
-    if observation.status not in (Status.ERROR, Status.TIMEOUT, Status.INVALID):
-        return False
-    return not _PERMANENT.search(observation.last_words)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from culmen.core.evaluation import place_in
 from culmen.evidence.pedigree.arrays import SMALLEST
 from culmen.evidence.pedigree.failing import FailureChances
 
@@ -41,7 +42,6 @@ _DOUBT = 0.5
 _PROOF = 0.5  # pseudo-failures of a candidate that is known to fail at times
 _BLOCK = 8192  # numbers handled at once, which stay in the processor's cache
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
-_WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 
 
 class FailureRates:
@@ -141,9 +141,9 @@ def _prior_fits(
 
 
 def kernel_width(means: Floats) -> float:
-    """Width of the kernel over candidates' means: a share of their spread, without outliers."""
+    """Width of the kernel over candidates' means: a tenth of their spread, without outliers."""
     ordered, last = np.sort(means), len(means) - 1
-    return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
+    return 0.1 * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
 
 
 def _trials_of_similar(
@@ -204,8 +204,14 @@ _STREAK = 5  # failures alike in a row from which an outage is suspected,
 _STRIKES = 3  # of at least this many candidates,
 _CHANCE = 1e-3  # if a streak of that length had at most this chance before
 _KINDS = 100  # kinds of failures that are followed
+# least chance of the initial program to be spared so far at the rate of others, for a kind that is
+# the evaluator's though it never struck it
+_UNSTRUCK = 0.01
 CANARIES = 5
 """Evaluations of the initial program that a run spends to attribute failures, at most."""
+
+PROOFS = 12
+"""The same, while a line of the evaluator fails at random and never on the initial program."""
 
 SECOND_LOOKS = 6
 """Failed evaluations that a run repeats to see if failures are intermittent, at most."""
@@ -214,10 +220,14 @@ SECOND_LOOKS = 6
 class FailureKind:
     """Failures with the same mark: the candidates that they struck, and their attribution."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.is_placed = bool(place_in(name))  # the evaluator's own line raised
         self.struck: dict[int, int] = {}  # failures by number of the candidate
         self.excused: dict[int, int] = {}  # those of an outage
         self.is_scorers = False
+        self.erratic = 0  # candidates that it struck and that scored in another evaluation
+        self.is_of_initial = False  # it struck an initial program
+        self.spared = 1.0  # chance that it did not, at one rate for all
         self.events = 0  # evaluations that bear on the attribution
         self.judged = 0  # of these, at the last judgement
         self.log_odds = 0.0  # of the evaluator against candidates, at the last judgement
@@ -293,8 +303,8 @@ class CulpritJudge:
 
     A kind of failure is the evaluator's if it strikes candidates at one rate, the initial program
     among them: decided by the likelihood of one common rate against rates of each candidate's own.
-    An outage excuses its `Streak`. Evaluations of the final choice are told apart by an order above
-    0, and those of an outage are in `excused_later`.
+    An outage excuses its `Streak`. Evaluations of the final choice have an order above 0,
+    and those of an outage are in `excused_later`.
     """
 
     def __init__(self, initial: Iterable[int]) -> None:
@@ -311,7 +321,7 @@ class CulpritJudge:
         if key in self.initial_keys:
             self._initial_numbers.add(number)
         if kind and not culprit and (kind in self.kinds or len(self.kinds) < _KINDS):
-            known = self.kinds.setdefault(kind, FailureKind())
+            known = self.kinds.setdefault(kind, FailureKind(kind))
             known.struck[number] = known.struck.get(number, 0) + 1
             self._excuses = None
         self._follow_streak(Struck(number, kind), culprit)
@@ -345,11 +355,14 @@ class CulpritJudge:
     def _judge_kind(self, kind: FailureKind, rows: Rows) -> None:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
             return
+        kind.erratic = int(np.count_nonzero(rows["count"][list(kind.struck)]))
+        kind.is_of_initial = not self._initial_numbers.isdisjoint(kind.struck)
         kind.judged, kind.log_odds = kind.events, self._log_odds(kind, rows)
-        struck = not self.initial_keys or any(
-            number in kind.struck for number in self._initial_numbers
-        )
-        is_scorers = struck and len(kind.struck) > 1 and kind.log_odds > _ODDS
+        kind.spared = _chance_to_be_spared(kind, rows["count"], list(self._initial_numbers))
+        is_possible = kind.is_of_initial or kind.spared > _UNSTRUCK
+        has_proof = kind.is_placed and kind.erratic >= 2 and is_possible
+        struck = kind.is_of_initial or not self.initial_keys
+        is_scorers = (has_proof or struck) and len(kind.struck) > 1 and kind.log_odds > _ODDS
         if is_scorers != kind.is_scorers:
             kind.is_scorers, self._excuses = is_scorers, None
 
@@ -374,7 +387,18 @@ class CulpritJudge:
             faulty = np.exp(_log_beta_of(a + shape[0], b + shape[1]) - _log_beta(*shape))
             fits += [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
         own += max(fits) - math.log(len(fits))
-        return common - own
+        if kind.is_placed:
+            always = -math.inf  # whoever is struck fails always: refuted by both outcomes
+            if not kind.erratic:
+                always = max(float(np.log(np.where(a > 0, s, 1.0 - s)).sum()) for s in _SHARES)
+            # 0.02: prior chance that candidates make such a line fail at random
+            own = np.logaddexp(always, math.log(0.02) + own)
+        return float(common - own)
+
+    def lacks_proof(self, kind: str) -> bool:
+        """True for failures at a line of the evaluator that are not attributed yet."""
+        known = self.kinds.get(kind)
+        return known is not None and known.is_placed and not known.is_scorers
 
     @property
     def is_outage(self) -> bool:
@@ -395,6 +419,14 @@ class CulpritJudge:
                     excuses[number] = excuses.get(number, 0) + times
             self._excuses = excuses
         return self._excuses
+
+    @property
+    def lacks_initial(self) -> bool:
+        """True if a line of the evaluator fails at random, but never on an initial program."""
+        return any(
+            kind.is_placed and kind.erratic and not kind.is_of_initial and kind.spared > _UNSTRUCK
+            for kind in self.kinds.values()
+        )
 
     @property
     def excused_failures(self) -> int:
@@ -419,6 +451,12 @@ class CulpritJudge:
 
 _FAULTY = ((0.5, 0.5), (2.0, 6.0), (5.0, 5.0), (6.0, 2.0))  # laws of the rate of a faulty candidate
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.98)  # of candidates that are faulty, on a grid
+
+
+def _chance_to_be_spared(kind: FailureKind, scores: Ints, first: list[int]) -> float:
+    """Chance of the scores of `first` candidates if they failed as often as the others."""
+    scored, own, lost = float(scores.sum()), float(scores[first].sum()), float(kind.total)
+    return float((1.0 - lost / max(1.0, scored - own + lost)) ** own)
 
 
 def _log_beta_of(a: Floats, b: Floats) -> Floats:

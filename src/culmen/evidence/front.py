@@ -134,7 +134,7 @@ class FrontModel:
             value = fact.metrics.get(name) if fact.reward is not None else None
             if value is not None:  # from the first one on: logarithms would bend the front
                 value = self._signs[name] * (value - self._firsts.setdefault(name, value))
-            model.observe(fact.candidate, value, fact.case)
+            model.observe(fact.candidate, value, fact.case, fact.drew)
 
     def bar_candidate(self, id: str) -> None:
         """Exclude a candidate that was rejected for its integrity from all fronts."""

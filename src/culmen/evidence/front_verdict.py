@@ -112,9 +112,9 @@ class FrontVerdict(Verdict):
             }
             metrics = {metric: mean.mean for metric, mean in means.items()}
             margins = {
-                m: mean.margin if mean.margin > _ROUNDING * abs(mean.mean) else 0.0
+                m: margin
                 for m, mean in means.items()
-                if mean.margin is not None
+                if (margin := self._known_margin(mean)) is not None
             }
             held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
             count = len(self.fresh_facts(name))
@@ -124,6 +124,13 @@ class FrontVerdict(Verdict):
             found[name] = point, means
         return found
 
+    def _known_margin(self, mean: FreshMean) -> float | None:
+        """The margin of a metric; None if it is unknown, and for 0 that draws make uncertain."""
+        if mean.margin is None or mean.margin > _ROUNDING * abs(mean.mean):
+            return mean.margin
+        noise = self.ranking.noise_report
+        return None if noise.draws or noise.one_draw else 0.0
+
     def _metric_noise_prior(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
         """Noise of one metric: of repeats on a case, pooled over the other finalists."""
         groups = [values for seen in others for values in _by_case(seen, metric).values()]
@@ -132,7 +139,8 @@ class FrontVerdict(Verdict):
         noise = PooledNoise(
             squares / repeats if repeats else None, repeats=repeats, squares=squares
         )
-        return Chance(noise, self.of or None, self.account.is_exact)
+        exact = self.account.is_settled or self.account.is_exact
+        return Chance(noise, self.of or None, exact)
 
     def _dominates_beyond_noise(self, known: Mapping[str, Measured], one: str, other: str) -> bool:
         """True if `one` dominates `other` beyond noise.

@@ -5,6 +5,10 @@ replacement. Its standard error is that of sampling in two stages (Cochran, Samp
 chapters 2 and 10): the spread of the cases weighs with the share of the split that was left out,
 the noise of single evaluations with the rest. So a split that was evaluated whole leaves the noise
 alone; for new cases of the kind the spread of cases weighs in full. Intervals use Student's t.
+
+A margin comes from spread that was seen. If no evaluation differed from another of its kind, scores
+are exact (margin 0) or the margin is unknown (None); what may be possible in spite of equal repeats
+is a doubt, by which decisions are made and which is never shown as a margin.
 """
 
 from __future__ import annotations
@@ -17,11 +21,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from culmen.core.result import Z
-from culmen.evidence.account import PooledNoise
-from culmen.evidence.pedigree.arrays import Floats
+from culmen.evidence.account import UNLIKELY, PooledNoise
+from culmen.evidence.spread import spread_of
 
 _POOLED = 8.0
 """Largest number of degrees of freedom for the noise of the whole run.
@@ -29,11 +32,8 @@ _POOLED = 8.0
 It is bounded since candidates differ.
 """
 
-_SMALLEST = 1e-100
-"""Least mean, as a share of the largest one, whose square is a number."""
-
-_UNTOLD = 0.05
-"""Chance that equal repeats agree by luck, above which they are no evidence of exactness."""
+_OWN = 5
+"""Evaluations from which a candidate's own spread bounds its interval."""
 
 
 class FreshMean(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Chance(NamedTuple):
     repeats so far could not show a difference. If candidates that score also fail at times, `floor`
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
-    observed reward.
+    observed reward; `few`: rewards have few values, as pass and fail.
     """
 
     noise: PooledNoise
@@ -72,13 +72,26 @@ class Chance(NamedTuple):
     floor: float | None = None
     top: float | None = None
     span: float = 0.0
+    few: bool = False
 
 
 class Error(NamedTuple):
-    """Standard error and half width of the 95 % interval; None if they are unknown."""
+    """Standard error and half width of the 95 % interval; None if they are unknown.
+
+    `doubt` is the standard error including the variance that equal repeats leave possible.
+    """
 
     se: float | None
     margin: float | None
+    doubt: float | None = None
+
+
+class Part(NamedTuple):
+    """A variance of a mean, its degrees of freedom, and True if it rests on spread seen."""
+
+    variance: float
+    degrees: float
+    is_seen: bool = True
 
 
 Values = Mapping[str, Sequence[float]]
@@ -104,14 +117,14 @@ def mean_difference(
     which the second may have noise of its own (`other_chance`).
     """
     if chance.of is None or chance.of == 1:
-        a, b = mean_of(one, 0, chance), mean_of(other, 0, other_chance or chance)
-        if a.se is None or b.se is None:
-            return a.mean - b.mean, Error(None, None)
-        degrees = welch_degrees(
-            (a.se**2, _pooled_degrees(a.count, chance)), (b.se**2, _pooled_degrees(b.count, chance))
-        )
-        error = math.hypot(a.se, b.se)
-        return a.mean - b.mean, Error(error, t_quantile_95(degrees) * error)
+        samples = [(_sample_units(one, chance)[0], chance)]
+        samples += [(_sample_units(other, chance)[0], other_chance or chance)]
+        parts = [_evaluation_part(units, each) for units, each in samples]
+        gain = fmean(samples[0][0]) - fmean(samples[1][0])
+        if all(each.exact and not each.failures for _, each in samples):
+            return gain, Error(0.0, 0.0, 0.0)
+        known = [part for part in parts if part is not None]
+        return gain, _combined_error(*known) if len(known) == 2 else Error(None, None)
     shared = [case for case in one if case in other]
     if not shared:
         return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(
@@ -122,42 +135,34 @@ def mean_difference(
     return fmean(units), _mean_error(units, repeats, is_sample, chance, 2.0, new=False)
 
 
-def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, sum of squared deviations and degrees of freedom of at least two values."""
-    mean = fmean(values)
-    return mean, sum((value - mean) ** 2 for value in values), len(values) - 1.0
+TOLD = 0.8
+"""Share of simulated comparisons that must find a gain before a number of evaluations is advised.
+
+Cohen's convention for the power of a test (Statistical Power Analysis, 1988).
+"""
+_COMPARISONS, _GROWTH = 2000, 1.1  # simulated ones of a size; from one size to the next
 
 
-def noise_at_level(noise: PooledNoise, spreads: Floats, level: float) -> PooledNoise:
-    """The noise of evaluations whose expected reward has the magnitude `level`.
+def repeats_to_tell(gain: float, se: float, sd: float, most: int) -> int:
+    """Fewest evaluations of each of two programs that tell their gain; 0 beyond `most`.
 
-    Noise may be the same everywhere or grow with the reward, and the best is above most of the run.
-    Both laws are weighted by the likelihood of `spreads`, the rows of `spread_of` for repeats of
-    one candidate each; rewards of both signs leave the first. Never less than the pooled noise.
+    `gain` was measured with standard error `se`; comparisons are simulated for true gains that this
+    leaves possible, those above 0, with normal noise `sd` of one evaluation and the intervals of a
+    final choice, whose spreads are estimated from the samples themselves.
     """
-    means, squares, degrees = spreads.T
-    total = float(squares.sum())
-    if not noise.squares or not 0.0 < total < math.inf:
-        return noise
-    if not ((means > 0).all() or (means < 0).all()):
-        return noise
-    unit = float(np.abs(means).max())  # so that no square overflows
-    sizes = np.maximum(np.abs(means) / unit, _SMALLEST)
-    plain = _log_likelihood(squares / total, degrees)
-    shares = _log_likelihood(squares / total / sizes**2, degrees) - degrees @ np.log(sizes)
-    weight = 1.0 / (1.0 + math.exp(min(700.0, plain - shares)))
-    growth = float(degrees.sum() / (degrees @ sizes**2)) * (level / unit) ** 2
-    return noise._replace(squares=noise.squares * max(1.0, 1.0 + weight * (growth - 1.0)))
+    import numpy as np
 
-
-def _log_likelihood(squares: Floats, degrees: Floats) -> float:
-    """Largest log likelihood of normal deviations with one variance, less a constant."""
-    many = float(degrees.sum())
-    return -0.5 * many * math.log(float(squares.sum()) / many)
-
-
-def _pooled_degrees(count: int, chance: Chance) -> float:
-    return count - 1 + min(chance.noise.repeats, _POOLED)
+    rng, many = np.random.default_rng(0), 2
+    true = gain + se * rng.standard_normal(8 * _COMPARISONS)
+    true = np.resize(true[true > 0], _COMPARISONS)
+    while many <= most:
+        degrees, error = 2.0 * (many - 1), sd * math.sqrt(2.0 / many)
+        found = true + error * rng.standard_normal(_COMPARISONS)
+        errors = error * np.sqrt(rng.chisquare(degrees, _COMPARISONS) / degrees)
+        if (found > t_quantile_95(degrees) * errors).mean() >= TOLD:
+            return many
+        many = max(many + 1, math.ceil(_GROWTH * many))
+    return 0
 
 
 def _sample_units(
@@ -186,77 +191,73 @@ def _mean_error(
     """
     many = len(units)
     if chance.exact and not chance.failures and not (is_sample and (new or many != chance.of)):
-        return Error(0.0, 0.0)
-    if many < 2 and not (not is_sample and chance.noise.repeats and chance.noise.squares):
-        return Error(None, None)
-    between, degrees = _unit_variance(units, chance, times, is_sample)
+        return Error(0.0, 0.0, 0.0)
     if not is_sample:
-        return _combined_error((between / many, degrees))
+        part = _evaluation_part(units, chance)
+        return Error(None, None) if part is None else _combined_error(part)
+    if many < 2:
+        return Error(None, None)
+    between, degrees = _spread_of_cases(units, chance, times)
     share = 0.0 if new else many / (chance.of or many)
-    noise, known = _case_noise(repeats, between, chance, times)
-    return _combined_error(
-        ((1 - share) * between / many, degrees), (share * noise / many, known or degrees)
-    )
+    noise = _case_noise(repeats, between, chance, times)
+    sampling = Part((1 - share) * between / many, degrees)
+    variance = share * noise.variance / many
+    return _combined_error(sampling, Part(variance, noise.degrees or degrees, noise.is_seen))
 
 
-def _combined_error(*parts: tuple[float, float]) -> Error:
-    """Error with this variance; parts as in `welch`.
+def _combined_error(*parts: Part) -> Error:
+    """Error of a sum of parts; unknown if none of them was seen."""
+    doubt = math.sqrt(sum(part.variance for part in parts)) or None
+    seen = [(part.variance, part.degrees) for part in parts if part.is_seen and part.variance]
+    if not seen:
+        return Error(None, None, doubt)
+    error = math.sqrt(sum(variance for variance, _ in seen))
+    return Error(error, t_quantile_95(welch_degrees(*seen)) * error, doubt)
 
-    Unknown if equal scores, without a bound on the distance of others, make it 0.
-    """
-    error = math.sqrt(sum(variance for variance, _ in parts))
-    return (
-        Error(error, t_quantile_95(welch_degrees(*parts)) * error) if error else Error(None, None)
-    )
 
+def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
+    """Variance of the mean of single evaluations; None if nothing is known of it.
 
-def _unit_variance(
-    units: Sequence[float], chance: Chance, times: float, is_sample: bool
-) -> tuple[float, float]:
-    """Variance of the units and its degrees of freedom.
-
-    Single evaluations are pooled with the repeats of the whole run; if their own spread is larger
-    than that by more than luck allows, it stands alone.
+    They are pooled with the repeats of the run at this level. If their own spread is larger than
+    that by more than luck allows, it stands alone; from `_OWN` evaluations on, the interval is
+    at most half as wide again as the t interval by it.
     """
     many, noise = len(units), chance.noise
-    centre = fmean(units)
-    own, degrees = sum((unit - centre) ** 2 for unit in units), many - 1.0
-    if is_sample:
-        return _spread_of_cases(units, own, chance, times)
+    _, own, degrees = spread_of(units)
     failing = _failure_variance(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
-    if not own and not run and not chance.exact:
-        unproven = max(
-            _unproven_variance(many, noise), _unseen_flips(many + int(noise.repeats), chance.span)
-        )
-        return unproven, degrees + min(float(noise.repeats), _POOLED)
-    if not noise.repeats and not failing:
-        return own / degrees, degrees
+    if many < 2 and not noise.squares:
+        return None
+    if not own and not run:
+        return _equal_part(many, chance)
+    if not own and many >= _OWN and not chance.few and not failing:
+        return Part(0.0, degrees)  # equal again and again, whatever others do
+    if not run:
+        return Part(own / degrees / many, degrees)
     weight = min(float(noise.repeats), _POOLED) + (2.0 if failing else 0.0)
     if degrees and own / degrees > 4.0 * run:
-        return own / degrees, degrees
+        return Part(own / degrees / many, degrees)
     pooled = (own + weight * run) / (degrees + weight)
-    return pooled, degrees + weight
+    if many >= _OWN and own and not failing:
+        own_width = t_quantile_95(degrees) / t_quantile_95(degrees + weight)
+        pooled = min(pooled, own / degrees * (1.5 * own_width) ** 2)
+    return Part(pooled / many, degrees + weight)
 
 
-def _unproven_variance(many: int, noise: PooledNoise) -> float:
-    """Variance of one evaluation that is possible in spite of equal repeats.
-
-    That of the run's scores until their agreement was unlikely by luck, then a share of it.
-    """
-    repeats = noise.repeats + many - 1
-    return noise.between * (1.0 if noise.agreement**repeats > _UNTOLD else 1.0 / (repeats + 1.0))
+def _equal_part(many: int, chance: Chance) -> Part:
+    """Variance that equal repeats leave possible: that of flips of few-valued scores."""
+    flips = _unseen_flips(many + int(chance.noise.repeats), chance.span) if chance.few else 0.0
+    return Part(flips / many, max(1.0, many - 1.0), False)
 
 
-def _spread_of_cases(
-    units: Sequence[float], own: float, chance: Chance, times: float
-) -> tuple[float, float]:
+def _spread_of_cases(units: Sequence[float], chance: Chance, times: float) -> tuple[float, float]:
     """Variance of the cases' means, and its degrees of freedom.
 
     Few equal units do not prove that all are equal, and a sample without failures does not prove
     that none fails.
     """
-    many = len(units)
+    many, centre = len(units), fmean(units)
+    own = sum((unit - centre) ** 2 for unit in units)
     unseen = 0.0 if chance.failures else _failure_variance(units, chance, times)
     if own > 0 or unseen:
         spread = own / (many - 1) + unseen
@@ -316,26 +317,26 @@ def _failure_variance(units: Sequence[float], chance: Chance, times: float = 1.0
 
 def _case_noise(
     repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float
-) -> tuple[float, float]:
+) -> Part:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
 
     Few repeats are less evidence than the cases: the noise is at most as large as their spread. If
     no repeat differed, it may be as large until the agreement of all repeats was unlikely
-    (`_UNTOLD`), then a share of it.
+    (`UNLIKELY`); then nothing of it was seen, and a share of it is a doubt.
     """
     if chance.exact or not repeats:
-        return 0.0, 0.0
+        return Part(0.0, 0.0)
     each = sum(map(len, repeats)) / len(repeats)
     inside = sum(sum((value - fmean(case)) ** 2 for value in case) for case in repeats)
     degrees = chance.noise.repeats + sum(len(case) - 1 for case in repeats)
     squares = chance.noise.squares * times + inside
     if not squares:
-        if min(chance.noise.agreement, _value_agreement(repeats)) ** degrees > _UNTOLD:
-            return between, 0.0
-        return between / (degrees + 1), float(max(degrees, len(repeats) - 1))
+        if min(chance.noise.agreement, _value_agreement(repeats)) ** degrees > UNLIKELY:
+            return Part(between, 0.0)
+        return Part(between / (degrees + 1), float(max(degrees, len(repeats) - 1)), False)
     if degrees < len(repeats) - 1:
-        return between, 0.0
-    return min(squares / degrees / each, between), float(degrees)
+        return Part(between, 0.0)
+    return Part(min(squares / degrees / each, between), float(degrees))
 
 
 def _value_agreement(repeats: Sequence[Sequence[float]]) -> float:

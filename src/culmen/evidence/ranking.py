@@ -18,8 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import key_of
-from culmen.evidence.account import Account, Fact
+from culmen.core.result import NoiseReport
+from culmen.evidence.account import Account, Fact, PooledNoise
+from culmen.evidence.exactness import noise_report
 from culmen.evidence.failures import failure_chances, kernel_width
+from culmen.evidence.noise import NoiseLaw
 from culmen.evidence.pedigree.arrays import SMALLEST
 
 Floats = NDArray[np.float64]
@@ -64,8 +67,8 @@ class Beliefs(NamedTuple):
     refused: NDArray[np.bool_]
 
 
-class Ranking:
-    """Compares the candidates of an account in its present state."""
+class Posteriors:
+    """Posteriors of the candidates of an account in its present state."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -95,6 +98,51 @@ class Ranking:
         """
         numbers = [self.account.numbers.get(key_of(name), -1) for name in names]
         return np.append(self.beliefs.worth, -math.inf)[numbers]
+
+    def _compute_beliefs(self) -> Beliefs:
+        account, rows = self.account, self.account.rows
+        scored = rows["count"] > 0
+        mean, sd, parents = self._reward_estimates()
+        certified = rows["certified"]
+        vouched = scored & ~np.isnan(certified)
+        mean = np.where(vouched, certified, mean)
+        sd = np.where(vouched, 0.0, sd)
+        failed = account.counted_failures().astype(float)
+        counts, early = rows["count"].astype(float), rows["early"].astype(float)
+        chances = failure_chances(counts, failed, early, np.nan_to_num(mean), parents)
+        fails = np.where(vouched, 0.0, chances.mean)
+        fails_sd = np.where(vouched, 0.0, chances.sd)
+        worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
+        worth = np.where(scored, worth, -math.inf)
+        known = scored & ~rows["barred"]
+        return Beliefs(mean, sd, fails, fails_sd, worth, worth_sd, known, rows["refused"] & scored)
+
+    def _reward_estimates(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        """Posterior mean and standard deviation of every reward without failures, and parents."""
+        account, rows = self.account, self.account.rows
+        model = account.value_model()
+        if model is not None and len(model) == len(rows) and not model.is_noiseless:
+            mean, sd = model.sound_rewards()
+            absurd = (model.scored_counts == 0) & (rows["count"] > 0)  # by the model: failures
+            mean, sd = np.where(absurd, rows["mean"], mean), np.where(absurd, 0.0, sd)
+            return mean, sd, model.parents
+        noise = account.pooled_noise()
+        counts, means = rows["count"].astype(float), rows["mean"].copy()
+        parents = np.full(len(rows), -1) if model is None else model.parents
+        if not noise.within or noise.between <= 0:
+            return means, np.zeros(len(rows)), parents
+        share = noise.between / (noise.between + noise.within / np.maximum(counts, 1.0))
+        sd = np.sqrt(1.0 / (1.0 / noise.between + counts / noise.within))
+        return noise.centre + share * (means - noise.centre), sd, parents
+
+
+class Ranking(Posteriors):
+    """Compares the candidates of an account in its present state."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(account)
+        self._laws: tuple[tuple[int, ...], tuple[NoiseLaw, NoiseLaw]] | None = None
+        self._report: tuple[tuple[int, ...], NoiseReport] | None = None
 
     def best_ids(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
@@ -148,7 +196,7 @@ class Ranking:
         """The candidate that the search would report now; None without a score.
 
         The initial program stays the leader until another one is better with probability
-        `BELIEVED`.
+        `BELIEVED`, by more than the drift of the run, since it was measured first.
         """
         best, initial = self.best_ids(1), self.best_initial()
         if not best or initial is None or best[0] == initial or self.belief_of(initial) is None:
@@ -164,7 +212,53 @@ class Ranking:
         a, b = self.belief_of(one), self.belief_of(other)
         if a is None or b is None:
             return a is not None
-        return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
+        gain = a.mean - b.mean - self.account.largest_drift
+        return probability_above(gain, math.hypot(a.sd, b.sd)) >= BELIEVED
+
+    def noise_at(self, *levels: float, without: str | None = None) -> PooledNoise:
+        """The noise at the expected reward, of these, where it is largest.
+
+        It is learnt within reach of the leader and of the initial program; for a candidate
+        `without` its own fresh evaluations, of its levels and of the initial program.
+        """
+        if without is None:
+            laws = self._present_laws
+        else:
+            laws = self.account.noise_laws([*levels, *self._initial_levels], without)
+        found = [self.account.noise_at(level, laws) for level in levels]
+        return max(found, key=_variance_of, default=self.account.pooled_noise())
+
+    def _levels_of(self, *names: str | None) -> list[float]:
+        """The rewards that are expected of these candidates, of those that scored."""
+        found = [self.belief_of(name) for name in names if name is not None]
+        return [belief.mean for belief in found if belief is not None]
+
+    @property
+    def _initial_levels(self) -> list[float]:
+        """The rewards of the initial program, expected and seen.
+
+        The latter is that of its own repeats, which, unlike others', never follow a lucky score.
+        """
+        initial = self.best_initial()
+        tally = None if initial is None else self.account.tally(initial)
+        return self._levels_of(initial) + ([tally.mean] if tally and tally.count else [])
+
+    @property
+    def _present_laws(self) -> tuple[NoiseLaw, NoiseLaw]:
+        at = self.account.state
+        if self._laws is None or self._laws[0] != at:
+            levels = [*self._levels_of(self.leader()), *self._initial_levels]
+            self._laws = at, self.account.noise_laws(levels)
+        return self._laws[1]
+
+    @property
+    def noise_report(self) -> NoiseReport:
+        """Estimated noise of the evaluator, at the level of the leader."""
+        at = self.account.state
+        if self._report is None or self._report[0] != at:
+            noise = self.noise_at(*self._levels_of(self.leader()))
+            self._report = at, noise_report(self.account, _variance_of(noise))
+        return self._report[1]
 
     def similarity_width(self) -> float:
         """Distance up to which rewards are similar.
@@ -174,41 +268,9 @@ class Ranking:
         means = self.beliefs.mean[self.beliefs.known]
         return kernel_width(means) if len(means) else 0.0
 
-    # -- posteriors
 
-    def _compute_beliefs(self) -> Beliefs:
-        account, rows = self.account, self.account.rows
-        scored = rows["count"] > 0
-        mean, sd, parents = self._reward_estimates()
-        certified = rows["certified"]
-        vouched = scored & ~np.isnan(certified)
-        mean = np.where(vouched, certified, mean)
-        sd = np.where(vouched, 0.0, sd)
-        failed = account.counted_failures().astype(float)
-        counts, early = rows["count"].astype(float), rows["early"].astype(float)
-        chances = failure_chances(counts, failed, early, np.nan_to_num(mean), parents)
-        fails = np.where(vouched, 0.0, chances.mean)
-        fails_sd = np.where(vouched, 0.0, chances.sd)
-        worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
-        worth = np.where(scored, worth, -math.inf)
-        known = scored & ~rows["barred"]
-        return Beliefs(mean, sd, fails, fails_sd, worth, worth_sd, known, rows["refused"] & scored)
-
-    def _reward_estimates(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Posterior mean and standard deviation of every reward without failures, and parents."""
-        account, rows = self.account, self.account.rows
-        model = account.value_model()
-        if model is not None and len(model) == len(rows) and not model.is_noiseless:
-            mean, sd = model.sound_rewards()
-            return mean, sd, model.parents
-        noise = account.pooled_noise()
-        counts, means = rows["count"].astype(float), rows["mean"].copy()
-        parents = np.full(len(rows), -1) if model is None else model.parents
-        if not noise.within or noise.between <= 0:
-            return means, np.zeros(len(rows)), parents
-        share = noise.between / (noise.between + noise.within / np.maximum(counts, 1.0))
-        sd = np.sqrt(1.0 / (1.0 / noise.between + counts / noise.within))
-        return noise.centre + share * (means - noise.centre), sd, parents
+def _variance_of(noise: PooledNoise) -> float:
+    return noise.squares / noise.repeats if noise.repeats else 0.0
 
 
 def _sort_by(*keys: Floats | NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -287,9 +349,7 @@ class Race:
             if number is None:
                 continue
             seen = self._looks[name]
-            mean, sd = self._updated_reward(
-                beliefs, number, seen, noise.within or 0.0, noise.between
-            )
+            mean, sd = self._updated_reward(beliefs, number, seen, noise.between)
             worth, spread = with_failures(
                 np.array([mean]),
                 np.array([sd]),
@@ -322,7 +382,7 @@ class Race:
         return chances.mean, chances.sd
 
     def _updated_reward(
-        self, beliefs: Beliefs, number: int, seen: list[Fact], within: float, between: float
+        self, beliefs: Beliefs, number: int, seen: list[Fact], between: float
     ) -> tuple[float, float]:
         """Reward of one finalist without failures, and its standard deviation.
 
@@ -334,6 +394,7 @@ class Race:
             return mean, math.sqrt(variance)
         if self._account.task.split("val") or self._account.task.split("test"):
             variance += between  # a result on the training cases may not hold on others
+        within = self._ranking.noise_at(mean).within or 0.0
         average, error = sum(rewards) / len(rewards), within / len(rewards)
         if variance + error <= 0:  # both exact: the looks were on the cases that were asked for
             return average, 0.0

@@ -10,26 +10,20 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from culmen.core.candidate import key_of
 from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
-from culmen.core.result import NoiseReport, RunResult, Score, Z
+from culmen.core.result import COVERAGE, RunResult, Score, Z, coverage_of
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import (
-    EXACT_CANDIDATES,
-    UNLIKELY,
-    Account,
-    Fact,
-    PooledNoise,
-    facts_after_search,
-)
+from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
+from culmen.evidence.drift import RUN_WEIGHT, pair_differences, pooled_pair_variance
 from culmen.evidence.intervals import (
     Chance,
     Error,
     FreshMean,
     mean_difference,
     mean_of,
-    noise_at_level,
-    spread_of,
+    t_quantile_95,
 )
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
@@ -48,12 +42,19 @@ def reported_split(task: Task) -> str:
 class GainEstimate(NamedTuple):
     """Gain of one finalist over the initial program, as a reward, and its error.
 
-    `probability` is that of being better by all evidence.
+    `probability` is that of being better by all evidence, `alone` by the fresh evaluations (1 if
+    their error is unknown, or 0).
     """
 
     gain: float | None
     error: Error
     probability: float
+    alone: float = 1.0
+
+
+SHOWN = 0.95
+"""Probability of being better by fresh evaluations alone at which a candidate without a data set
+replaces the initial program: the search's own estimate is of the luckiest of many."""
 
 
 class FreshComparison:
@@ -85,28 +86,23 @@ class FreshComparison:
         """Prior knowledge of the noise for a candidate's fresh evaluations, `failures` failed."""
         account, noise = self.account, self._noise_at_level(name)
         flaky = bool(failures or noise.failed or self._is_flaky)
-        exact = False if flaky else noise_report(account).exact
+        report = self.ranking.noise_report
+        exact = False if flaky else report.one_draw or report.exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
-        return Chance(noise, self.of or None, exact, failures, floor, top, account.score_span)
+        span, few = account.score_span, account.has_few_values
+        return Chance(noise, self.of or None, exact, failures, floor, top, span, few)
 
     def _noise_at_level(self, name: str) -> PooledNoise:
-        """The run's noise at the level of one candidate, without a choice of cases.
+        """The run's noise at the level of one candidate.
 
-        A low fresh mean goes with a low spread, so the level is that of the search if it is higher.
+        A low fresh mean may go with a low spread, so the level is the fresh mean or that of the
+        search, where the noise is larger.
         """
-        noise = self.account.pooled_noise()
-        if self.of > 1:
-            return noise
-        rows = self.account.rows[self.account.rows["count"] > 1]
-        groups = [*self.account.looks.values(), *self.account.fresh.values()]
-        fresh = [spread_of(values) for each in groups if len(values := _rewards_of(each)) > 1]
-        searched = np.column_stack([rows["mean"], rows["squares"], rows["count"] - 1.0])
-        spreads = np.vstack([searched, np.array(fresh).reshape(-1, 3)])
         levels, belief = _rewards_of(self.fresh_facts(name)), self.ranking.belief_of(name)
         known = [fmean(levels)] if levels else []
         known += [] if belief is None else [belief.mean]
-        return noise_at_level(noise, spreads, max(map(abs, known), default=0.0))
+        return self.ranking.noise_at(*known, without=name)
 
     @property
     def _is_flaky(self) -> bool:
@@ -120,20 +116,59 @@ class FreshComparison:
         if not values:
             return None
         failures = sum(fact.reward is None for fact in self.fresh_facts(name))
-        return mean_of(values, failures, self.noise_prior(name, failures))
+        mean = mean_of(values, failures, self.noise_prior(name, failures))
+        if mean.se == 0 and self.ranking.noise_report.one_draw:
+            new = mean.new_margin or None
+            return msgspec.structs.replace(mean, se=None, margin=None, new_margin=new)
+        return mean
 
     def estimate_gain(self, name: str, other: str) -> GainEstimate:
         """Comparison of two candidates, the second usually the initial program, by all evidence."""
         prior, spread = self._prior_gain(name, other)
         rewards, other_rewards = self.fresh_rewards(name), self.fresh_rewards(other)
         if not rewards or not other_rewards:
+            prior -= self.account.largest_drift
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh_facts(each))
-        chance, other_chance = (self.noise_prior(each, lost) for each in (name, other))
+        chance, other_chance = (
+            self.noise_prior(each, min(lost, len(self.fresh_facts(each)))) for each in (name, other)
+        )
         gain, error = mean_difference(rewards, other_rewards, chance, other_chance)
+        if error.se and not (lost or self._is_flaky or self.account.has_few_values):
+            gain, error = self._paired_gain(name, other, (chance, other_chance), (gain, error))
+        alone = probability_above(gain, error.margin / Z) if error.margin else 1.0
+        if self.account.drift.line is not None:  # the search saw one before the other
+            prior, spread = 0.0, math.inf
         # One evaluation of each shows no error: it is trusted as much as the search.
-        mean, sd = combined_estimate(prior, spread, gain, spread if error.se is None else error.se)
-        return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
+        doubt = spread if error.doubt is None else error.doubt
+        mean, sd = combined_estimate(prior, spread, gain, doubt)
+        better = probability_above(mean, sd) if gain > 0 else 0.0
+        return GainEstimate(gain, error, better, alone)
+
+    def _paired_gain(
+        self,
+        name: str,
+        other: str,
+        chances: tuple[Chance, Chance],
+        unpaired: tuple[float, Error],
+    ) -> tuple[float, Error]:
+        """Gain without a data set, with pairs of evaluations side by side as the unit.
+
+        Where the run drifts, repeats at other times deviate by that as well, and pairs stand alone.
+        `unpaired` is returned if there are too few pairs, or all differ alike.
+        """
+        first, second = (self.fresh_facts(each) for each in (name, other))
+        pairs = pair_differences(first, second, lambda fact: fact.order, self.worth_of)
+        if self.of > 1 or len(pairs) < 2 or len(set(pairs)) == 1:
+            return unpaired
+        noises = [chance.noise for chance in chances]
+        known = min(noise.repeats for noise in noises) if self.account.drift.line is None else 0
+        run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
+        variance, degrees = pooled_pair_variance(pairs, run, min(float(known), RUN_WEIGHT))
+        error = math.sqrt(variance / len(pairs))
+        return fmean(pairs), unpaired[1]._replace(
+            se=error, margin=t_quantile_95(degrees) * error, doubt=error
+        )
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
         """Expected gain by the search and the choice, and its standard deviation."""
@@ -157,7 +192,7 @@ class FreshComparison:
         tally, belief = self.account.tally(name), self.ranking.belief_of(name)
         if tally is None or belief is None:
             return None
-        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
+        return expected_score(self.ranking, name, tally.count, belief.mean, belief.sd)
 
     def _is_measured(self, name: str) -> bool:
         return bool(self.fresh_facts(name)) and not self.is_barred(name)
@@ -215,7 +250,10 @@ class Verdict(FreshComparison):
         tally = self.account.tally(initial)
         if not self.fresh_rewards(initial) and (tally is None or not tally.count):
             return False  # it never scored
-        return self.estimate_gain(name, initial).probability < BELIEVED
+        if coverage_of(failed_by_culprit(self.account), self.account.made) < COVERAGE:
+            return True
+        found = self.estimate_gain(name, initial)
+        return found.probability < BELIEVED or (self.of <= 1 and found.alone < SHOWN)
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""
@@ -233,13 +271,13 @@ class Verdict(FreshComparison):
                 found, kept_initial=True, initial=self._initial_score(initial, found)
             )
         comparison = self.estimate_gain(chosen, initial)
-        gain = comparison.gain
+        gain, margin = comparison.gain, comparison.error.margin
         challenger = self.score_of(chosen) if kept else None
         return replace_fields(
             found,
             initial=self._initial_score(initial, found),
             gain=None if gain is None else self.task.objective.score(gain),
-            gain_margin=comparison.error.margin,
+            gain_margin=margin or None if found.noise.one_draw else margin,
             kept_initial=kept,
             challenger=challenger,
             **self._deciding_case(chosen, initial),
@@ -281,12 +319,13 @@ class Verdict(FreshComparison):
             search_score=None if search_score is None else search_score.score,
             search_count=tally.count if tally else 0,
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
-            noise=noise_report(account),
+            noise=self.ranking.noise_report,
             failed=failed_by_culprit(account),
             evaluations=account.made,
+            drift=account.drift_of_scores,
             direction=task.objective.direction,
             bounds=task.objective.bounds,
-            **self._trust_in(name),
+            **_trust_in(self, name),
             **equal_scores(account, self.ranking.best_initial()),
         )
 
@@ -295,38 +334,40 @@ class Verdict(FreshComparison):
         tally, belief = self.account.tally(name), self.ranking.belief_of(name)
         if belief is None or tally is None:
             return None
-        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
+        return expected_score(self.ranking, name, tally.count, belief.mean, belief.sd)
 
-    def _trust_in(self, name: str) -> JsonObject:
-        """Fields of the result on how far its score can be trusted."""
-        seen, tally = self.fresh_facts(name), self.account.tally(name)
-        scored = [fact for fact in seen if fact.reward is not None]
-        passed = [fact.strict for fact in scored]
-        strict = None if all(each is None for each in passed) else all(passed)
-        vouched = worst_certified(seen) if len(scored) == len(seen) else None
-        if not seen and tally is not None:
-            vouched, strict = None if tally.refused else tally.certified, tally.strict
-        confirmed = bool(scored)
-        level = weakest_trust(fact.trust for fact in scored)
-        trust = level if confirmed else (tally.trust if tally else "")
-        trust = "verified" if trust == "certified" and vouched is None else trust
-        tolerance = self._tolerance_finding(name, confirmed)
-        sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
-        return {
-            "confirmed": confirmed,
-            "verified": confirmed and sound and meets_trust_level(trust, "verified"),
-            "certified": None if vouched is None else self.task.objective.score(vouched),
-            "strict": strict,
-            "trust": trust,
-            "tolerance": tolerance,
-        }
 
-    def _tolerance_finding(self, name: str, confirmed: bool) -> str:
-        """Findings of the test if the score depends on a tolerance of the evaluator."""
-        if confirmed and not self.task.evaluator.tolerances:
-            return NO_TOLERANCE
-        looked = (*self.account.looks.get(name, ()), *self.account.fresh.get(name, ()))
-        return next((fact.tolerance for fact in looked if fact.tolerance), "")
+def _trust_in(verdict: Verdict, name: str) -> JsonObject:
+    """Fields of the result on how far its score can be trusted."""
+    seen, tally = verdict.fresh_facts(name), verdict.account.tally(name)
+    scored = [fact for fact in seen if fact.reward is not None]
+    passed = [fact.strict for fact in scored]
+    strict = None if all(each is None for each in passed) else all(passed)
+    vouched = worst_certified(seen) if len(scored) == len(seen) else None
+    if not seen and tally is not None:
+        vouched, strict = None if tally.refused else tally.certified, tally.strict
+    confirmed = bool(scored)
+    level = weakest_trust(fact.trust for fact in scored)
+    trust = level if confirmed else (tally.trust if tally else "")
+    trust = "verified" if trust == "certified" and vouched is None else trust
+    tolerance = _tolerance_finding(verdict, name, confirmed)
+    sound = strict is not False and not tolerance.startswith(("used", "doubtful"))
+    return {
+        "confirmed": confirmed,
+        "verified": confirmed and sound and meets_trust_level(trust, "verified"),
+        "certified": None if vouched is None else verdict.task.objective.score(vouched),
+        "strict": strict,
+        "trust": trust,
+        "tolerance": tolerance,
+    }
+
+
+def _tolerance_finding(verdict: Verdict, name: str, confirmed: bool) -> str:
+    """Findings of the test if the score depends on a tolerance of the evaluator."""
+    if confirmed and not verdict.task.evaluator.tolerances:
+        return NO_TOLERANCE
+    looked = (*verdict.account.looks.get(name, ()), *verdict.account.fresh.get(name, ()))
+    return next((fact.tolerance for fact in looked if fact.tolerance), "")
 
 
 def replace_fields(result: RunResult, **changes: object) -> RunResult:
@@ -364,75 +405,56 @@ def clip_to_bounds(task: Task, reward: float) -> float:
     return min(max(low, reward), high)
 
 
-def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
-    """The search's estimate of a candidate's score, from the posterior of its reward."""
-    exact = account.is_exact and not account.is_flaky and not account.task.cases
+def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: float) -> Score:
+    """The search's estimate of a candidate's score, from the posterior of its reward.
+
+    Its interval is no wider than that of its own evaluations by the noise that was seen, unless the
+    luck that made it lead may have been larger; without any noise seen, it has none.
+    """
+    account = ranking.account
+    exact = account.is_settled and not account.is_flaky and not account.task.cases
     tally = account.tally(name)
-    is_certain = exact or (tally is not None and tally.certified is not None)
-    # Without a repeat nothing is known of the noise: no doubt is not the same as certainty.
-    error = 0.0 if is_certain else None if account.is_exact is None else sd or None
-    margin = None if error is None else Z * error
+    is_certain = (exact and account.is_exact) or (tally is not None and tally.certified is not None)
+    margin, error = (0.0, 0.0) if is_certain else (None, None)
+    noise = ranking.noise_report
+    if not is_certain and (noise.sd or account.is_flaky or account.task.cases) and not exact:
+        error = sd if account.is_exact is not None and sd else None
+        margin = None if error is None else Z * error
+        own = ranking.noise_at(mean) if not account.is_flaky and not account.task.cases else None
+        if margin is not None and own is not None and own.repeats and own.squares:
+            alone = math.sqrt(own.squares / own.repeats / max(1, count))
+            luck = _luck_of(ranking, name, mean)
+            error = max(min(sd, alone), luck)
+            margin = max(min(margin, t_quantile_95(own.repeats) * alone), Z * luck)
     known = mean if exact else float(f"{mean:.{_ESTIMATE_DIGITS}g}")
     value = account.task.objective.score(clip_to_bounds(account.task, known))
     return Score(name, value, count, error, margin, expected=not exact)
 
 
+def _luck_of(ranking: Ranking, name: str, mean: float) -> float:
+    """Deviation of a reward that may be luck: what was seen best is shown, so luck was selected.
+
+    As far as the run's noise and its own evaluations allow, a candidate is no better than the
+    ancestor that differs most, whatever the model's scale makes of one extreme score: its parents
+    may have been chosen for their luck, too. 0 without an ancestor that scored.
+    """
+    account, rows = ranking.account, ranking.account.rows
+    number = account.numbers.get(key_of(name), -1)
+    seen, levels, above = {number}, [mean], -1 if number < 0 else account.parent_of(number)
+    while above >= 0 and above not in seen:  # parents may form a circle
+        seen.add(above)
+        levels += [float(rows["mean"][above])] if rows["count"][above] else []
+        above = account.parent_of(above)
+    step = max(abs(mean - level) for level in levels)
+    within = ranking.noise_at(*levels).within or 0.0  # a lucky level may have less
+    if not step or not within:
+        return 0.0
+    own = math.sqrt(float(rows["count"][number])) * step
+    return step * math.sqrt(within) / math.hypot(math.sqrt(within), own)
+
+
 _ESTIMATE_DIGITS = 9
 """Significant digits of an estimate; further ones are the arithmetic's, as in 0.99999999994."""
-
-
-OWN_REPEATS = 2
-"""Equal repeats of a candidate of the final choice after which its own score may be exact."""
-
-
-def noise_report(account: Account) -> NoiseReport:
-    """Estimated evaluator noise, from all repeats of the search and later ones."""
-    repeats, squares = account.repeated.repeats, account.repeated.squares
-    for kept in (account.looks, account.fresh):
-        for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):
-            repeats += len(case) - 1
-            squares += math.fsum((reward - fmean(case)) ** 2 for reward in case)
-    differs = squares > 1e-18 * max(1.0, account.pooled_noise().between)
-    sd = math.sqrt(squares / repeats) if differs else 0.0
-    exact = False if differs else account.is_exact or (_compared_agree(account) or None)
-    rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and exact is None else None
-    return NoiseReport(exact, sd, repeats, rate)
-
-
-def _compared_agree(account: Account) -> bool:
-    """True if the candidates of the final choice gave equal scores throughout.
-
-    Each of at least `EXACT_CANDIDATES` has `OWN_REPEATS` equal ones, those of the search included,
-    and unrelated scores of the run agree too rarely for luck. A score that others have, too, counts
-    here: it is the candidate's own that is reported. Not for cases or few-valued scores.
-    """
-    if account.task.cases or account.is_flaky or account.repeated.has_few_values:
-        return False
-    agreeing = [
-        repeats
-        for name in {*account.looks, *account.fresh}
-        if (repeats := _equal_repeats(account, name)) >= OWN_REPEATS
-    ]
-    return len(agreeing) >= EXACT_CANDIDATES and account.agreement ** sum(agreeing) < UNLIKELY
-
-
-def _equal_repeats(account: Account, name: str) -> int:
-    """Repeats of a candidate if all its evaluations gave one score; 0 if any differs."""
-    later = [fact.reward for kept in (account.looks, account.fresh) for fact in kept.get(name, ())]
-    tally = account.tally(name)
-    before = 0 if tally is None else tally.count
-    known = tally.mean if tally is not None and before else next(iter(later), None)
-    steady = tally is None or not (tally.squares or tally.failures)
-    return before + len(later) - 1 if steady and all(each == known for each in later) else 0
-
-
-def _rewards_by_case(seen: Sequence[Fact]) -> list[list[float]]:
-    """Rewards of evaluations that scored, one list a case."""
-    by_case: dict[str, list[float]] = {}
-    for fact in seen:
-        if fact.reward is not None:
-            by_case.setdefault(fact.case, []).append(fact.reward)
-    return list(by_case.values())
 
 
 def equal_scores(account: Account, initial: str | None) -> JsonObject:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core import VERSION, extensions
-from culmen.core.brief import Proposal
+from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, JournalMismatch, Unavailable, UserError
-from culmen.core.event import CustomRequest, Effect, Entry, Event, Result
+from culmen.core.event import CustomRequest, Effect, Entry, Event, ProposeRequest, Result
 from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.core.ports import (
@@ -38,13 +38,20 @@ from culmen.core.ports import (
     World,
     with_protocol_defaults,
 )
-from culmen.engine.checkpoint import LaneGate, unpack_state
+from culmen.core.usage import amount_text
+from culmen.engine.checkpoint import unpack_state
 from culmen.engine.driver import Driver
+from culmen.engine.loop import CheckpointBarrier
 from culmen.engine.replay import graft_results
 from culmen.engine.search import Estimate, Search
-from culmen.engine.world import Editor, LiveWorld, RememberingWorld
+from culmen.engine.world import LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
-from culmen.run.versions import deciders_of, proposer_of, require_same_versions
+from culmen.run.recheck import (
+    ResumeCheck,
+    deciders_of,
+    proposer_of,
+    require_same_versions,
+)
 from culmen.store import inbox, views
 from culmen.store.address import cache_dir
 from culmen.store.inbox import InboxMessage
@@ -52,7 +59,7 @@ from culmen.store.inbox import InboxMessage
 if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.integrity.guard import IntegrityBackend, ToleranceCheck
-    from culmen.llm.answerer import QuestionAnswerer
+    from culmen.models.answerer import QuestionAnswerer
     from culmen.store.checkpoints import CheckpointFile
     from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
@@ -128,6 +135,7 @@ async def _run_assembled(
             observers=(*objects.observers, inbox),
             estimate=made.world.estimate,
             most=made.world.most,
+            before_live=ResumeCheck(path, meta.task, search, made.world).check,
             before_final=backend.renew,
             session={
                 "culmen": VERSION,
@@ -141,7 +149,13 @@ async def _run_assembled(
         if made.gateway is not None:  # a paid retry needs room in the budget as a first try does
             made.gateway.begin(permit)
         if made.answerer is not None:
-            made.answerer.set_budget_callbacks(permit, driver.hold_budget)
+            short_replies = search.ledger.short_replies
+            made.answerer.set_budget_callbacks(permit, driver.hold_budget, short_replies)
+            lessons = made.answerer.providers.lessons
+            lessons.restore(*views.model_lessons(path))
+            lessons.record = lambda note: driver.submit_entries([Entry("note", body=note)])
+        if not any(event.entry.kind == "done" for event in journal.read()):
+            check_first_request(search, made)
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers) as signals:
             state = await driver.run()
@@ -157,6 +171,31 @@ class _Performers(NamedTuple):
     world: World
 
 
+def check_first_request(search: Search, made: _Performers) -> None:
+    """Raise `UserError` for a budget of tokens or dollars that holds no request for a candidate.
+
+    The request is the shortest one that would be made, for the initial program.
+    """
+    strategy = with_protocol_defaults(Strategy, search.deciding_parts[0])
+    if made.gateway is None or strategy.writes:
+        return
+    whole = ProposeRequest(Brief(next(iter(search.task.initial_candidates()), None)), 0)
+    requests = [whole, *search.budget_queue.shorter_requests(whole)]
+    costs = [made.world.most(request) for request in requests]
+    exceeded = [search.ledger.exceeded_budget(cost) for cost in costs]
+    if not all(exceeded):
+        return
+    shortest, name = requests[-1].limit, exceeded[-1]
+    size = "" if shortest is None else f", with a reply of {shortest.tokens:,} tokens"
+    least = amount_text(name, costs[-1])
+    raise UserError(
+        f"one request for a candidate may cost {least}{size}: the budget holds none",
+        where=f"--budget {name}={getattr(search.budget, name):g}",
+        fix=f"give more than {least}, or lower it: a cheaper model for the role "
+        "'proposer', or a smaller max_tokens in the models file",
+    )
+
+
 def _make_performers(
     stack: AsyncExitStack,
     path: Path,
@@ -165,18 +204,21 @@ def _make_performers(
     backend: IntegrityBackend,
     searching: Callable[[], Search],
 ) -> _Performers:
-    from culmen.llm.answerer import AskingBackend
+    from culmen.models.answerer import AskingBackend
+    from culmen.models.offline.tools import EditWorkers
     from culmen.store.sidecar import QUESTIONS
+    from culmen.tasks import surface_fault
 
-    gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
-    answerer = _question_answerer(meta, objects, gateway, path / QUESTIONS)
+    gateway, proposer, answerer = _build_model_parts(meta, objects, path / QUESTIONS)
+    editor = EditWorkers()
     asked: Any = AskingBackend(backend, answerer) if answerer is not None else backend
     for part in (gateway, editor, answerer):
         if part is not None:
             stack.push_async_callback(part.close)
     crafts = {**_craft_makers(path, meta, objects, searching), **objects.crafts}
-    world = objects.world or _build_world(
-        meta, asked, gateway, _build_embedder(meta, objects), editor, crafts
+    embedder = _build_embedder(meta, objects)
+    world = objects.world or LiveWorld(
+        meta.task, asked, gateway, embedder, editor, surface_fault, crafts
     )
     stack.push_async_callback(world.close)
     return _Performers(gateway, proposer, answerer, world)
@@ -218,6 +260,8 @@ async def _start_backend(
     journal.set_meta(**found)
     if inner.scoring.why:
         _send_message(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
+    for note in filter(lambda note: note.fix, backend.notes):
+        _send_message(objects, f"{note.what}; {note.fix}")
     return backend, msgspec.structs.replace(meta, **found)
 
 
@@ -248,8 +292,8 @@ def rebuild_search(
 
 def check_versions(meta: RunMeta, objects: RunObjects) -> dict[str, int]:
     """The versions of what decides in a run; raises `UserError` if it was made by others."""
-    proposer = proposer_of(meta.searches_offline, objects)
-    parts = deciders_of(strategy_of(meta, objects), proposer, str(meta.strategy["path"]))
+    proposer, path = proposer_of(meta, objects), str(meta.strategy["path"])
+    parts = deciders_of(strategy_of(meta, objects), proposer, path)
     require_same_versions(meta, parts)
     return {name: part.version for name, part in parts.items()}
 
@@ -270,18 +314,20 @@ def run_blocking(session: Coroutine[Any, Any, T]) -> T:
 
     In a notebook, whose loop is taken, on a thread of its own.
     """
-    if (
-        not _in_loop()
-    ):  # not asked for inside `except`: its error would stand in every traceback of the session
-        return asyncio.run(session)
+    from culmen.jail.descriptors import user_session
+
     outcome: list[Any] = []
 
     def target() -> None:
         outcome.append(asyncio.run(_result_or_error(session)))
 
-    thread = threading.Thread(target=target, name="culmen-session")
-    thread.start()
-    thread.join()
+    with user_session():
+        # not asked for inside `except`: its error would stand in every traceback of the session
+        if not _in_loop():
+            return asyncio.run(session)
+        thread = threading.Thread(target=target, name="culmen-session")
+        thread.start()
+        thread.join()
     state, error = outcome[0]
     if error is not None:
         raise error
@@ -353,7 +399,7 @@ def _build_search(
         level,
         observations,
         meta.trial,
-        LaneGate(meta.checkpoints, meta.workers),
+        CheckpointBarrier(meta.checkpoints, meta.workers),
     )
 
 
@@ -399,7 +445,7 @@ def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
 def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
     from culmen.evaluate import backends as cluster
 
-    chosen = msgspec.structs.replace(meta.backend or BackendChoice(), run=meta.id)
+    chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         tell = partial(_send_message, objects)
         return cluster.make_backend(
@@ -452,50 +498,35 @@ def _tolerance_check_maker(
 
 def _build_model_parts(
     meta: RunMeta, objects: RunObjects, asked: Path | None
-) -> tuple[Gateway | None, Proposer | None, Editor | None]:
-    from culmen.offline.tools import EditWorkers
+) -> tuple[Gateway | None, Proposer, QuestionAnswerer | None]:
+    """The models of a session: those of the search, its proposer, and those of the evaluator.
 
-    if meta.searches_offline and (objects.model is None or isinstance(objects.model, Mapping)):
-        from culmen.offline.proposer import OfflineProposer
+    An offline search has no gateway; its evaluator may ask the roles that have a model. `asked` is
+    the folder of prompts to people, beside that of the run's own replies; None for a search that
+    performs nothing.
+    """
+    given: Any = proposer_of(meta, objects)
+    proposer: Proposer = given() if isinstance(given, type) else given
+    model, is_offline = objects.model_of(meta), objects.search_offline(meta)
+    if is_offline and (asked is None or model in (None, "offline")):
+        return None, proposer, None
+    from culmen.models import make_gateway
 
-        return None, objects.proposer or OfflineProposer(), EditWorkers()
-    from culmen.llm import make_gateway
-    from culmen.prompts.writer import FallbackProposer
-
+    replies = asked.parent / "replies" if meta.own_replies and asked is not None else cache_dir()
     tell = partial(_send_message, objects) if objects.observers else None
-    model = objects.model_of(meta)
     gateway = make_gateway(
-        *(meta.task, model, meta.models_file, _reply_dir(meta, asked), meta.templates),
-        *(tell, asked, meta.bank),
+        *(meta.task, model, meta.models_file, replies, meta.templates, tell, asked, meta.bank)
     )
-    proposer = objects.proposer or FallbackProposer()
+    answerer = getattr(gateway, "answerer", None)
+    if is_offline:
+        return None, proposer, answerer
     if meta.bank and objects.proposer is None:
-        from culmen.llm.bank import BankProposer
-        from culmen.llm.roles import ModelBook
+        from culmen.models.bank import BankProposer
+        from culmen.models.roles import ModelBook
 
         roles = ModelBook(meta.models_file).parse_roles(meta.model)
         proposer = BankProposer(roles, meta.bank, proposer)
-    return gateway, proposer, EditWorkers()
-
-
-def _question_answerer(
-    meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
-) -> QuestionAnswerer | None:
-    """The object that answers the evaluator's questions; None if there is none.
-
-    That of the gateway or, in an offline search, one of its own for the roles that have a model.
-    """
-    if gateway is not None:
-        return getattr(gateway, "answerer", None)
-    model = objects.model_of(meta)
-    if model in (None, "offline"):
-        return None
-    from culmen.llm import make_gateway
-
-    tell = partial(_send_message, objects) if objects.observers else None
-    replies = _reply_dir(meta, asked)
-    made = make_gateway(meta.task, model, meta.models_file, replies, tell=tell, asked=asked)
-    return getattr(made, "answerer", None)
+    return gateway, proposer, answerer
 
 
 def backend_outside_run(meta: RunMeta, objects: RunObjects) -> Backend:
@@ -528,7 +559,7 @@ def with_evaluator_models(
     For looks at a task before a run. Raises `UserError` for roles that the task needs and that have
     no model, and for unreadable models.
     """
-    from culmen.llm.answerer import AskingBackend
+    from culmen.models.answerer import AskingBackend
 
     answerer = evaluator_answerer(task, model, models_file)
     return backend if answerer is None else AskingBackend(backend, answerer)  # pyright: ignore[reportReturnType]
@@ -542,9 +573,8 @@ def evaluator_answerer(
     Raises as `with_evaluator_models` does. The caller closes it.
     """
     from culmen.core.ports import MinimalGateway
-    from culmen.llm import make_gateway
-    from culmen.llm.roles import read_roles
-    from culmen.run.plan import check_roles
+    from culmen.models import make_gateway
+    from culmen.models.roles import check_roles, read_roles
 
     if not isinstance(model, MinimalGateway):
         check_roles(task, read_roles(model, models_file))
@@ -554,32 +584,14 @@ def evaluator_answerer(
     return gateway.answerer
 
 
-def _reply_dir(meta: RunMeta, asked: Path | None) -> Path:
-    """Folder of the models' replies: the run's own, beside its prompts, if it keeps its own."""
-    return asked.parent / "replies" if meta.own_replies and asked is not None else cache_dir()
-
-
 def _build_embedder(meta: RunMeta, objects: RunObjects) -> Embedder:
     if objects.embedder is not None:
-        from culmen.embed.models import PatientEmbedder
+        from culmen.models.embed.models import PatientEmbedder
 
         return PatientEmbedder(objects.embedder)
-    from culmen.embed import make_embedder
+    from culmen.models.embed import make_embedder
 
     return make_embedder(meta.embedder, meta.models_file)
-
-
-def _build_world(
-    meta: RunMeta,
-    backend: Backend,
-    gateway: Gateway | None,
-    embedder: Embedder,
-    editor: Editor | None,
-    crafts: Mapping[str, Callable[[], Craft]],
-) -> LiveWorld:
-    from culmen.evaluate.taskfiles import surface_fault
-
-    return LiveWorld(meta.task, backend, gateway, embedder, editor, surface_fault, crafts)
 
 
 class _PastPayloads:
@@ -648,8 +660,8 @@ def _settings_of_agents(meta: RunMeta, objects: RunObjects) -> Mapping[str, obje
 
 
 def _rendered_prompt(meta: RunMeta, role: str, slots: JsonObject) -> tuple[str, str]:
-    from culmen.prompts.template import Templates
-    from culmen.prompts.writer import PromptWriter
+    from culmen.models.prompts.template import Templates
+    from culmen.models.prompts.writer import PromptWriter
 
     prompt = PromptWriter(meta.task, Templates(meta.templates)).text_prompt(role, slots)
     return prompt.system, prompt.user

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import CARRIED, Candidate
 from culmen.core.errors import CulmenError, JournalMismatch, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Event
 from culmen.core.explanation import DecisionFacts, Explanation, FinalistFacts
 from culmen.core.json import JsonObject
-from culmen.core.ports import Lab
-from culmen.observe.figures import run_name
-from culmen.observe.reasons import explanation_lines
+from culmen.core.ports import Lab, Strategy, with_protocol_defaults
+from culmen.report.figures import run_name
+from culmen.report.reasons import explanation_lines
 from culmen.run.assemble import rebuild_search, strategy_of
 from culmen.run.options import RunObjects
 from culmen.store import views
@@ -95,7 +95,9 @@ def _find_mark(run: Path, wanted: str) -> EvaluationMark:
     latest = views.evaluation_mark(run)
     if latest is None:
         raise UserError(
-            "no evaluation has finished yet", where=str(run), fix=f"culmen log {run_name(run)}"
+            "no evaluation has finished yet",
+            where=str(run),
+            fix=f"culmen show {run_name(run)} --log",
         )
     if not wanted:
         return latest
@@ -120,7 +122,7 @@ def _candidate_mark(run: Path, wanted: str, count: int) -> EvaluationMark:
             raise UserError(
                 f"there is no evaluation {wanted}: {numbers}",
                 where=str(run),
-                fix=f"culmen explain {run_name(run)} {count}",
+                fix=f"culmen show {run_name(run)} {count} --explain",
             ) from error
     found = views.evaluation_mark(run, candidate=id)
     if found is None:
@@ -138,10 +140,11 @@ def _named_id(run: Path, name: str) -> str:
         best = views.best_result(run)
         if best is not None:
             return best.id
-        raise UserError("nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}")
-    seeds = views.candidate_rows(run, "old", operator="seed", limit=1)
-    if seeds:
-        return seeds[0].id
+        raise UserError(
+            "nothing has scored yet", where=str(run), fix=f"culmen show {run_name(run)} --log"
+        )
+    if initial := views.initial_program(run):
+        return initial
     raise UserError(
         "this run began without an initial program",
         where=str(run),
@@ -190,10 +193,13 @@ def _with_decision(
         strategy = strategy_of(meta, RunObjects())
         if isinstance(strategy, PedigreeSearch):
             if most_events is not None and mark.seq > most_events:
-                why_not = f"a run this long is explained by culmen explain {run_name(run)} only"
+                why_not = (
+                    f"a run this long is explained by culmen show {run_name(run)} --explain only"
+                )
             else:
                 found = recompute_decision(run, meta, strategy, mark)
-                cause = "decision" if found is not None else cause or "engine"
+                other = "proposer" if mark.nth == 1 else "engine"
+                cause = "decision" if found is not None else cause or other
     except CulmenError as error:
         why_not = error.what if isinstance(error, UserError | JournalMismatch) else str(error)
     notes: tuple[JsonObject, ...] = ()
@@ -211,10 +217,12 @@ def _with_decision(
 
 def _cause_without_decision(meta: RunMeta, mark: EvaluationMark, candidate: Candidate) -> str:
     """The cause of an evaluation that needs no decision of the strategy; "" if it may be one."""
-    if candidate.origin.operator == "person" and mark.nth == 1:
-        return "person"
+    if mark.nth > 1:
+        return ""
+    if candidate.origin.operator in ("person", CARRIED):
+        return candidate.origin.operator
     initial = {each.id for each in meta.task.initial_candidates()}
-    return "initial" if candidate.id in initial and mark.nth == 1 else ""
+    return "initial" if candidate.id in initial else ""
 
 
 def _notes_on(run: Path, mark: EvaluationMark, candidate: Candidate) -> Iterator[JsonObject]:
@@ -257,7 +265,7 @@ class WatchedSearch:
     @property
     def version(self) -> int:
         """Version of the strategy that is watched."""
-        return self.settings.version
+        return with_protocol_defaults(Strategy, self.settings).version
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
@@ -346,7 +354,7 @@ def _checked_events(
                 raise JournalMismatch(
                     f"the journal's decision {noted[key]} is {own} when derived again",
                     where="note of event " + str(event.seq),
-                    fix="culmen replay RUN",
+                    fix="culmen runs replay RUN",
                 )
         yield event
 
@@ -357,7 +365,7 @@ def _checked_events(
 def _with_finalists(
     explanation: Explanation, run: Path, meta: RunMeta, mark: EvaluationMark
 ) -> Explanation:
-    """The explanation of an evaluation of the final choice: finalists by what was known before."""
+    """The explanation of an evaluation of the final choice: finalists by the knowledge before."""
     from culmen.store.evidence import evidence_before
 
     if meta.task.objective.metrics:  # every member of the front is evaluated again

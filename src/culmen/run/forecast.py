@@ -39,7 +39,7 @@ from culmen.core.task import Asks, Task, digest_pieces
 from culmen.core.usage import Budget, Usage, total_usage
 from culmen.engine.driver import effect_facts
 from culmen.engine.ledger import final_share
-from culmen.observe.forecast import Cost, RunForecast, cost_of, within_budget
+from culmen.report.forecast import Cost, RunForecast, cost_of, within_budget
 from culmen.run.assemble import rebuild_search
 from culmen.run.options import RunObjects
 from culmen.run.plan import run_meta
@@ -47,7 +47,7 @@ from culmen.store.address import cache_dir
 
 if TYPE_CHECKING:
     from culmen.engine.search import Estimate, Search
-    from culmen.llm.spec import ModelSpec, Roles
+    from culmen.models.spec import ModelSpec, Roles
     from culmen.run.plan import RunPlan
     from culmen.store.database import RunMeta
 
@@ -80,7 +80,7 @@ def forecast_run(meta: RunMeta, objects: RunObjects | None = None) -> RunForecas
 
     `objects` are those of the run; only its models are used.
     """
-    from culmen.llm.roles import read_roles
+    from culmen.models.roles import read_roles
 
     objects = objects or RunObjects()
     if meta.bank or (objects.model is None and meta.has_own_model):
@@ -218,12 +218,12 @@ class _Stage:
         return usage
 
     def _observe(self, request: EvaluateRequest) -> Observation:
-        """A score: noisy unless the task is deterministic, and other on other cases."""
+        """A score: noisy unless the task is evaluated once, and other on other cases."""
         level = self._levels.setdefault(request.candidate.id, 0.5)
         case = "" if request.case is None else request.case.id
         if case:
             level += Random(case).gauss(0.0, NOISE)
-        if not self._task.deterministic:
+        if not self._task.is_evaluated_once:
             level += self._rng.gauss(0.0, NOISE)
         if request.candidate.id in self._failing:
             return Observation(request.candidate.id, Status.ERROR, case=case, seed=request.seed)
@@ -272,7 +272,7 @@ def reply_tokens(task: Task, brief: Brief) -> int:
 
 def priced(model: ModelSpec | None, read: float, written: float) -> Usage:
     """One call of a model with these tokens."""
-    from culmen.llm.call import Tokens
+    from culmen.models.call import Tokens
 
     tokens = Tokens(round(read), round(written))
     if model is None:

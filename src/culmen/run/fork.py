@@ -7,7 +7,8 @@ A resumed run replays under the budget it was made with, which decided the effec
 and refused. So more of it is a new run. If a model proposes, that retraces the old one from its
 journal and continues behind its end. The offline proposer and strategies that leave traces outside
 the journal (`Strategy.retraces`) do not retrace: the one depends on the spent share of the budget,
-the others act elsewhere. There the new run begins with the best candidates of the old one instead.
+the others act elsewhere. There the new run starts from the best candidates of the old one instead,
+which are *carried*. The initial program stays that of the task: a gain is one over it in every run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Custom
@@ -26,7 +28,9 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.report.figures import count_text
 from culmen.run import pools
+from culmen.run.recheck import has_stopped
 
 if TYPE_CHECKING:
     from culmen.store.database import RunMeta
@@ -55,12 +59,12 @@ def settle_fork_budget(
         carry = (
             0
             if retraces_parent(meta)
-            else min(MOST_CARRIED, pools.seed_allowance(meta.task, wanted) or MOST_CARRIED)
+            else min(MOST_CARRIED, pools.carried_allowance(meta.task, wanted) or MOST_CARRIED)
         )
     given = {name: getattr(named, name) for name in _split_limits(text)}
     for name in more:
         old = getattr(meta.budget, name, None)
-        if old is None and name in SPENT:
+        if old is None and name in SPENT and not carry:
             raise UserError(
                 f"the run has no limit on {name}, so there is nothing to add to",
                 where=f"--budget {text}",
@@ -90,27 +94,41 @@ def retraces_parent(meta: RunMeta) -> bool:
 
 
 def with_carried_candidates(task: Task, run: Path, most: int) -> Task:
-    """The task with the best `most` candidates of a run as further initial programs.
+    """The task with the best `most` candidates of a run carried to it.
 
-    Only candidates that never failed, best first.
+    First the one that the run compared with the initial program, then those that never failed, the
+    best first.
     """
-    own = {candidate.digest: candidate.parts for candidate in task.initial_candidates()}
-    for member in pools.build_pool([run], most + len(own)).members:
-        own.setdefault(member.candidate.digest, member.parts)
-    seeds = list(own.values())[: len(task.seeds) + most]
-    return msgspec.structs.replace(task, seeds=tuple(seeds))
+    own = {candidate.id for candidate in task.initial_candidates()}
+    members = {
+        each.candidate.id: each.parts for each in pools.build_pool([run], most + len(own)).members
+    }
+    found = {leader.id: leader.parts} if (leader := _compared_candidate(run)) else {}
+    carried = [parts for name, parts in (found | members).items() if name not in own]
+    return msgspec.structs.replace(task, carried=tuple(carried[:most]))
+
+
+def _compared_candidate(run: Path) -> Candidate | None:
+    """The candidate that the result of a run compares with the initial program."""
+    from culmen.store import views
+
+    best = views.best_result(run)
+    compared = None if best is None else best.challenger or best
+    if compared is None:
+        return None
+    return views.candidate_detail(run, compared.id, observations=0, children=0).candidate
 
 
 def random_seed(meta: RunMeta, wanted: int | None) -> int:
     """The random seed of a fork that carries candidates.
 
-    It differs from its parent's, unless the task is deterministic: under the same seed it would be
+    It differs from its parent's, unless the task is evaluated once: under the same seed it would be
     given the very evaluations that made these candidates the best, also for its final choice, and
     report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
     """
     if wanted is None:
-        return meta.seed if meta.task.deterministic else meta.seed + 1
-    if wanted == meta.seed and not meta.task.deterministic:
+        return meta.seed if meta.task.is_evaluated_once else meta.seed + 1
+    if wanted == meta.seed and not meta.task.is_evaluated_once:
         raise UserError(
             "a run that carries candidates needs a random seed of its own",
             where=f"--seed {wanted}",
@@ -123,18 +141,17 @@ def finished_results(run: Path, evaluator: str) -> JsonObject:
     """Results of a run by mark in journal order, the first of each.
 
     Results of another version of the evaluator, and excused failures, are left out and requested
-    again. So are those of custom effects, which leave traces outside the journal (a repository,
-    weights).
+    again. So are all evaluations of a run that stopped since its scores no longer hold, and results
+    of custom effects, which leave traces outside the journal (a repository, weights).
     """
-    from culmen.store.chain import open_checked
     from culmen.store.journal import SqlJournal
 
-    found: JsonObject = {}
-    with open_checked(run):
-        pass  # results of a journal that was changed are not taken over
+    found, is_void = JsonObject(), False
     with SqlJournal.open(run, write=False) as journal:
+        journal.check()  # results of a journal that was changed are not taken over
         for event in journal.read(whole=True):
             entry, result = event.entry, event.entry.result
+            is_void = has_stopped(entry.body) if entry.kind == "state" else is_void
             if entry.kind != "done" or not entry.mark or isinstance(result, Custom):
                 continue
             if not isinstance(result, Observation) or not is_excused(result):
@@ -142,7 +159,7 @@ def finished_results(run: Path, evaluator: str) -> JsonObject:
     return {
         m: r
         for m, r in found.items()
-        if not isinstance(r, Observation) or r.evaluator in ("", evaluator)
+        if not isinstance(r, Observation) or (not is_void and r.evaluator in ("", evaluator))
     }
 
 
@@ -165,11 +182,10 @@ def parent_results(meta: RunMeta) -> JsonObject:
 
 def fork_notes(run: str, carry: int) -> list[str]:
     """Messages before such a fork starts."""
-    return (
-        [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"]
-        if carry
-        else []
-    )
+    if not carry:
+        return []
+    candidates = count_text(carry, "candidate")
+    return [f"carried from {run}: its best {candidates}, evaluated again here"]
 
 
 def _split_limits(text: str) -> Mapping[str, str]:

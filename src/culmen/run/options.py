@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial, wraps
-from inspect import isroutine
+from inspect import isroutine, signature
 from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict, TypeVar, cast
@@ -76,6 +76,11 @@ class RunObjects(msgspec.Struct, frozen=True):
     def model_of(self, options: RunOptions) -> object:
         """The model of a run: the caller's own, else the one that the options name."""
         return options.model if self.model is None else self.model
+
+    def search_offline(self, options: RunOptions) -> bool:
+        """True if the search of a run asks no model; models by role may be the evaluator's."""
+        has_model = self.model is not None and not isinstance(self.model, Mapping)
+        return options.searches_offline and not has_model
 
 
 class _SessionKeywords(TypedDict, total=False):
@@ -146,11 +151,7 @@ def read_keywords(
     allowed = kind.__optional_keys__
     for name in keywords:
         if name not in allowed:
-            raise UserError(
-                f"there is no keyword '{name}' here",
-                where=f"{name}=",
-                fix=_keyword_advice(name, allowed),
-            )
+            raise _keyword_error(name, allowed)
     options, objects = JsonObject(), JsonObject()
     for name, value in keywords.items():
         if name in _SPLIT:
@@ -200,20 +201,22 @@ _MEANT = {  # names of these keywords in other programs
     "maximize": "direction='max'",
     "minimize": "direction='min'",
 }
-OPTIMIZE = ("strategy", "cases", "goal", "direction", "name", "deterministic", "limits", "run_dir")
-"""Keywords that `culmen.optimize` takes besides those of `RunKeywords`."""
 
 
-def _keyword_advice(name: str, allowed: Iterable[str]) -> str:
-    """Advice for an unknown keyword."""
-    known = sorted({*allowed, *OPTIMIZE})
+def _keyword_error(name: str, allowed: Iterable[str]) -> UserError:
+    """The error for an unknown keyword, with the likely one, if there is one."""
+    known = sorted(allowed)
     near = _MEANT.get(name) or next((f"{each}=" for each in get_close_matches(name, known, 1)), "")
-    return (f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}"
+    return UserError(
+        f"there is no keyword '{name}' here",
+        where=f"{name}=",
+        fix=(f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}",
+    )
 
 
 def models_from_file(file: str) -> str:
     """The models by role in a models file, in the form of `model`; "offline" if it has none."""
-    from culmen.llm.roles import ModelBook
+    from culmen.models.roles import ModelBook
 
     return ModelBook(file).roles_text() or "offline"
 
@@ -262,27 +265,30 @@ def _split_embedder(value: object) -> tuple[str | None, Embedder | None]:
     return embedder.name, embedder
 
 
-def _read_templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]:
+def read_templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]:
     """Texts by name, or those of a folder."""
-    from culmen.prompts.template import read_folder
+    from culmen.models.prompts.template import read_folder
 
     return dict(value) if isinstance(value, Mapping) else read_folder(Path(value))
 
 
-def _checked_strategy(value: Any) -> Any:
+def _checked_strategy(value: object) -> object:
     """A strategy's object; a name stays a name until the run is planned."""
     from culmen.strategies.catalog import strategy_object
 
     return value if isinstance(value, str) else strategy_object(value)
 
 
-_SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+_SPLIT: dict[str, Callable[[Any], tuple[object, object]]] = {
     "model": _split_model,
     "backend": _split_backend,
     "embedder": _split_embedder,
 }
-_READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.from_value, "templates": _read_templates}
-_COMPLETED: dict[str, Callable[[Any], Any]] = {
+_READ: dict[str, Callable[[Any], object]] = {
+    "budget": Budget.from_value,
+    "templates": read_templates,
+}
+_COMPLETED: dict[str, Callable[[Any], object]] = {
     "proposer": partial(with_protocol_defaults, Proposer),
     "world": partial(with_protocol_defaults, World),
     "strategy": _checked_strategy,
@@ -297,17 +303,42 @@ def folder_task(
     path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = ""
 ) -> Task:
     """The task on disk, with the caller's own goal, initial programs, direction or proxy."""
-    from culmen.evaluate.taskfiles import load, with_proxy
+    from culmen.tasks import load, with_proxy
 
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
     return with_proxy(task, proxy) if proxy else task
 
 
-def refuse_seed_twice(search: Callable[P, T]) -> Callable[P, T]:
-    """Say what `seed=` means to who gives an initial program and a number of that name."""
+def refuse_rules_of_folder(
+    same_draws: bool = False, keeps_state: bool = False, several_objectives: bool = False
+) -> None:
+    """Raise `UserError` for rules of evaluations that a task folder states itself."""
+    if several_objectives:
+        fix = "write them into its task.toml: [objectives] and constraints"
+        what = "objectives of a task folder stand in the folder"
+        raise UserError(what, where="objectives=", fix=fix)
+    places = {
+        "same_draws": (same_draws, "at its top"),
+        "keeps_state": (keeps_state, "under [evaluator]"),
+    }
+    for name, (is_given, table) in places.items():
+        if is_given:
+            raise UserError(
+                f"{name} of a task folder stands in the folder",
+                where=f"{name}=",
+                fix=f"write {name} = true into its task.toml, {table}",
+            )
+
+
+def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
+    """Raise `UserError` for unknown keywords, and for `seed=` after an initial program."""
+    known = signature(search).parameters
 
     @wraps(search)
     def checked(*args: P.args, **keywords: P.kwargs) -> T:
+        for name in keywords:
+            if name not in known:
+                raise _keyword_error(name, known)
         if args and "seed" in keywords:
             raise UserError(
                 "seed= is the initial program, which is given already",
@@ -330,6 +361,9 @@ def function_task(
     evaluator: Callable[..., Any],
     objectives: Mapping[str, Any] | None = None,
     constraints: Iterable[str] = (),
+    *,
+    same_draws: bool = False,
+    keeps_state: bool = False,
 ) -> Task:
     """A task judged by a Python function."""
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
@@ -337,6 +371,7 @@ def function_task(
     digest = digest_pieces(
         getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed)
     )
+    rules = ["same_draws"] * same_draws + ["keeps_state"] * keeps_state  # they shape scores, too
     return Task(
         name=name,
         goal=goal,
@@ -345,12 +380,14 @@ def function_task(
             form="function",
             digest=digest,
             options={"parts": True} if _has_mapped_seeds(seed) else {},
+            keeps_state=keeps_state,
         ),
         cases=listed,
         objective=_build_objective(direction, objectives, constraints),
         limits=limits or Limits(),
         deterministic=deterministic,
-        digest=digest,
+        digest=digest_pieces(digest, *rules) if rules else digest,
+        same_draws=same_draws,
     )
 
 

@@ -24,6 +24,7 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.extensions import all_parts
+from culmen.core.foreign import boundary
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
 
@@ -134,7 +135,9 @@ def merge_pools(pools: Sequence[Pool], licence: str = "") -> Pool:
     Of equal contents the one with more claimed evaluations is kept.
     """
     if not pools:
-        raise UserError("no pool and no run named", where="culmen pool", fix="name at least one")
+        raise UserError(
+            "no pool and no run named", where="culmen runs pool", fix="name at least one"
+        )
     first = pools[0]
     for other in pools[1:]:
         if (other.digest, other.direction) != (first.digest, first.direction):
@@ -173,6 +176,7 @@ def pool_file(path: str | Path) -> Path:
     return file if file.is_file() else shipped_pools().get(str(path), file)
 
 
+@boundary()
 def load_pool(path: str | Path) -> Pool:
     """A pool from its file or name (see `located`). Raises `UserError` for an invalid pool."""
     file = pool_file(path)
@@ -194,7 +198,7 @@ def load_pool(path: str | Path) -> Pool:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
-            f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN"
+            f"this is no pool: {error}", where=str(file), fix="make one: culmen runs pool build RUN"
         ) from None
     if pool.format != FORMAT:
         raise UserError(
@@ -227,17 +231,17 @@ def save_pool(pool: Pool, path: str | Path) -> None:
         ) from None
 
 
-def with_pool_seeds(task: Task, pool: Pool, most: int | None = None) -> Task:
-    """The task with the pool's candidates as further seeds, and their claimed scores.
+def with_carried_pool(task: Task, pool: Pool, most: int | None = None) -> Task:
+    """The task with the pool's candidates as carried ones, and their claimed scores.
 
-    Its notes name the candidates left out. Every seed is evaluated by the search before anything
-    else, unless the strategy is set otherwise. If more than `most` fit, the `most` that differ most
+    Its notes name the candidates left out. All are evaluated by the search before anything else,
+    unless the strategy is set otherwise. If more than `most` fit, the `most` that differ most
     are taken (`apart`): the claims of the file cannot choose. Raises `UserError` if no candidate
     fits the task.
     """
-    from culmen.evaluate.taskfiles import surface_fault
+    from culmen.tasks import surface_fault
 
-    own = {c.digest: c.parts for c in task.initial_candidates()}
+    own = {c.digest for c in task.starting_candidates()}
     fitting, stated, faults = dict[str, Candidate](), dict[str, float](), Counter[str]()
     for member in pool.members:
         fault, candidate = surface_fault(task, member.candidate), member.candidate
@@ -251,18 +255,18 @@ def with_pool_seeds(task: Task, pool: Pool, most: int | None = None) -> Task:
         raise UserError(
             f"no candidate of the pool fits the task: {_fault_counts_text(faults)}",
             where=f"pool for task '{pool.task}'",
-            fix="culmen pool show FILE says what it was made for",
+            fix="culmen runs pool show FILE says what it was made for",
         )
     found = list(fitting.values())
     taken = (
         found
         if most is None or len(found) <= most
-        else farthest_candidates(list(task.initial_candidates()), found, most)
+        else farthest_candidates(list(task.starting_candidates()), found, most)
     )
-    notes = [f"initial programs from the pool, besides the task's: {len(taken)}"]
+    notes = [f"carried from the pool, besides the initial program: {len(taken)}"]
     if len(taken) < len(found):
         notes.append(
-            f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share "
+            f"of {len(found)} candidates of the pool that fit, these differ most; --set pool_share "
             "takes more"
         )
     if pool.digest != task.digest:
@@ -272,15 +276,17 @@ def with_pool_seeds(task: Task, pool: Pool, most: int | None = None) -> Task:
             f"{faults.total()} candidates of the pool do not fit the task: "
             f"{_fault_counts_text(faults)}"
         )
-    seeds = (*own.values(), *(candidate.parts for candidate in taken))
+    carried = (*task.carried, *(candidate.parts for candidate in taken))
     stated = {c.id: stated[c.id] for c in taken if c.id in stated}
-    return msgspec.structs.replace(task, seeds=seeds, stated=stated, notes=(*task.notes, *notes))
+    return msgspec.structs.replace(
+        task, carried=carried, stated=stated, notes=(*task.notes, *notes)
+    )
 
 
-def seed_allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
-    """Largest number of seeds from a pool; None: unlimited, without a budget of evaluations.
+def carried_allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
+    """Largest number carried from a pool; None: unlimited, without a budget of evaluations.
 
-    Looking at each takes at most this share of the evaluations; at least one seed.
+    Looking at each takes at most this share of the evaluations; at least one.
     """
     if evaluations is None:
         return None
@@ -297,7 +303,7 @@ def farthest_candidates(
     """
     import numpy as np
 
-    from culmen.embed import HashingEmbedder
+    from culmen.models.embed import HashingEmbedder
 
     vectors = HashingEmbedder().embed([candidate.text for candidate in (*known, *found)])
     new = vectors[len(known) :]

@@ -1,38 +1,78 @@
-"""Request of a person for a run, in texts as on the command line, and the plan made of it.
+"""Request of a person for a run, and its choices, each a value that resolves itself.
 
-The request takes precedence over the task's own defaults, and these over culmen's.
+    for choice in (TaskChoice(request), BudgetChoice(request), StrategyChoice(request)):
+        choice.resolve(draft)
+
+A choice reads what those before it have settled in the draft of a plan, settles its own part, and
+raises `UserError` for what can never be a run. What the request leaves open stays as the draft has
+it: the task's own defaults in a new run, the options of the parent in a fork.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.options import (
-    DEFAULT_BUDGET,
+    DEFAULT_STRATEGY,
+    STRATEGY_FOR_BANKS,
     BackendChoice,
+    BankProgram,
     RunOptions,
     TaskDefaults,
-    parse_amount,
 )
-from culmen.core.ports import MinimalStrategy
+from culmen.core.ports import MinimalGateway, MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate import backends as cluster
-from culmen.evaluate.forms import find_form, require_form
-from culmen.run import pools
-from culmen.run.options import folder_task, replace_options
-from culmen.run.plan import RunPlan, plan_fork, plan_run
-from culmen.run.strategy_choice import OFFLINE, StrategyChoice, altered_strategy, with_agent
+from culmen.evaluate import backends
+from culmen.jail.forms import find_form, require_form
+from culmen.run.options import RunObjects, folder_task, read_templates, replace_options
+from culmen.run.recheck import deciders_of, proposer_of
 from culmen.strategies import catalog
 
 if TYPE_CHECKING:
+    from culmen.models.spec import Roles
     from culmen.store.database import RunMeta
+    from culmen.strategies.pedigree import Prior
+
+
+class PlanDraft:
+    """A plan in the making: what the choices resolved so far have settled.
+
+    defaults       what the task chooses where a request does not; empty for Python and for a fork
+    parent         metadata of the run that a fork begins with
+    carried        candidates of the parent that the search starts from
+    stop_score     the score at which the search ends
+    roles          the models by role; None without any, or if the caller's own world answers
+    programs       those of recorded models that the run may ask
+    agent_is_used  True if the agent of the request is part of the task's evaluations
+    """
+
+    task: Task
+    strategy: MinimalStrategy
+    versions: dict[str, int]
+
+    def __init__(self, options: RunOptions, objects: RunObjects | None = None) -> None:
+        self.options, self.objects = options, objects or RunObjects()
+        self.defaults = TaskDefaults()
+        self.parent: RunMeta | None = None
+        self.carried = 0
+        self.stop_score: float | None = None
+        self.roles: Roles | None = None
+        self.programs: tuple[BankProgram, ...] = ()
+        self.agent_is_used = False
+
+    def replace(self, **given: Any) -> None:
+        """Replace options; those that are None stay."""
+        chosen = {name: value for name, value in given.items() if value is not None}
+        self.options = replace_options(self.options, **chosen)
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +81,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed_program, goal, direction, proxy   replace the task's own
     skill, tasks                           a skill and a folder of Harbor tasks, in place of a task
     preset                                 a table of the task's [presets]
-    pool, pool_share                       a file of further initial programs, and the share of the
+    pool, pool_share                       a file of candidates to start from, and the share of the
                                            evaluations that they may use
     settings                               NAME=VALUE of the strategy
     model                                  [ROLE=]MODEL, several
     models                                 file of providers, models and prices
+    prior                                  a run of the same task and model, whose noise and steps
+                                           are learnt
     carry                                  candidates that a fork begins with
 
     The others are named as on the command line.
@@ -81,206 +123,345 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     backend_set: str | None = None
     carry: int | None = None
 
-
-def requested_run(path: Path | None, request: RunRequest) -> RunPlan:
-    """The plan of a new run of the task at `path`; UserError for values that are illegal."""
-    return requested_plan(*_requested_task(path, request))
-
-
-def requested_plan(task: Task, request: RunRequest) -> RunPlan:
-    """The plan of a new run of a task; UserError for values that are illegal."""
-    _check_names(request, request.models and str(request.models))
-    defaults = _chosen_defaults(task.defaults, request.preset)
-    options = _run_options(defaults, request)
-    if request.pool is not None:
-        most = pools.seed_allowance(task, options.budget.evaluations, request.pool_share)
-        task = pools.with_pool_seeds(task, pools.load_pool(request.pool), most)
-    choice = StrategyChoice(
-        name=request.strategy or "",
-        settings=_parse_settings(request.settings),
-        agent=request.agent,
-        prior=request.prior,
-        usual=defaults.strategy,
-        usual_settings=defaults.settings,
-    )
-    return plan_run(task, choice, options)
+    def changed_backend(self, usual: BackendChoice | None) -> BackendChoice | None:
+        """The usual backend with the changes of the request."""
+        return backends.changed_choice(usual, self.backend, self.ray_address, self.backend_set)
 
 
-def _requested_task(path: Path | None, request: RunRequest) -> tuple[Task, RunRequest]:
-    """The task, and what is left of the request: an agent of its evaluations is the task's."""
-    if request.skill is not None and request.tasks is not None and path is None:
-        form = require_form("rollout", "--skill")
-        task = form.task_from_files(request.skill, request.tasks, None, request.goal or "")
-    elif path is None or request.skill is not None or request.tasks is not None:
-        raise UserError(
-            "a run needs a task, or both a skill and a folder of tasks",
-            where="culmen run",
-            fix=(
-                "culmen run FOLDER, culmen run --skill DIR --tasks DIR --agent NAME, "
-                "or write a task to start from: culmen new mytask"
-            ),
+class Choice(msgspec.Struct, frozen=True):
+    """One choice of a run, as a request makes it; the empty request chooses nothing."""
+
+    request: RunRequest = RunRequest()
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Settle this choice in the draft; raise `UserError` if it cannot be."""
+        raise NotImplementedError
+
+
+class TaskChoice(Choice, frozen=True, kw_only=True):
+    """A task, the path of one, or None for one that is made of a skill and Harbor tasks."""
+
+    task: Task | str | Path | None
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Read the task; an agent of its evaluations becomes part of it."""
+        agent, task = self.request.agent, self.task
+        task = task if isinstance(task, Task) else self._read_task(task)
+        form = find_form(task.evaluator.form)
+        if form is not None and form.backend and agent is not None:
+            task, draft.agent_is_used = form.with_agent(task, agent), True
+        draft.task = task
+
+    def _read_task(self, path: str | Path | None) -> Task:
+        """The task with the changes of the request."""
+        asked = self.request
+        goal = asked.goal or ""
+        if asked.skill is not None and asked.tasks is not None and path is None:
+            form = require_form("rollout", "--skill")
+            return form.task_from_files(asked.skill, asked.tasks, None, goal)
+        if path is None or asked.skill is not None or asked.tasks is not None:
+            raise UserError(
+                "a run needs a task, or both a skill and a folder of tasks",
+                where="culmen run",
+                fix="culmen run FOLDER, culmen run --skill DIR --tasks DIR --agent NAME, "
+                "or write a task to start from: culmen new mytask",
+            )
+        changes = (asked.seed_program, goal, asked.direction or "", asked.proxy or "")
+        return folder_task(path, *changes)
+
+
+class DefaultsChoice(Choice, frozen=True):
+    """The task's own defaults, or those of one of its presets."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Take the defaults into the options of a new run."""
+        found, preset = draft.task.defaults, self.request.preset
+        if preset is not None:
+            if preset not in found.presets:
+                raise UserError(
+                    f"the task has no preset '{preset}'",
+                    where="--preset",
+                    fix=f"one of {', '.join(found.presets)}"
+                    if found.presets
+                    else f"write [presets.{preset}] into task.toml: culmen docs tasks",
+                )
+            found = found.presets[preset]
+        draft.defaults = found
+        draft.replace(
+            model=found.model or None,
+            budget=found.budget,
+            seed=found.seed,
+            workers=found.workers,
+            backend=found.backend,
         )
-    else:
-        task = folder_task(
-            path,
-            request.seed_program,
-            request.goal or "",
-            request.direction or "",
-            request.proxy or "",
+
+
+class ForkChoice(Choice, frozen=True, kw_only=True):
+    """The run that a new one begins with: its task with today's evaluator, and its results."""
+
+    run: Path
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Take the parent's task, and settle budget, carried candidates and random seed.
+
+        With candidates of the parent, the random seed must be another than its own.
+        """
+        from culmen.run import fork
+        from culmen.store import views
+        from culmen.store.address import read_pointer
+        from culmen.tasks import with_present_files
+
+        meta, carry, text = views.run_meta(self.run), self.request.carry, self.request.budget
+        if text:
+            made = views.run_status(self.run).evaluations
+            budget, carry = fork.settle_fork_budget(meta, made, text, carry)
+            draft.replace(budget=budget)
+        draft.parent, draft.task = meta, with_present_files(meta.task)
+        # an address means the same run on every machine
+        draft.replace(fork_of=str(read_pointer(self.run) or self.run))
+        if carry:
+            draft.task = fork.with_carried_candidates(draft.task, self.run, carry)
+            draft.replace(seed=fork.random_seed(meta, self.request.seed))
+            draft.carried = len(draft.task.carried)
+
+
+class OptionChoice(Choice, frozen=True):
+    """Options that need nothing of the task; `models` and `templates` are a file and a folder."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Take the options; refuse names of files, levels and embedders that do not exist."""
+        asked = self.request
+        if asked.models is not None and not asked.models.is_file():
+            raise UserError(
+                f"there is no models file '{asked.models.resolve()}'",
+                where="--models",
+                fix="check the path",
+            )
+        for level in (asked.require, asked.isolation):
+            if level is not None:
+                from culmen.jail.probes import level_rank
+
+                level_rank(level)
+        draft.replace(
+            models_file=None if asked.models is None else str(asked.models.resolve()),
+            seed=asked.seed,
+            workers=asked.workers,
+            require=asked.require,
+            level=asked.isolation,
+            embedder=asked.embedder,
+            integrity=asked.integrity,
+            stop_at=asked.stop_at,
+            templates=None if asked.templates is None else read_templates(asked.templates),
+            allow_failing=asked.allow_failing or None,
         )
-    found = find_form(task.evaluator.form)
-    if found is None or not found.backend or request.agent is None:
-        return task, request
-    return found.with_agent(task, request.agent), msgspec.structs.replace(request, agent=None)
+        if asked.embedder is not None:
+            from culmen.models.embed import make_embedder
+
+            make_embedder(asked.embedder, draft.options.models_file)
 
 
-def requested_fork(run: Path, request: RunRequest) -> RunPlan:
-    """The plan of a fork of `run`; options that are not given are those of `run`."""
-    from culmen.run import fork
-    from culmen.store import views
+class BudgetChoice(Choice, frozen=True):
+    """The budget of a new run; that of a fork is settled with its parent."""
 
-    meta, budget, carry = views.run_meta(run), None, request.carry
-    _check_names(request, str(request.models) if request.models else meta.models_file)
-    if request.budget:
-        made = views.run_status(run).evaluations
-        budget, carry = fork.settle_fork_budget(meta, made, request.budget, carry)
-    given: JsonObject = {"model": _joined_models(request.model)} if request.model else {}
-    given |= {
-        name: value for name in ("seed", "workers") if (value := getattr(request, name)) is not None
-    }
-    given["backend"] = _chosen_backend(request, meta.backend)
-    options = replace_options(
-        meta.options, budget=budget or meta.budget, **given, **_given_options(request)
-    )
-    strategy = _forked_strategy(meta, request, options.searches_offline)
-    return plan_fork(run, strategy, options, None, carry or 0, request.seed)
+    def resolve(self, draft: PlanDraft) -> None:
+        """Read the budget."""
+        text = self.request.budget
+        if text is None or draft.parent is not None:
+            return
+        if "=+" in text:
+            raise UserError(
+                "a new run has no budget to add to",
+                where=f"--budget {text}",
+                fix=f"culmen runs fork RUN --budget {text} goes on with a run; for a new one leave "
+                "the +",
+            )
+        draft.replace(budget=Budget.parse(text))
 
 
-def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
-    """Keywords of `Study.resume` for a session in another place than the run's."""
-    backend = _chosen_backend(request, meta.backend)
-    if backend is not None and backend != meta.backend:
-        cluster.require_backend_extra(backend)
-    level = {} if request.isolation is None else {"isolation": request.isolation}
-    return {"require": request.require, **level} | (
-        {} if backend == meta.backend else {"backend": backend}
-    )
+class PoolChoice(Choice, frozen=True):
+    """Candidates of a file to start from, and the share of the evaluations for them."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Add the pool's candidates to the task, as many as the budget allows."""
+        file = self.request.pool
+        if file is None:
+            return
+        from culmen.run import pools
+
+        evaluations = draft.options.budget.evaluations
+        most = pools.carried_allowance(draft.task, evaluations, self.request.pool_share)
+        draft.task = pools.with_carried_pool(draft.task, pools.load_pool(file), most)
+        draft.replace(pool=pools.pool_label(file))
 
 
-def _chosen_defaults(defaults: TaskDefaults, preset: str | None) -> TaskDefaults:
-    """The task's defaults, a preset's choices over them; UserError for an unknown name."""
-    if preset is None:
-        return defaults
-    if preset not in defaults.presets:
-        fix = (
-            f"one of {', '.join(defaults.presets)}"
-            if defaults.presets
-            else f"write [presets.{preset}] into task.toml: culmen docs tasks"
-        )
-        raise UserError(f"the task has no preset '{preset}'", where="--preset", fix=fix)
-    return defaults.presets[preset]
+class PlaceChoice(Choice, frozen=True):
+    """The machines of the evaluations, and how many are made at once."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Settle backend and number of workers; refuse a backend whose extra is not installed."""
+        chosen, own = self.request.changed_backend(draft.options.backend), draft.objects.backend
+        if chosen is not None:
+            backends.require_backend_extra(chosen)
+        workers = draft.options.workers or (0 if own is None else own.workers)
+        draft.replace(backend=chosen, workers=workers or backends.usual_workers(chosen))
 
 
-def _run_options(defaults: TaskDefaults, request: RunRequest) -> RunOptions:
-    """The options of a new run, not checked yet."""
-    start = RunOptions(
-        model=_joined_models(request.model or ())
-        or defaults.model
-        or _models_in_file(request)
-        or OFFLINE,
-        budget=_given_budget(request) or defaults.budget or DEFAULT_BUDGET,
-        seed=request.seed if request.seed is not None else defaults.seed,
-        workers=request.workers or defaults.workers,
-        backend=_chosen_backend(request, defaults.backend),
-    )
-    return replace_options(start, **_given_options(request))
+class StopChoice(Choice, frozen=True):
+    """The score at which the search ends, as the options have it: a number, or a text."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Read the score; `target` is the task's own."""
+        draft.stop_score = parse_stop_score(draft.task, draft.options.stop_at)
 
 
-def _joined_models(given: Sequence[str]) -> str:
-    """The texts of several `--model` as one: two for one role are an ensemble of both."""
-    if len(given) < 2:
-        return "".join(given)
-    from culmen.llm.roles import join_model_texts
+class ModelChoice(Choice, frozen=True):
+    """The models by role: texts of `--model`, else the task's, else those of the models file."""
 
-    return join_model_texts(given)
+    def resolve(self, draft: PlanDraft) -> None:
+        """Read the models, list recorded programs, and refuse what could not be asked or limited.
+
+        In the caller's own world no model is asked, but programs may be drawn.
+        """
+        draft.replace(model=self._chosen_text(draft))
+        options, objects, task = draft.options, draft.objects, draft.task
+        has_world, wanted = objects.world is not None, task.evaluator.options.get("roles")
+        asks = not options.asks_no_model or objects.model is not None or bool(wanted)
+        if not ("bank:" in str(options.model) if has_world else asks):
+            return
+        from culmen.models import roles as models
+
+        draft.replace(model=models.with_absolute_banks(options.model))
+        found = models.read_roles(objects.model_of(draft.options), options.models_file)
+        banks = found.banks() if found else ()
+        if banks:
+            from culmen.models.bank import list_banks
+
+            draft.programs = list_banks(banks, task)
+        if not has_world:
+            models.check_models(found, options.budget, draft.programs)
+            if not isinstance(objects.model, MinimalGateway):
+                models.check_roles(task, found)
+        draft.roles = found
+
+    def _chosen_text(self, draft: PlanDraft) -> str | None:
+        """The models as one text; None if the options have them already.
+
+        Raises `UserError` for a file with models but without roles: it leaves the model undecided.
+        """
+        asked = self.request
+        if not asked.model and (asked.models is None or draft.parent or draft.defaults.model):
+            return None
+        from culmen.models.roles import ModelBook, join_model_texts
+
+        if asked.model:  # two for one role are an ensemble of both
+            return join_model_texts(asked.model) if len(asked.model) > 1 else asked.model[0]
+        book = ModelBook(asked.models)
+        found, names = book.roles_text(), book.model_names()
+        if not found and names and asked.embedder is None:
+            raise UserError(
+                "the models file says which models there are, not which to ask",
+                where=str(asked.models),
+                fix=f'--model {names[0]}, or a table [roles] with default = "{names[0]}"',
+            )
+        return found or None
 
 
-def _forked_strategy(meta: RunMeta, request: RunRequest, offline: bool) -> MinimalStrategy | None:
-    """The strategy of a fork; None if it is unchanged."""
-    settings, name = _parse_settings(request.settings), request.strategy
-    if name or request.agent:
-        settings = with_agent(name or meta.strategy["path"], request.agent, settings, offline)
-    if name:
-        return catalog.make_strategy(name, settings)
-    return altered_strategy(meta, settings) if settings else None
+class GivenStrategy(Choice, frozen=True):
+    """A strategy as Python gives it: an object, a class without arguments, or a name.
 
-
-def _given_options(request: RunRequest) -> JsonObject:
-    """Options of a run that were given, by their names in `RunOptions`."""
-    named = {
-        "models_file": None if request.models is None else str(request.models.resolve()),
-        "require": request.require,
-        "level": request.isolation,
-        "embedder": request.embedder,
-        "integrity": request.integrity,
-        "templates": None if request.templates is None else _read_templates(request.templates),
-        "pool": None if request.pool is None else pools.pool_label(request.pool),
-    }
-    given: JsonObject = {name: value for name, value in named.items() if value is not None}
-    given |= {"allow_failing": True} if request.allow_failing else {}
-    return given if request.stop_at is None else {**given, "stop_at": request.stop_at}
-
-
-def _read_templates(folder: Path) -> dict[str, str]:
-    from culmen.prompts.template import read_folder
-
-    return read_folder(folder)
-
-
-def _check_names(request: RunRequest, models_file: str | None) -> None:
-    """Raise `UserError` for names of levels, embedders and files that do not exist.
-
-    `models_file` holds the providers of embedders: the given file, for a fork else its parent's.
+    None is the parent's in a fork, and else the usual one of the models.
     """
-    from culmen import embed
-    from culmen.evaluate.jail.probes import level_rank
 
-    if request.models is not None and not request.models.is_file():
+    strategy: MinimalStrategy | type[MinimalStrategy] | str | None = None
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Make the strategy, and check it against the rest."""
+        given = self.strategy
+        if not given and draft.parent is not None:
+            old = draft.parent.strategy
+            given = catalog.revive_object(old["path"], old["config"])
+        given = given or usual_strategy(draft.roles)
+        settle_strategy(draft, catalog.make_strategy(given) if isinstance(given, str) else given)
+
+
+class StrategyChoice(Choice, frozen=True):
+    """The strategy that a request names, with settings, an agent and what an earlier run learnt."""
+
+    def resolve(self, draft: PlanDraft) -> None:
+        """Make the strategy, and check it against the rest."""
+        asked = self.request
+        agent = None if draft.agent_is_used else asked.agent
+        settings, offline = parse_settings(asked.settings), draft.options.searches_offline
+        if draft.parent is None:
+            settle_strategy(draft, self._new_strategy(draft, settings, agent))
+            return
+        old, name = draft.parent.strategy, asked.strategy
+        if name or agent:
+            settings = catalog.with_agent(name or old["path"], agent, settings, offline)
+        if name:
+            settle_strategy(draft, catalog.make_strategy(name, settings))
+            return
+        made = catalog.revive_object(old["path"], old["config"])
+        if settings:
+            new = catalog.make_strategy(old["path"], settings)
+            fields = {name.strip().replace("-", "_") for name in settings}
+            made = dataclasses.replace(made, **{name: getattr(new, name) for name in fields})
+        settle_strategy(draft, made)
+
+    def _new_strategy(
+        self, draft: PlanDraft, settings: dict[str, str], agent: str | None
+    ) -> MinimalStrategy:
+        """The strategy of a new run: the one named, the task's, or culmen's for the models."""
+        asked, usual = self.request, draft.defaults.strategy
+        if not usual:  # what an earlier run learnt is of use to the default alone
+            usual = DEFAULT_STRATEGY if asked.prior else usual_strategy(draft.roles)
+        name = asked.strategy or (catalog.WITH_AGENTS if agent else usual)
+        settings = {**(draft.defaults.settings if name == usual else {}), **settings}
+        settings = catalog.with_agent(name, agent, settings, draft.options.searches_offline)
+        prior = None if asked.prior is None else _learnt_prior(name, asked.prior, draft)
+        strategy: Any = catalog.make_strategy(name, settings)
+        return strategy if prior is None else dataclasses.replace(strategy, prior=prior)
+
+
+def settle_strategy(draft: PlanDraft, strategy: object) -> None:
+    """Take a strategy into the draft; refuse one that cannot work with its models and task."""
+    made, stop_at = catalog.ending_at(catalog.strategy_object(strategy), draft.stop_score)
+    draft.strategy = made
+    options = draft.options = msgspec.structs.replace(draft.options, stop_at=stop_at)
+    objects, task = draft.objects, draft.task
+    deciders = deciders_of(made, proposer_of(options, objects))
+    draft.versions = {name: part.version for name, part in deciders.items()}
+    has_own_model = objects.model is not None or objects.world is not None
+    catalog.check_agents(made, options.searches_offline and not has_own_model)
+    writes = with_protocol_defaults(Strategy, made).writes
+    if (
+        not task.starting_candidates()
+        and options.searches_offline
+        and objects.proposer is None
+        and not writes
+    ):
+        uses = ", ".join(task.evaluator.options.get("uses", ()))
         raise UserError(
-            f"there is no models file '{request.models.resolve()}'",
-            where="--models",
-            fix="check the path",
+            "a task without an initial program needs a model to write the first candidate",
+            where=f"task {task.name}",
+            fix=f"give an initial program{f' that defines {uses}' if uses else ''} with "
+            "--seed-program FILE, or choose a model with --model NAME, or an agent with "
+            "--agent NAME",
         )
-    for level in (request.require, request.isolation):
-        if level is not None:
-            level_rank(level)
-    if request.embedder is not None:
-        embed.make_embedder(request.embedder, models_file)
 
 
-def _models_in_file(request: RunRequest) -> str:
-    """The models that the file of `--models` gives to roles; "" without one.
+def usual_strategy(roles: Roles | None) -> str:
+    """The name of the strategy of a run that names none; `roles` are its models.
 
-    Raises `UserError` for a file with models but without roles, which leaves the model undecided.
+    Programs from a bank alone are independent drafts, which nothing improves.
     """
-    if request.models is None or not request.models.is_file():
-        return ""
-    from culmen.llm.roles import ModelBook
-
-    book = ModelBook(request.models)
-    found = book.roles_text()
-    if not found and book.model_names() and request.embedder is None:
-        first = book.model_names()[0]
-        fix = f'--model {first}, or a table [roles] with default = "{first}"'
-        raise UserError(
-            "the models file says which models there are, not which to ask",
-            where=str(request.models),
-            fix=fix,
-        )
-    return found
+    members = roles.members("proposer") if roles else ()
+    drafts = bool(members) and all(member.model.bank is not None for member in members)
+    return STRATEGY_FOR_BANKS if drafts else DEFAULT_STRATEGY
 
 
-def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
+def parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
+    """Settings of a strategy, written NAME=VALUE."""
     pairs: dict[str, str] = {}
     for text in settings or ():
         name, equals, value = text.partition("=")
@@ -294,72 +475,67 @@ def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _given_budget(request: RunRequest) -> Budget | None:
-    """The budget of the command line for a new run."""
-    text = request.budget
-    if text is None:
-        return None
-    if "=+" in text:
-        fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
-        raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
-    return Budget.parse(text)
+def parse_stop_score(task: Task, wanted: float | str | None) -> float | None:
+    """The score at which a search is to end; `target` is the task's own.
 
-
-# The backend of the evaluations.
-
-_BACKEND_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
-_QUEUE_TEXTS = ("share", "quota", "lease")
-_BACKEND_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
-
-
-def _chosen_backend(request: RunRequest, usual: BackendChoice | None) -> BackendChoice | None:
-    """The usual backend, the old run's or the task's, with the changes of the command line.
-
-    None for this machine without a word of it. Raises `UserError` for illegal values.
+    Raises UserError for any other word.
     """
-    name, address, settings = request.backend, request.ray_address, request.backend_set
-    if name is None and address is None and settings is None:
-        return usual
-    choice = usual or BackendChoice()
-    if name is not None or (address is not None and choice.name == "local"):
-        choice = cluster.parse_backend(name or "ray", choice)
-    if address is not None:
-        choice = cluster.with_address(choice, address)
-    choice = _with_backend_settings(choice, _parse_backend_pairs(settings))
-    return None if choice == BackendChoice() and usual is None else choice
-
-
-def _parse_backend_pairs(settings: str | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for piece in filter(None, (settings or "").split(",")):
-        name, equals, value = piece.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
-            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _with_backend_settings(choice: BackendChoice, pairs: Mapping[str, str]) -> BackendChoice:
-    amounts, custom, fields = JsonObject(), dict(choice.needs.custom), JsonObject()
-    texts, where = dict(choice.texts), "--backend-set"
-    for name, value in pairs.items():
-        if name in ("cpu", "gpu", "memory"):
-            amounts[name] = parse_amount(name, value, where)
-        elif name.startswith("custom."):
-            custom[name.removeprefix("custom.")] = parse_amount(name, value, where)
-        elif name in _BACKEND_NUMBERS:
-            number = parse_amount(name, value, where)
-            fields[name] = number if name in ("wait", "rest") else int(number)
-        elif name in _BACKEND_TEXTS or name in _QUEUE_TEXTS:
-            texts[name] = value
-        else:
-            known = ("cpu", "gpu", "memory", "custom.NAME", *_BACKEND_NUMBERS)
-            known += (*_BACKEND_TEXTS, *_QUEUE_TEXTS)
+    if wanted is None or isinstance(wanted, float | int):
+        return None if wanted is None else float(wanted)
+    if wanted.strip().lower() == "target":
+        if task.objective.target is None:
             raise UserError(
-                f"there is no backend setting '{name}'",
-                where=where,
-                fix=f"use {', '.join(known)}",
+                "this task declares no target",
+                where="--stop-at target",
+                fix="write --stop-at SCORE",
             )
-    needs = msgspec.structs.replace(choice.needs, custom=custom, **amounts)
-    return msgspec.structs.replace(choice, needs=needs, texts=texts, **fields)
+        return task.objective.target
+    if wanted.strip().lower() in ("none", "off"):
+        return None
+    try:
+        score = float(wanted)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        fix = "write a number, target for the task's own, or none"
+        raise UserError(f"'{wanted}' is not a score", where="--stop-at", fix=fix)
+    return score
+
+
+def _learnt_prior(name: str, run: Path, draft: PlanDraft) -> Prior:
+    """The noise and steps learnt by a run, as a prior for the strategy."""
+    from culmen.store import views
+    from culmen.strategies.pedigree import PedigreeSearch, Prior
+
+    where = f"--set prior={run}"
+    if not issubclass(catalog.strategy_class(name), PedigreeSearch):
+        raise UserError(
+            "only the strategy pedigree takes a prior",
+            where=where,
+            fix="leave out --set prior or --strategy",
+        )
+    about, law = views.run_meta(run), views.step_law(run)
+    if about.task.digest != draft.task.digest or about.model_name != str(draft.options.model):
+        raise UserError(
+            "that run is of another task or model, so its steps say nothing of this one's",
+            where=where,
+            fix="name a run of the same task with the same --model",
+        )
+    if law is None:
+        raise UserError(
+            "that run has no scores to learn from",
+            where=where,
+            fix="name a run that scored something",
+        )
+    return Prior(*law)
+
+
+def session_keywords(meta: RunMeta, request: RunRequest) -> JsonObject:
+    """Keywords of `Study.resume` for a session in another place than the run's."""
+    backend = request.changed_backend(meta.backend)
+    if backend is not None and backend != meta.backend:
+        backends.require_backend_extra(backend)
+    level = {} if request.isolation is None else {"isolation": request.isolation}
+    return {"require": request.require, **level} | (
+        {} if backend == meta.backend else {"backend": backend}
+    )

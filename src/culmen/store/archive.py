@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import sqlite3
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
+from culmen.core.foreign import boundary
+from culmen.core.inside import OutsideFolder, path_inside
 from culmen.store import checkpoints, transfer, views
 from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
 from culmen.store.database import translate_errors
@@ -80,7 +84,7 @@ def archive_run(
         raise UserError(
             f"this run has not finished ({status.state})",
             where=str(run),
-            fix="culmen archive --unfinished takes it so",
+            fix="culmen runs archive --unfinished takes it so",
         )
     with (
         closing(take_lease(run, None)),
@@ -126,18 +130,11 @@ def restore_archive(file: Path, out: Path) -> Archived:
     with tempfile.TemporaryDirectory(prefix=".culmen-", dir=out.parent) as folder:
         staged = Path(folder) / "run"
         manifest = _verify_archive(file, staged)
-        sums = transfer.table_sums(staged)  # today's tables; those of an older run may be fewer
-        if any(sums.get(name) != known for name, known in manifest.tables.items()):
+        if transfer.table_sums(staged) != manifest.tables:
             raise JournalDamaged("the tables are not those that were archived", where=str(file))
         staged.rename(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return Archived(out.name, str(out), manifest.events, file.stat().st_size, size)
-
-
-def read_manifest(file: Path) -> Manifest:
-    """The manifest of an archive, without a check of its files."""
-    with _open_archive(file) as tar:
-        return _parse_manifest(tar, file)
 
 
 def _stage_journal(run: Path, staged: Path) -> None:
@@ -189,12 +186,13 @@ def _write_archive(part: Path, manifest: Manifest, files: dict[str, Path]) -> No
         os.fsync(file.fileno())
 
 
+@boundary()
 def _verify_archive(file: Path, into: Path | None = None) -> Manifest:
     """Compare every file of an archive with its manifest; with `into`, unpack it there."""
     with _open_archive(file) as tar:
         manifest = _parse_manifest(tar, file)
         seen: set[str] = set()
-        for member in tar:
+        for member in _members_of(tar, file):
             if member.name == _MANIFEST:
                 continue
             name = member.name.removeprefix("run/")
@@ -217,12 +215,25 @@ def _verify_archive(file: Path, into: Path | None = None) -> Manifest:
     return manifest
 
 
+def _members_of(tar: tarfile.TarFile, file: Path) -> Iterator[tarfile.TarInfo]:
+    try:
+        yield from tar
+    except (EOFError, tarfile.TarError, lzma.LZMAError, OSError) as error:
+        raise JournalDamaged(
+            f"the archive is cut or garbled ({error})",
+            where=str(file),
+            fix="restore it from a copy",
+        ) from None
+
+
 def _open_archive(file: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(file, "r:xz")
-    except (OSError, tarfile.TarError, EOFError) as error:
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise UserError(
-            f"this is not an archive of a run ({error})", where=str(file), fix="culmen archive RUN"
+            f"this is not an archive of a run ({error})",
+            where=str(file),
+            fix="culmen runs archive RUN",
         ) from None
 
 
@@ -231,21 +242,24 @@ def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
         first = tar.next()
         source = tar.extractfile(first) if first is not None and first.name == _MANIFEST else None
         manifest = msgspec.json.decode(source.read(), type=Manifest) if source is not None else None
-    except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError):
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, msgspec.MsgspecError):
         manifest = None
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
         raise UserError(
             "this culmen cannot read this archive",
             where=str(file),
-            fix="culmen archive RUN",
+            fix="culmen runs archive RUN",
         )
     return manifest
 
 
 def _path_inside(folder: Path, name: str, file: Path) -> Path:
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise JournalDamaged(f"'{name}' would leave the run's folder", where=str(file))
+    try:
+        path = path_inside(folder, name)
+    except OutsideFolder as error:
+        raise JournalDamaged(error.what, where=str(file), fix="use another archive") from None
+    if os.path.lexists(path):
+        raise JournalDamaged(f"'{name}' is there twice", where=str(file))
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -257,7 +271,7 @@ def _stream_digest(source: IO[bytes], copy: Path | None) -> str:
             sha.update(block)
             if into is not None:
                 into.write(block)
-    except (EOFError, tarfile.TarError, OSError) as error:
+    except (EOFError, tarfile.TarError, lzma.LZMAError, OSError) as error:
         raise JournalDamaged(
             f"the archive is cut or garbled ({error})", fix="restore it from a copy"
         ) from error
@@ -303,9 +317,8 @@ def vacuum_store(run: Path) -> tuple[int, int]:
     with translate_errors(run), closing(take_lease(run, None)) as lease:
         address = read_pointer(run)
         if address is None:
-            raw: Any = lease.connection.connection.driver_connection
-            raw.execute("VACUUM")
-            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            lease.connection.execute("VACUUM")
+            lease.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").all()
             for left in (run / "blobs").glob("??/.new-*"):
                 left.unlink()
         else:

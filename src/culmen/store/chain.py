@@ -1,13 +1,12 @@
-"""The hash chain over a run's events, and the checks by which a journal vouches for itself.
+"""The hash chain over a run's events, and the check by which a journal vouches for itself.
 
-The hash of event n covers the hash of event n - 1 and all columns of row n of `event`; it is row n
-of `link`. The first hash covers `seal.origin`, random bytes of the run, so that rows of another run
-do not fit. `seal` has the place and hash of the last event, and the hash of the run's settings.
+The hash of event n covers the hash of event n - 1 and all other columns of row n of `event`. The
+first hash covers `seal.origin`, random bytes of the run, so that rows of another run do not fit.
+`seal` has the place and hash of the last event, and the hash of the run's settings.
 Tables that views read in place of events are compared with the events: `observation` row by row,
 the counts, means and spreads of `tally` and the numbers of `counter` by adding them up again.
 
-A chain without a secret shows changes by anybody who does not compute it anew. What was checked is
-remembered outside of the run, so a journal that nobody has touched since is not read again.
+A chain without a secret shows changes by anybody who does not compute it anew.
 """
 
 from __future__ import annotations
@@ -16,45 +15,30 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from culmen.core.errors import JournalDamaged, UserError
-from culmen.store import sql
-from culmen.store.address import FILE, cache_dir, read_pointer
+from culmen.core.errors import JournalDamaged
+from culmen.store.address import read_pointer
 from culmen.store.codec import Blobs, decode_value, escape_text
-from culmen.store.database import open_snapshot
-from culmen.store.lease import current_owner
-from culmen.store.packs import altered_column
 from culmen.store.reader import EventRow, lookup_in, translate_decode_errors
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from culmen.store.packs import Row
+from culmen.store.sql import Connection
 
 SIZE = 16
 """Bytes of a hash."""
 
 _PAGE = 500  # events read at once
-FEW = 5_000
-"""Events that are rather read again than remembered in a file: some 25 ms."""
 
-OFTEN = 50_000
-"""Events after which a writer remembers its place in a file."""
+Row = tuple[Any, ...]
+"""An event, its hash and what `observation` has of it, as a database gives them."""
 
 
 class Seal(NamedTuple):
-    """The row of `seal`: where the chain begins and where it ends.
-
-    `since` is the first event with a hash: those before it were written by an older culmen.
-    """
+    """The row of `seal`: where the chain begins, and where it ends."""
 
     origin: bytes
-    since: int
     seq: int
     hash: bytes
     settings: bytes
@@ -68,7 +52,7 @@ class JournalAltered(JournalDamaged):
 
     def __init__(self, what: str, run_dir: Path, seq: int) -> None:
         address = read_pointer(run_dir)
-        saved = f"culmen recover {run_dir}  (saves the first {seq - 1} events into a new run)"
+        saved = f"culmen runs recover {run_dir}  (saves the first {seq - 1} events into a new run)"
         fix = saved if address is None else "restore the database from the server's own backups"
         super().__init__(what, where=str(address or run_dir), fix=fix)
         self.seq = seq
@@ -87,175 +71,55 @@ def settings_hash(meta: bytes) -> bytes:
     return hashlib.blake2b(meta, digest_size=SIZE).digest()
 
 
-def new_seal(last: int, meta: bytes) -> Seal:
-    """The seal of a run whose chain begins after event `last`."""
+def new_seal(meta: bytes) -> Seal:
+    """The seal of a run without events."""
     origin = os.urandom(SIZE)
-    return Seal(origin, last + 1, last, origin, settings_hash(meta))
+    return Seal(origin, 0, origin, settings_hash(meta))
 
 
 def read_seal(connection: Connection) -> Seal | None:
-    """The seal of a run; None for a run that an older culmen wrote."""
-    s = sql.seal.c
-    row = connection.execute(sql.select(s.origin, s.since, s.seq, s.hash, s.settings)).one_or_none()
+    """The seal of a run; None if it was lost."""
+    row = connection.execute("SELECT origin, seq, hash, settings FROM seal").first()
     return None if row is None else Seal(*row)
 
 
-# What was checked before, in this process and in files of the user's cache.
-
-
-class Checked(msgspec.Struct, frozen=True):
-    """A journal that was found whole up to event `seq`.
-
-    `state` are sizes and times of its files then; [] if it was being written.
-    """
-
-    origin: bytes
-    seq: int
-    hash: bytes
-    state: list[object] = []
-
-
-_known: dict[str, Checked] = {}
-
-
-def _checked_file(name: str) -> Path:
-    return cache_dir() / "checked" / hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def _name_of(run_dir: Path) -> str:
-    return str(read_pointer(run_dir) or run_dir.absolute())
-
-
-def remember(run_dir: Path, checked: Checked) -> None:
-    """Remember a check; in a file if it would take long to repeat."""
-    name = _name_of(run_dir)
-    before = _known.get(name)
-    _known[name] = checked
-    if checked.seq < FEW or (before is not None and before == checked):
-        return
-    with suppress(OSError, UserError):  # without a cache the journal is read again
-        file = _checked_file(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f".{file.name}.{os.getpid()}")
-        part.write_bytes(msgspec.msgpack.encode(checked))
-        part.replace(file)
-
-
-def _recall(run_dir: Path, seal: Seal) -> Checked | None:
-    """The last check of this run, here or in another process; None without one."""
-    name = _name_of(run_dir)
-    found = _known.get(name)
-    if found is None:
-        with suppress(OSError, UserError, msgspec.DecodeError):
-            found = msgspec.msgpack.decode(_checked_file(name).read_bytes(), type=Checked)
-    return found if found is not None and found.origin == seal.origin else None
-
-
-def journal_state(run_dir: Path) -> list[object]:
-    """Sizes and times of a journal's files; [] for a run in a database."""
-    facts: list[object] = []
-    if read_pointer(run_dir) is None:
-        for path in (run_dir / FILE, run_dir / f"{FILE}-wal"):
-            with suppress(FileNotFoundError):
-                stat = path.stat()  # the time of a change (ctime) cannot be set by a program
-                facts += [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    return facts
-
-
-# The checks.
-
-
-@contextmanager
-def open_checked(run_dir: Path) -> Iterator[Connection]:
-    """A snapshot of a run for reading, checked; raises `JournalAltered`."""
-    state, live = journal_state(run_dir), current_owner(run_dir) is not None
-    with open_snapshot(run_dir) as connection:
-        check_journal(connection, run_dir, state, live=live)
-        yield connection
-
-
-def check_journal(
-    connection: Connection, run_dir: Path, state: list[object], *, live: bool = False
-) -> None:
-    """Raise `JournalAltered` unless the journal is as culmen wrote it.
-
-    `state` are its files' sizes and times before the connection was opened (`journal_state`). A
-    journal with the state of the last check is not read. Of one that is being written (`live`), or
-    is in a database, the events after that check are; of any other, all.
-    """
+def check_journal(connection: Connection, run_dir: Path) -> None:
+    """Read the whole journal; raise `JournalAltered` unless it is as culmen wrote it."""
     seal = read_seal(connection)
     if seal is None:
-        return _check_unsealed(connection, run_dir)
-    _check_settings(connection, run_dir, seal)
-    before = _recall(run_dir, seal)
-    is_same = before is not None and (before.seq, before.hash) == (seal.seq, seal.hash)
-    if before is not None and is_same and state and before.state == state:
-        return
-    grows = before is not None and (live or read_pointer(run_dir) is not None)
-    if before is not None and grows:
-        _compare_with_memory(connection, run_dir, seal, before)
-        _check_events(connection, run_dir, seal, before)
-    else:
-        kinds = _check_events(connection, run_dir, seal, Checked(b"", 0, seal.origin))
-        _check_counts(connection, run_dir, seal, kinds)
-        if before is not None:
-            _compare_with_memory(connection, run_dir, seal, before)
-    remember(run_dir, Checked(seal.origin, seal.seq, seal.hash, [] if live else state))
-
-
-def _compare_with_memory(
-    connection: Connection, run_dir: Path, seal: Seal, before: Checked
-) -> None:
-    """Raise `JournalAltered` if the journal does not begin with what was checked before."""
-    if before.seq > seal.seq:
-        what = f"the journal ends at event {seal.seq}, but had {before.seq} when last looked at"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
-    known = sql.select(sql.link.c.hash).where(sql.link.c.seq == before.seq)
-    if before.seq >= seal.since and connection.execute(known).scalar() != before.hash:
-        what = f"the journal up to event {before.seq} is not the one last looked at"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
-
-
-def check_before_writing(connection: Connection, run_dir: Path, state: list[object]) -> None:
-    """`check_journal` for whoever is about to write; a run in a database is read whole."""
-    if read_pointer(run_dir) is None:
-        check_journal(connection, run_dir, state)
-    else:
-        check_whole(connection, run_dir)
-
-
-def check_whole(connection: Connection, run_dir: Path) -> None:
-    """Raise `JournalAltered` unless the journal is as culmen wrote it; read all of it."""
-    seal = read_seal(connection)
-    if seal is None:
-        return _check_unsealed(connection, run_dir)
-    _check_settings(connection, run_dir, seal)
-    kinds = _check_events(connection, run_dir, seal, Checked(b"", 0, seal.origin))
-    return _check_counts(connection, run_dir, seal, kinds)
-
-
-def _check_unsealed(connection: Connection, run_dir: Path) -> None:
-    """A run of an older culmen has no seal, and no hash of any event either."""
-    last = connection.execute(sql.select(sql.func.max(sql.link.c.seq))).scalar()
-    if last is not None:
+        last = connection.execute("SELECT max(seq) FROM event WHERE hash IS NOT NULL").scalar() or 0
         what = "the record of the journal's last event is missing"
         raise JournalAltered(what, run_dir, last + 1)
-
-
-def _check_settings(connection: Connection, run_dir: Path, seal: Seal) -> None:
-    meta = connection.execute(sql.select(sql.run.c.meta)).scalar()
+    meta = connection.execute("SELECT meta FROM run").scalar()
     if meta is None or settings_hash(meta) != seal.settings:
         what = "the run's settings were changed by another program"
         raise JournalAltered(what, run_dir, seal.seq + 1)
+    kinds = _check_events(connection, run_dir, seal)
+    if what := _wrong_sum(connection, kinds):
+        raise JournalAltered(what, run_dir, seal.seq + 1)
 
 
-_MARK = {"sqlite": "?", "postgresql": "%s"}
+def count_intact_events(connection: Connection) -> int | None:
+    """The number of events up to the first whose hash does not fit; None if no hash is left."""
+    seal = read_seal(connection)
+    if seal is None or connection.execute(_HASHED).first() is None:
+        return None
+    previous, last = seal.origin, 0
+    for rows in _pages(connection):
+        for row in rows:
+            if row[0] != last + 1 or link_hash(previous, row[:_EVENT]) != row[_HASH]:
+                return last
+            last, previous = row[0], row[_HASH]
+    return last
+
+
 _QUERY = (
     "SELECT e.seq, e.time, e.kind, e.effect, e.topic, e.key, e.mark, e.elapsed, e.shape, e.body, "
-    "e.result, e.data, l.hash, o.candidate, o.score, o.status, o.phase FROM event e "
-    "LEFT JOIN link l ON l.seq = e.seq LEFT JOIN observation o ON o.seq = e.seq "
+    "e.result, e.data, e.hash, o.candidate, o.score, o.status, o.phase FROM event e "
+    "LEFT JOIN observation o ON o.seq = e.seq "
     "WHERE e.seq > {mark} ORDER BY e.seq LIMIT {mark}"
 )
+_HASHED = "SELECT seq FROM event WHERE hash IS NOT NULL LIMIT 1"
 _EVENT, _HASH = 12, 12  # columns of an event, and the place of its hash behind them
 
 
@@ -271,19 +135,31 @@ class _Phase(msgspec.Struct):
     phase: str = ""
 
 
-def _check_events(
-    connection: Connection, run_dir: Path, seal: Seal, start: Checked
-) -> Counter[str]:
-    """Check the events after `start`; returns how many of each kind there are."""
-    previous, last, kinds = start.hash, start.seq, Counter[str]()
+def _pages(connection: Connection) -> Iterator[Sequence[Row]]:
+    query = _QUERY.format(mark=connection.dialect.mark)
+    cursor, after = connection.cursor(), 0
+    while True:
+        cursor.execute(query, (after, _PAGE))
+        rows = cursor.fetchall()
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][0]
+
+
+def _check_events(connection: Connection, run_dir: Path, seal: Seal) -> Counter[str]:
+    """Check every event; returns how many of each kind there are."""
+    previous, last, kinds = seal.origin, 0, Counter[str]()
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-    for rows in _pages(connection, last):
+    for rows in _pages(connection):
         for place, row in enumerate(rows):
-            if row[0] != last + 1:
-                what = f"event {last + 1} of the journal is missing"
-                raise JournalAltered(what, run_dir, last + 1)
-            last = row[0]
-            previous = _next_hash(previous, row, rows[place + 1 : place + 2], run_dir, seal)
+            last += 1
+            if row[0] != last:
+                raise JournalAltered(f"event {last} of the journal is missing", run_dir, last)
+            previous = link_hash(previous, row[:_EVENT])
+            if previous != row[_HASH]:
+                what = _difference(row, rows[place + 1 : place + 2], seal)
+                raise JournalAltered(what, run_dir, last)
             with translate_decode_errors(run_dir):
                 if not _has_its_score(row, blobs):
                     what = f"the score kept of event {last} is not the one in the event"
@@ -299,33 +175,6 @@ def _check_events(
     if what:
         raise JournalAltered(what, run_dir, min(last, seal.seq) + 1)
     return kinds
-
-
-def _next_hash(
-    previous: bytes, row: Row, following: Sequence[Row], run_dir: Path, seal: Seal
-) -> bytes:
-    """The hash of an event, compared with the stored one; an event before the chain has none."""
-    seq, stored = row[0], row[_HASH]
-    if seq < seal.since:
-        if stored is not None:
-            raise JournalAltered(f"event {seq} was added by another program", run_dir, seq)
-        return previous
-    found = link_hash(previous, row[:_EVENT])
-    if found != stored:
-        raise JournalAltered(_difference(row, following, seal), run_dir, seq)
-    return found
-
-
-def _pages(connection: Connection, after: int) -> Iterator[Sequence[Row]]:
-    query = _QUERY.format(mark=_MARK[connection.dialect.name])
-    cursor = connection.connection.cursor()
-    while True:
-        cursor.execute(query, (after, _PAGE))
-        rows = cursor.fetchall()
-        if not rows:
-            return
-        yield rows
-        after = rows[-1][0]
 
 
 def _difference(row: Row, following: Sequence[Row], seal: Seal) -> str:
@@ -360,57 +209,36 @@ def _has_its_score(row: Row, blobs: Blobs) -> bool:
     )
 
 
-def _check_counts(connection: Connection, run_dir: Path, seal: Seal, kinds: Counter[str]) -> None:
-    """Compare the sums that views show with the rows that they are sums of."""
-    query = sql.select(sql.counter.c.scope, sql.counter.c.name, sql.counter.c.value)
-    rows = connection.execute(query.where(sql.counter.c.scope.in_(("kind", "status")))).all()
+def _wrong_sum(connection: Connection, kinds: Counter[str]) -> str:
+    """A sentence about sums that views show and that are not those of their rows; "" if all are."""
+    query = "SELECT scope, name, value FROM counter WHERE scope IN ('kind', 'status')"
+    rows = connection.execute(query).all()
     known = {scope: {n: v for s, n, v in rows if s == scope} for scope in ("kind", "status")}
-    o = sql.observation.c
-    statuses = connection.execute(sql.select(o.status, sql.func.count()).group_by(o.status)).all()
+    statuses = connection.execute("SELECT status, count(*) FROM observation GROUP BY status").all()
     if known != {"kind": dict(kinds), "status": {name: count for name, count in statuses}}:
-        what = "the numbers of events and evaluations kept are not those of the events"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
-    wrong = connection.execute(sql.text(_TALLIES if seal.since == 1 else _SCORES)).first()
-    if wrong is not None:
-        what = f"the scores kept of candidate {wrong[0]} do not add up to its evaluations"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
-    if column := altered_column(connection):
-        what = f"the packed column {column} is not that of its rows"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
+        return "the numbers of events and evaluations kept are not those of the events"
+    if wrong := connection.execute(_TALLIES).first():
+        return f"the scores kept of candidate {wrong[0]} do not add up to its evaluations"
+    return ""
 
 
 # Rows of `tally` that differ from their evaluations. A candidate may have one without any, and sums
-# made in another order have a rounding error of the size of the scores. Older culmens counted
-# failures by other rules.
-_SCORES = """
+# made in another order have a rounding error of the size of the scores. PostgreSQL refuses squares
+# that are too small for it.
+_TALLIES = """
 SELECT t.candidate FROM tally t LEFT JOIN (
   SELECT o.candidate, count(o.score) AS n, avg(o.score) AS mean, max(abs(o.score)) AS size,
          sum(o.score * o.score) AS squares,
          sum(CASE WHEN o.score IS NULL AND o.status <> 'lost' AND o.culprit IN ('', 'candidate')
              THEN 1 ELSE 0 END) AS bad
-  FROM observation o WHERE o.phase = '' GROUP BY o.candidate
+  FROM (SELECT candidate, status, culprit, CASE WHEN abs(score) < 1e-100 THEN 0 ELSE score END
+        AS score FROM observation WHERE phase = '') o GROUP BY o.candidate
 ) s ON s.candidate = t.candidate
 WHERE t.count <> coalesce(s.n, 0) OR abs(t.mean - coalesce(s.mean, 0)) > 1e-6 * (1 + s.size)
    OR abs(t.spread - (s.squares - s.n * s.mean * s.mean)) > 1e-6 * (1 + s.n * s.size * s.size)
-"""
-_TALLIES = f"""{_SCORES} OR t.failed <> coalesce(s.bad, 0)
+   OR t.failed <> coalesce(s.bad, 0)
 UNION ALL
 SELECT o.candidate FROM observation o LEFT JOIN tally t ON t.candidate = o.candidate
 WHERE t.candidate IS NULL AND o.phase = ''
 LIMIT 1
 """
-
-
-def count_intact_events(connection: Connection) -> int | None:
-    """The number of events up to the first whose hash does not fit; None without a chain."""
-    seal = read_seal(connection)
-    if seal is None or connection.execute(sql.select(sql.link.c.seq).limit(1)).first() is None:
-        return None
-    previous, last = seal.origin, 0
-    for rows in _pages(connection, 0):
-        for row in rows:
-            known = row[0] < seal.since or link_hash(previous, row[:_EVENT]) == row[_HASH]
-            if row[0] != last + 1 or not known:
-                return last
-            last, previous = row[0], row[_HASH] or previous
-    return last

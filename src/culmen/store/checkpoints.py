@@ -19,7 +19,7 @@ import msgspec
 
 from culmen import core
 from culmen.core.errors import UserError
-from culmen.store import sql
+from culmen.core.inside import OutsideFolder, read_inside
 from culmen.store.address import cache_dir
 from culmen.store.database import open_snapshot
 
@@ -73,8 +73,8 @@ class CheckpointFile:
     def read(self) -> StoredCheckpoint | None:
         """The checkpoint; None if there is none that fits this run, this code and this user."""
         try:
-            stored = self._path.read_bytes()
-        except OSError:
+            stored = read_inside(self._run_dir, self._path.name)
+        except (OSError, OutsideFolder):
             return None
         mac, body = stored[:_MAC], stored[_MAC:]
         if not _read_key() or not hmac.compare_digest(mac, self._mac(body)):
@@ -89,10 +89,8 @@ class CheckpointFile:
 
     def _link(self, seq: int) -> bytes | None:
         """The hash of an event in the journal's chain; None if the journal does not have it."""
-        with open_snapshot(self._run_dir, tables=False) as connection:
-            wanted = sql.select(sql.link.c.hash).where(sql.link.c.seq == seq)
-            found: bytes | None = connection.execute(wanted).scalar()
-            return None if found is None else bytes(found)
+        with open_snapshot(self._run_dir) as connection:
+            return connection.execute("SELECT hash FROM event WHERE seq = :seq", seq=seq).scalar()
 
     def _mac(self, body: bytes) -> bytes:
         return hmac.digest(_read_key() or _make_key(), body, "sha256")

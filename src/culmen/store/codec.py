@@ -12,7 +12,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -27,6 +27,7 @@ from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 
 T = TypeVar("T")
+CallResult = TypeVar("CallResult", Proposal, Text)
 
 _ENCODER = msgspec.json.Encoder()
 # by type: making a decoder costs more than decoding a small document
@@ -47,7 +48,7 @@ def escape_text(text: str) -> str:
 
 
 def unescape_text(text: str) -> str:
-    """The inverse of `escape`."""
+    """The inverse of `escape_text`."""
     return _CODE.sub(lambda found: chr(int(found[1], 16)), text) if "\x1b" in text else text
 
 
@@ -69,7 +70,7 @@ def decode_value(raw: bytes) -> object: ...
 @overload
 def decode_value(raw: bytes, kind: type[T]) -> T: ...
 def decode_value(raw: bytes, kind: type = object) -> object:
-    """The inverse of `encode`; raises `msgspec.DecodeError` on damaged bytes."""
+    """The inverse of `encode_value`; raises `msgspec.DecodeError` on damaged bytes."""
     if raw[:1] == _ESCAPED:
         return msgspec.convert(_unescape_value(msgspec.json.decode(raw[1:])), kind)
     decoder = _DECODERS.get(kind)
@@ -217,7 +218,9 @@ def _sync_folder(folder: Path) -> None:
 # Results to rows and back: candidates and long texts are stored once, by content, outside the row.
 
 LONG = 4096
-"""Characters above which prompts, replies, feedback and artifacts are stored as blobs."""
+"""Characters above which feedback and artifacts are stored as blobs."""
+SHARED = 256
+"""Characters above which prompts and replies are: they compress well beside others of the run."""
 
 
 class Appearance(msgspec.Struct, frozen=True, array_like=True):
@@ -239,6 +242,7 @@ class ProposalRow(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: str = ""
     reply: str = ""
     faults: dict[str, int] = {}
+    detail: str = ""
 
 
 class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -251,7 +255,7 @@ class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredResult(NamedTuple):
-    """One stored result, and the same result as `read` will return it."""
+    """One stored result, and the same result as a reader will return it."""
 
     shape: str
     raw: bytes
@@ -263,38 +267,41 @@ class RowBatch:
     """Blobs and candidates that one append has to store besides its events."""
 
     def __init__(self) -> None:
-        self.blobs: dict[bytes, bytes] = {}
+        self.blobs: dict[bytes, tuple[str, bytes]] = {}  # kind and data by SHA-256
         # id: candidate, blob of its parts, seq
         self.candidates: dict[str, tuple[Candidate, bytes, int]] = {}
 
-    def add_blob(self, data: bytes) -> bytes:
-        """Add a blob; return its SHA-256."""
+    def add_blob(self, kind: str, data: bytes) -> bytes:
+        """Add a blob of a kind, whose blobs are alike; return its SHA-256."""
         sha = hashlib.sha256(data).digest()
-        self.blobs[sha] = data
+        self.blobs[sha] = kind, data
         return sha
 
     def add_candidate(self, candidate: Candidate, seq: int) -> Appearance:
         """Add a candidate that appears in event `seq`."""
-        sha = self.add_blob(encode_value(candidate.parts))
+        sha = self.add_blob("parts", encode_value(candidate.parts))
         self.candidates.setdefault(candidate.id, (candidate, sha, seq))
         return Appearance(sha.hex(), candidate.parents, candidate.origin)
 
-    def add_text(self, text: str) -> str:
+    def add_text(self, kind: str, text: str, longest: int = LONG) -> str:
         """The text, or a reference to it if it is long (or has the prefix of a reference)."""
-        if len(text) <= LONG and not text.startswith("blob:"):
+        if len(text) <= longest and not text.startswith("blob:"):
             return text
-        return blob_reference(self.add_blob(text_bytes(text)))
+        return blob_reference(self.add_blob(kind, text_bytes(text)))
 
-    def add_texts(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """`text` of each value."""
-        return {name: self.add_text(text) for name, text in texts.items()}
+    def add_call(self, result: CallResult) -> CallResult:
+        """A proposal or a text with its prompt and reply, or references to them."""
+        prompt, reply = (
+            self.add_text(kind, getattr(result, kind), SHARED) for kind in ("prompt", "reply")
+        )
+        return msgspec.structs.replace(result, prompt=prompt, reply=reply)
 
 
 def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
     """The columns of a result; its blobs and candidates are added to `batch`."""
     stored = _STORE[type(result)](result, seq, batch)
     if len(stored.raw) > INLINE:
-        return stored._replace(raw=blob_reference(batch.add_blob(stored.raw)).encode())
+        return stored._replace(raw=blob_reference(batch.add_blob("result", stored.raw)).encode())
     return stored
 
 
@@ -319,18 +326,17 @@ def store_body(body: JsonObject, seq: int, batch: RowBatch) -> JsonObject:
 
 
 def _store_observation(result: Observation, seq: int, batch: RowBatch) -> StoredResult:
-    row, feedback = result, batch.add_text(result.feedback)
+    row, feedback = result, batch.add_text("feedback", result.feedback)
     if result.artifacts or feedback is not result.feedback:
-        row = msgspec.structs.replace(
-            result, feedback=feedback, artifacts=batch.add_texts(result.artifacts)
-        )
+        artifacts = {
+            name: batch.add_text("artifact", text) for name, text in result.artifacts.items()
+        }
+        row = msgspec.structs.replace(result, feedback=feedback, artifacts=artifacts)
     return StoredResult("observation", encode_value(row), None, result)
 
 
 def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult:
-    result = msgspec.structs.replace(
-        result, prompt=batch.add_text(result.prompt), reply=batch.add_text(result.reply)
-    )
+    result = batch.add_call(result)
     appearances = tuple(batch.add_candidate(candidate, seq) for candidate in result.candidates)
     rest = (
         result.hypothesis,
@@ -340,14 +346,13 @@ def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult
         result.prompt,
         result.reply,
         result.faults,
+        result.detail,
     )
     return StoredResult("proposal", encode_value(ProposalRow(appearances, *rest)), None, result)
 
 
 def _store_text(result: Text, seq: int, batch: RowBatch) -> StoredResult:
-    result = msgspec.structs.replace(
-        result, prompt=batch.add_text(result.prompt), reply=batch.add_text(result.reply)
-    )
+    result = batch.add_call(result)
     return StoredResult("text", encode_value(result), None, result)
 
 
@@ -358,7 +363,7 @@ def _store_vectors(result: Vectors, seq: int, batch: RowBatch) -> StoredResult:
 
 
 def _store_edits(result: Edits, seq: int, batch: RowBatch) -> StoredResult:
-    parts = tuple(batch.add_blob(encode_value(texts)).hex() for texts in result.parts)
+    parts = tuple(batch.add_blob("parts", encode_value(texts)).hex() for texts in result.parts)
     return StoredResult(
         "edits",
         encode_value(EditsRow(parts, result.notes, result.data, result.fault)),
@@ -395,18 +400,7 @@ _ROWS: dict[str, type[StoredRow]] = {
 
 def parse_result(shape: str, raw: bytes) -> StoredRow:
     """The stored form of a result; its blobs are still references."""
-    row = decode_value(raw, _ROWS[shape])
-    return _with_trust(row, raw) if isinstance(row, Observation) and not row.trust else row
-
-
-def _with_trust(row: Observation, raw: bytes) -> Observation:
-    """The level of trust of an observation in format 1.
-
-    Format 1 recorded only if a score was computed outside the candidate's process.
-    """
-    if b'"verified":true' not in raw:
-        return row
-    return msgspec.structs.replace(row, trust="verified" if row.certified is None else "certified")
+    return decode_value(raw, _ROWS[shape])
 
 
 def blobs_of(row: StoredRow) -> Iterable[bytes]:
@@ -435,8 +429,8 @@ def restore_result(
             )
             for appearance in row.candidates
         )
-        rest = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
-        return Proposal(candidates, *rest)
+        said = (row.hypothesis, row.fault, row.model, row.usage)
+        return Proposal(candidates, *said, row.prompt, row.reply, row.faults, row.detail)
     if isinstance(row, EditsRow):
         return Edits(
             tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts),

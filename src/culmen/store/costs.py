@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from culmen.core.usage import Usage
-from culmen.store import sql
 from culmen.store.codec import decode_value
-from culmen.store.reader import PAGE, Texts, assemble_events
+from culmen.store.reader import EVENTS, PAGE, Texts, assemble_events
+from culmen.store.schema import OTHERS
+from culmen.store.sql import Connection
 
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
-
-# results that may carry a usage; see also `spend`
+# results that may carry a usage, beside observations
 _COSTLY = ("proposal", "text", "vectors", "custom")
 
 
@@ -34,26 +32,20 @@ class EffectCost(NamedTuple):
 
 def costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
     """Costs of the effects that ended after one event, up to another, in order."""
-    seq = sql.event.c.seq
-    return costs_where(connection, run, seq > after, seq <= last)
+    return costs_where(connection, run, "seq > :after AND seq <= :last", after=after, last=last)
 
 
 def costs_where(
-    connection: Connection, run: Path, *conditions: ColumnElement[bool]
+    connection: Connection, run: Path, condition: str, **values: object
 ) -> list[EffectCost]:
-    """Costs of the effects whose last event meets these conditions, in order."""
-    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.body, sql.event.c.result)
-    query = sql.select(*columns).where(sql.event.c.kind == "done", *conditions)
-    asked = connection.execute(
-        sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)
-    ).first()
-    shapes = (
-        [sql.event.c.shape.in_((*_COSTLY, "observation"))]
-        if asked
-        else [sql.others, sql.event.c.shape.in_(_COSTLY)]
+    """Costs of the effects whose last event meets a condition in SQL, in order."""
+    asked = connection.execute("SELECT role FROM spend WHERE effect = 'ask' LIMIT 1").first()
+    shapes = [*_COSTLY, "observation"] if asked else [*_COSTLY]
+    query = (
+        "SELECT seq, elapsed, body, result FROM event WHERE kind = 'done' AND shape IN :shapes "
+        f"AND {'1 = 1' if asked else OTHERS} AND {condition} ORDER BY seq"
     )
-    query = query.where(*shapes)
-    rows = connection.execute(query.order_by(sql.event.c.seq)).all()
+    rows = connection.execute(query, shapes=shapes, **values).all()
     plain = [
         EffectCost(row.seq, row.elapsed, *_stored_usage(row.body, row.result))
         for row in rows
@@ -66,17 +58,6 @@ def costs_where(
         if cost.faults or cost.usage != _FREE
     ]
     return sorted(costs, key=lambda cost: cost.seq)
-
-
-def running_dollars(
-    connection: Connection, run: Path, after: int, last: int, dollars: float = 0.0
-) -> list[tuple[int, float]]:
-    """Events and the dollars spent up to each, from an event with these dollars up to another."""
-    found = [(after, dollars)]
-    for cost in costs_of(connection, run, after, last):
-        dollars += cost.usage.dollars
-        found.append((cost.seq, dollars))
-    return found
 
 
 class _ModelCall(msgspec.Struct):
@@ -128,9 +109,8 @@ def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[E
     costs: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
-        rows = connection.execute(
-            sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
-        ).all()
+        page = wanted[start : start + PAGE]
+        rows = connection.execute(f"{EVENTS} WHERE seq IN :page", page=page).all()
         for event in assemble_events(connection, folder, rows, Texts()):
             result = event.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})

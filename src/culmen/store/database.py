@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import math
 import shutil
 import sqlite3
 import tempfile
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache, lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -21,76 +17,50 @@ import msgspec
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.json import JsonObject
-from culmen.core.options import BankProgram, RunOptions, TaskDefaults
+from culmen.core.options import BankProgram, RunOptions
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.store.address import FILE, Address, has_run, local_folder, read_pointer
 from culmen.store.codec import decode_value, encode_value
 from culmen.store.databases import run_database
-
-if TYPE_CHECKING:
-    from alembic.config import Config
-    from sqlalchemy import Connection, Dialect, Engine
+from culmen.store.schema import FORMAT
+from culmen.store.sql import Connection, Sqlite
 
 
-def engine_for(path: Path, *, write: bool) -> Engine:
-    """A SQLAlchemy engine on the SQLite file.
+def connect(path: Path, *, write: bool) -> Connection:
+    """A connection to the SQLite file.
 
-    A read-only engine (`write` False) never writes, locks or creates a file.
+    One for reading (`write` False) never writes, locks or creates a file.
     """
-    return (
-        _make_sqlite_engine(_sqlite_uri(path, write), True)
-        if write
-        else _reader_engine(_sqlite_uri(path, write))
+    uri = _sqlite_uri(path, write)
+    # The driver must not begin transactions on its own: `isolation_level`.
+    raw = sqlite3.connect(
+        uri, uri=True, check_same_thread=False, timeout=10.0, isolation_level=None
     )
-
-
-@lru_cache(64)
-def _reader_engine(uri: str) -> Engine:
-    """A cached read-only engine: it holds compiled statements, not a connection."""
-    return _make_sqlite_engine(uri, False)
-
-
-@cache
-def _shared_dialect() -> tuple[Dialect, MutableMapping[object, object]]:
-    """The dialect and the compiled statements of all engines on files.
-
-    Every run has engines of its own; without this, each would compile the same statements.
-    """
-    from sqlalchemy import create_engine, util
-
-    first = create_engine("sqlite://")
-    first.connect().close()  # it learns what this SQLite can do
-    first.dispose()
-    return first.dialect, util.LRUCache(1000)
-
-
-def _make_sqlite_engine(uri: str, write: bool) -> Engine:
-    from sqlalchemy import Engine, event, make_url, pool
-
-    dialect, compiled = _shared_dialect()
-    connections = pool.NullPool(
-        partial(sqlite3.connect, uri, uri=True, check_same_thread=False, timeout=10.0),  # pyright: ignore
-        dialect=dialect,
-    )
-    engine = Engine(connections, dialect, make_url("sqlite://"))
-    engine.update_execution_options(compiled_cache=compiled)
-
-    @event.listens_for(engine, "connect")
-    def _configure(raw: sqlite3.Connection, _record: object) -> None:
-        raw.isolation_level = None  # the driver must not begin transactions on its own
+    try:
         if write:
             raw.execute("PRAGMA journal_mode=WAL")
             raw.execute("PRAGMA synchronous=FULL")
         else:
             raw.execute("PRAGMA query_only=ON")
-            _add_sqrt(raw)
+    except BaseException:
+        raw.close()
+        raise
+    return Connection(
+        raw, Sqlite(), partial(_transaction, raw, "BEGIN IMMEDIATE" if write else "BEGIN")
+    )
 
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
-    return engine
+@contextmanager
+def _transaction(raw: sqlite3.Connection, begin: str) -> Iterator[None]:
+    raw.execute(begin)
+    try:
+        yield
+        raw.execute("COMMIT")
+    except BaseException:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+        raise
 
 
 def _sqlite_uri(path: Path, write: bool) -> str:
@@ -102,48 +72,28 @@ def _sqlite_uri(path: Path, write: bool) -> str:
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
-def _add_sqrt(raw: sqlite3.Connection) -> None:
-    """Add a square root to a SQLite built without one; the built-in one is faster."""
-    try:
-        raw.execute("SELECT sqrt(1.0)")
-    except sqlite3.OperationalError:
-        raw.create_function("sqrt", 1, _sqrt_or_none, deterministic=True)
-
-
-def _sqrt_or_none(value: float | None) -> float | None:
-    return None if value is None else math.sqrt(value)
-
-
 @contextmanager
-def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
+def open_snapshot(run_dir: Path) -> Iterator[Connection]:
     """A connection that sees one consistent snapshot of the run.
 
-    A run written by an older culmen is not changed: the connection is to an upgraded copy, unless
-    `tables` is False (for readers of events, blobs and settings, which are alike in every format).
-    In a database such a run is refused instead.
-
-    Raises `UserError` if there is no run, or if a newer culmen wrote it, and `Unavailable` if a
-    writer began in the middle of the read.
+    Raises `UserError` if there is no run, or if another version of culmen wrote it in a format that
+    this one does not read, and `Unavailable` if a writer began in the middle of the read.
     """
     address = read_pointer(run_dir)
     if address is not None:
-        with _open_database_snapshot(address, run_dir, tables) as connection:
+        with run_database(address).open_snapshot() as connection:
+            check_format(connection, run_dir)
             yield connection
         return
     with (
         readable_file(run_dir) as path,
         _tell_writing_from_damage(path, run_dir),
         translate_errors(run_dir),
+        closing(connect(path, write=False)) as connection,
+        connection.begin(),
     ):
-        engine = engine_for(path, write=False)
-        with engine.connect() as connection, connection.begin():
-            check_format(connection, run_dir)
-            if not tables or _is_current(connection):
-                yield connection
-                return
-        engine = engine_for(upgraded_copy(path, _sqlite_uri(path, False), FILE), write=False)
-        with engine.connect() as connection, connection.begin():
-            yield connection
+        check_format(connection, run_dir)
+        yield connection
 
 
 @contextmanager
@@ -161,26 +111,6 @@ def _tell_writing_from_damage(path: Path, run_dir: Path) -> Iterator[None]:
         raise Unavailable(
             "the run began to be written while it was read", where=str(run_dir), fix="try again"
         ) from error
-
-
-@contextmanager
-def _open_database_snapshot(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
-    with run_database(address).open_snapshot() as connection:
-        check_format(connection, run_dir)
-        if tables and not _is_current(connection):
-            fix = f"culmen db migrate '{address.url}'"
-            raise UserError(
-                "an older culmen made the tables of this run", where=str(address), fix=fix
-            )
-        yield connection
-
-
-def _is_current(connection: Connection) -> bool:
-    from sqlalchemy import select
-
-    from culmen.store import schema
-
-    return connection.execute(select(schema.version.c.version_num)).scalar() == schema.REVISION
 
 
 @contextmanager
@@ -214,26 +144,18 @@ def require_run(run_dir: Path) -> None:
 
 def read_meta(connection: Connection) -> RunMeta:
     """The run's settings; raises `JournalDamaged` if they are lost or cannot be decoded."""
-    from sqlalchemy import select
-    from sqlalchemy.exc import NoResultFound
-
-    from culmen.store import schema
-
+    raw = connection.execute("SELECT meta FROM run").scalar()
+    if raw is None:
+        raise JournalDamaged("the settings of the run are lost")
     try:
-        return unpack_meta(connection.execute(select(schema.run.c.meta)).scalar_one())
-    except NoResultFound:
-        raise JournalDamaged("the settings of the run are lost") from None
+        return unpack_meta(raw)
     except msgspec.DecodeError as error:
         raise JournalDamaged(f"the settings of the run make no sense ({error})") from error
 
 
 def check_format(connection: Connection, run_dir: Path) -> None:
-    """Raise `UserError` if the run was written by a newer culmen."""
-    from sqlalchemy import select
-
-    from culmen.store import schema
-
-    format = connection.execute(select(schema.run.c.format)).scalar()
+    """Raise `UserError` unless the run is in the format that this culmen reads and writes."""
+    format = connection.execute("SELECT format FROM run").scalar()
     if format is None:
         raise JournalDamaged(
             "the journal names no run", where=str(run_dir), fix="delete the folder, or restore it"
@@ -244,6 +166,13 @@ def check_format(connection: Connection, run_dir: Path) -> None:
             f"{FORMAT})",
             where=str(run_dir),
             fix="pip install --upgrade culmen",
+        )
+    if format < FORMAT:
+        raise UserError(
+            f"this run was written by an unreleased version of culmen (format {format}; formats "
+            f"are readable from {FORMAT} on)",
+            where=str(run_dir),
+            fix="read it with the version that wrote it, or search again: culmen run TASK",
         )
 
 
@@ -266,11 +195,9 @@ def translate_errors(run_dir: Path) -> Iterator[None]:
     """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or
     `UserError`.
     """
-    from sqlalchemy.exc import DBAPIError
-
     try:
         yield
-    except (DBAPIError, *_driver_errors(run_dir)) as error:
+    except _driver_errors(run_dir) as error:
         known = _culmen_error_for(error, run_dir)
         if known is None:
             raise
@@ -311,8 +238,8 @@ def _driver_errors(run_dir: Path) -> tuple[type[Exception], ...]:
 def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
     address = read_pointer(run_dir)
     if address is not None:
-        return run_database(address).culmen_error(getattr(error, "orig", error))
-    code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
+        return run_database(address).culmen_error(error)
+    code: int = getattr(error, "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
         return _damaged_error(error, run_dir)
     make_error: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
@@ -339,7 +266,7 @@ def _damaged_error(error: Exception, run_dir: Path) -> JournalDamaged:
     return JournalDamaged(
         f"the journal is damaged ({getattr(error, 'orig', error)})",
         where=str(run_dir / FILE),
-        fix=f"culmen recover {run_dir} copies what can be read into a new run",
+        fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
     )
 
 
@@ -364,75 +291,6 @@ _MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
 }
 
 
-# Upgrade a run's tables (Alembic, revisions in store/migrations).
-
-
-def upgrade_tables(connection: Connection) -> None:
-    """Upgrade to the newest revision inside the connection's transaction.
-
-    Alembic is loaded only if an upgrade is due.
-    """
-    from sqlalchemy import inspect
-
-    if inspect(connection).has_table("alembic_version") and _is_current(connection):
-        return
-    from alembic import command
-
-    command.upgrade(alembic_configuration(connection), "head")
-
-
-def alembic_configuration(connection: Connection) -> Config:
-    """Alembic's settings for one run, on an open connection."""
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", "culmen.store:migrations")
-    config.attributes["connection"] = connection
-    return config
-
-
-# Upgraded copies of runs that an older culmen wrote: made once, shared by all readers.
-
-_MOST = 4  # copies kept at once
-
-
-class _UpgradedCopy(NamedTuple):
-    state: tuple[object, ...]
-    folder: tempfile.TemporaryDirectory[str]
-    file: Path
-
-
-_lock = threading.Lock()  # Alembic knows one migration at a time
-_kept: OrderedDict[Path, _UpgradedCopy] = OrderedDict()
-
-
-def upgraded_copy(source: Path, uri: str, name: str) -> Path:
-    """A copy of the tables of `source` (opened by `uri`), upgraded, in a file called `name`.
-
-    The copy is cached and made anew if the source changed.
-    """
-    with _lock:
-        state = _file_state(source)
-        known = _kept.pop(source, None)
-        if known is None or known.state != state or not known.file.is_file():
-            known = _make_copy(state, uri, name)
-        _kept[source] = known
-        while len(_kept) > _MOST:
-            _kept.popitem(last=False)  # its folder goes with it
-        return known.file
-
-
-def _make_copy(state: tuple[object, ...], uri: str, name: str) -> _UpgradedCopy:
-    folder = tempfile.TemporaryDirectory(prefix="culmen-")
-    file = Path(folder.name) / name
-    with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(file)) as new:
-        old.backup(new)
-    engine: Engine = engine_for(file, write=True)
-    with engine.connect() as connection, connection.begin():
-        upgrade_tables(connection)
-    return _UpgradedCopy(state, folder, file)
-
-
 def _file_state(source: Path) -> tuple[object, ...]:
     """A value that changes when the database or its log does."""
     facts: list[object] = []
@@ -446,20 +304,6 @@ def _file_state(source: Path) -> tuple[object, ...]:
 
 
 # A run's task, its settings, and the platform it was made on.
-
-FORMAT = 3
-"""Version of the journal's format that this program writes; it also reads all older ones."""
-
-_APART = (
-    "model",
-    "models_file",
-    "require",
-    "backend",
-    "embedder",
-    "integrity",
-    "stop_at",
-    "fork_of",
-)
 
 
 class _StoredOptions(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
@@ -479,8 +323,8 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
     first starts if its cluster determines the number. `model` is None if the journal does not
     record it. `bank` lists the programs of recorded models when the run was made.
-    `versions` are those of what decides (`culmen.run.versions`); a missing one is 1. A checkpoint
-    is due after `checkpoints` completions (0: never, as in runs of before there were any).
+    `versions` are those of what decides (`run.recheck`); a missing one is 1. A checkpoint
+    is due after `checkpoints` completions (0: never).
     """
 
     id: str
@@ -494,7 +338,6 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
     culmen: str = ""
     python: str = ""
     platform: str = ""
-    format: int = FORMAT
     trial: bool = False
     bank: tuple[BankProgram, ...] = ()
     versions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
@@ -512,29 +355,10 @@ class RunMeta(_StoredOptions, frozen=True, omit_defaults=True):
 
 
 def pack_meta(meta: RunMeta) -> bytes:
-    """The settings in stored form: some of the options are in a table `extra`."""
-    plain = msgspec.to_builtins(meta)
-    extra = {name: plain.pop(name) for name in _APART if name in plain}
-    return encode_value({**plain, "extra": extra} if extra else plain)
+    """The settings in stored form."""
+    return encode_value(msgspec.to_builtins(meta))
 
 
 def unpack_meta(raw: bytes) -> RunMeta:
-    """The inverse of `pack`; raises `msgspec.DecodeError` for bytes that cannot be decoded."""
-    plain = decode_value(raw)
-    if isinstance(plain, dict):
-        extra = plain.pop("extra", {})
-        plain |= {name: extra[name] for name in _APART if extra.get(name) is not None}
-        if isinstance(task := plain.get("task"), dict) and "defaults" in task:
-            task["defaults"] = _read_defaults(task["defaults"])
-    return msgspec.convert(plain, RunMeta)
-
-
-def _read_defaults(stored: JsonObject) -> TaskDefaults:
-    """A task's defaults; those that an earlier version stored are `foreign`.
-
-    No session of a run depends on them: its options have what was chosen.
-    """
-    try:
-        return msgspec.convert(stored, TaskDefaults)
-    except msgspec.ValidationError:
-        return TaskDefaults(foreign=stored)
+    """The inverse of `pack_meta`; raises `msgspec.DecodeError` for bytes that cannot be decoded."""
+    return msgspec.convert(decode_value(raw), RunMeta)

@@ -1,7 +1,7 @@
 """Databases that hold runs: their protocol, and the one that an address names.
 
 Extensions add them in the slot `journals`, by the schemes of their URLs. The journal's SQL is
-written for the dialects `sqlite` and `postgresql` of SQLAlchemy; connections are of the latter.
+spelled for the databases as `culmen.store.sql` says; connections are of that module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from culmen.core.extensions import GROUP, find_part
 from culmen.store.address import Address, Owner
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from culmen.store.sql import Connection
 
 
 Make = Callable[["Connection"], None]

@@ -24,24 +24,24 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import BARRED, LEVELS, Observation
 from culmen.core.event import Entry
 from culmen.core.json import JsonObject
-from culmen.core.result import RunResult, Score, read_result
+from culmen.core.result import RunResult, Score
 from culmen.core.task import Task
-from culmen.store import packs, sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.columns import OBSERVATIONS, TALLIES, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.reader import lookup_in, translate_decode_errors
+from culmen.store.reader import END, lookup_in, translate_decode_errors
+from culmen.store.schema import JUDGED
+from culmen.store.sql import Connection
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import Connection
 
     from culmen.evidence.account import Fact, LoadedTallies
     from culmen.evidence.evidence import Evidence
     from culmen.evidence.pedigree import StepLaw
 
 _KEPT = 8  # runs whose evidence is kept
-_END = 2**62  # beyond the last event
 MODELLED = 50_000
 """Evaluations up to which a run is read one by one; as in `culmen.evidence.account`."""
 
@@ -82,7 +82,7 @@ class RunEvidence:
             self._result = state, self.evidence.result()
         return self._result[1]
 
-    def read(self, connection: Connection, last: int = _END) -> None:
+    def read(self, connection: Connection, last: int = END) -> None:
         """Enter the new evaluations up to event `last`."""
         for fact, seq in self.new_facts(connection, last):
             self.evidence.observe_fact(fact)
@@ -108,17 +108,18 @@ class RunEvidence:
         self.evidence.account.load_tallies(self._stored_tallies(connection))
         self.last = self._read_totals(connection)
         self._read_parents(connection, self.last)
-        for fact, _ in self._facts_after(connection, _END):
+        self.evidence.account.repeated.has_drawn = has_drawn(connection)
+        for fact, _ in self._facts_after(connection, END):
             if fact.purpose:  # late evaluations of the search are in the tallies
                 self.evidence.observe_fact(fact)
-        self._read_admissions(connection, _END)
+        self._read_admissions(connection, END)
         self._measure_by(connection)
         self.count, self.last = count, last
 
     def _stored_tallies(self, connection: Connection) -> LoadedTallies:
         from culmen.evidence.account import LoadedTallies
 
-        found, sign = packs.PackReader(connection).read_tallies(), self.task.objective.reward(1.0)
+        found, sign = read_columns(connection, TALLIES), self.task.objective.reward(1.0)
         worst = found["low" if self.task.objective.direction == "max" else "high"]
         scores = found["count"], found["failed"], sign * found["mean"], found["spread"]
         refused = found["accepted"] < found["asked"]
@@ -134,7 +135,7 @@ class RunEvidence:
 
         account, objective = self.evidence.account, self.task.objective
         names = ("seq", "score", "phase", "culprit")
-        found = packs.PackReader(connection).read(packs.OBSERVATIONS, *names)
+        found = read_columns(connection, OBSERVATIONS, *names)
         searched = ~np.isin(found["phase"], np.flatnonzero(found["phase+"] != ""))
         culprits = np.bincount(found["culprit"][searched], minlength=len(found["culprit+"]))
         account.made = int(searched.sum())
@@ -145,17 +146,13 @@ class RunEvidence:
         if not np.isnan(scores).all():
             account.top = float(np.nanmax(scores))
         later = np.flatnonzero(~searched)
-        return int(found["seq"][later[0]]) - 1 if len(later) else _END
+        return int(found["seq"][later[0]]) - 1 if len(later) else END
 
     def _has_final_evaluations(self, connection: Connection) -> bool:
-        o = sql.observation.c
-        return bool(
-            connection.execute(
-                sql.select(o.seq).where(o.phase != "", o.seq > self.last).limit(1)
-            ).first()
-        )
+        query = "SELECT seq FROM observation WHERE phase <> '' AND seq > :last LIMIT 1"
+        return connection.execute(query, last=self.last).first() is not None
 
-    def new_facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
+    def new_facts(self, connection: Connection, last: int = END) -> Iterator[tuple[Fact, int]]:
         """Evaluations after the last one entered, as pairs of fact and event number."""
         self._read_arrivals(connection, last)
         yield from self._facts_after(connection, last)
@@ -165,12 +162,12 @@ class RunEvidence:
         from culmen.evidence.account import Fact
 
         objective, judged = self.task.objective, self._judged_parts(connection, last)
-        o = sql.observation.c
-        columns = (o.seq, o.candidate, o.case, o.score, o.status, o.reason, o.seconds, o.phase)
-        query = sql.select(*columns, o.trust, o.culprit, o.kind)
-        rows = connection.execute(
-            query.where(o.seq > self.last, o.seq <= last).order_by(o.seq)
-        ).all()
+        first_drawn = self._first_drawn(connection)
+        query = (
+            'SELECT seq, candidate, "case", score, status, reason, seconds, phase, trust, culprit, '
+            "kind FROM observation WHERE seq > :first AND seq <= :last ORDER BY seq"
+        )
+        rows = connection.execute(query, first=self.last, last=last).all()
         for seq, name, case, score, status, reason, seconds, phase, trust, culprit, kind in rows:
             id, part = unescape_text(name), judged.get(seq, JudgedPart())
             certified, level = part.certified, unescape_text(trust)
@@ -192,9 +189,30 @@ class RunEvidence:
                     str(part.artifacts.get("tolerance", "")),
                     seconds,
                     metrics=part.metrics if objective.metrics and score is not None else {},
+                    drew=seq == first_drawn,
                 ),
                 seq,
             )
+
+    def _first_drawn(self, connection: Connection) -> int:
+        """Event of the first new score that drew random numbers; `END` if none did.
+
+        The first one decides: one that drew is enough for scores not to be exact.
+        """
+        if self.evidence.account.repeated.has_drawn or not has_drawn(connection):
+            return END
+        query = (
+            f"{_JUDGED_EVENTS} WHERE o.seq > :last AND o.score IS NOT NULL AND "
+            f"({connection.contains('e.result', ':drew')} OR substr(e.result, 1, 5) = :apart) "
+            "ORDER BY e.seq"
+        )
+        for seq, raw in connection.execute(query, last=self.last, drew=_DREW, apart=b"blob:"):
+            if raw[:5] != b"blob:":
+                return seq
+            sha = bytes.fromhex(raw[5:].decode())
+            if _DREW in blobs_in(connection, self._folder).get([sha])[sha]:
+                return seq
+        return END
 
     def _judged_parts(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
         """Stored parts that the rows of observations lack, by event.
@@ -202,14 +220,12 @@ class RunEvidence:
         Only for observations judged by more than a score. Raises `JournalDamaged` if the stored
         results cannot be decoded.
         """
-        e, o = sql.event.c, sql.observation.c
-        query = sql.select(e.seq, e.result).join(sql.observation, o.seq == e.seq)
-        query = query.where(o.seq > self.last, o.seq <= last)
+        query = f"{_JUDGED_EVENTS} WHERE o.seq > :first AND o.seq <= :last"
         if not self.task.objective.metrics:
-            t = sql.tally.c
-            asked = sql.select(t.candidate).where(sql.judged, t.asked > 0)
-            query = query.where(sql.or_(o.phase != "", o.candidate.in_(asked)))
-        rows = [(seq, raw) for seq, raw in connection.execute(query).all() if raw is not None]
+            asked = f"SELECT candidate FROM tally WHERE {JUDGED} AND asked > 0"
+            query += f" AND (o.phase <> '' OR o.candidate IN ({asked}))"
+        found = connection.execute(query, first=self.last, last=last).all()
+        rows = [(seq, raw) for seq, raw in found if raw is not None]
         with translate_decode_errors(self._folder):
             kept = {raw: bytes.fromhex(raw[5:].decode()) for _, raw in rows if raw[:5] == b"blob:"}
             blobs = blobs_in(connection, self._folder).get(kept.values()) if kept else {}
@@ -219,37 +235,45 @@ class RunEvidence:
             }
 
     def _read_arrivals(self, connection: Connection, last: int) -> None:
-        born = sql.candidate.c
-        query = sql.select(born.id, born.parents, born.seq).where(
-            born.seq > self._arrived, born.seq <= last
+        query = (
+            "SELECT id, parents, seq FROM candidate WHERE seq > :first AND seq <= :last "
+            "ORDER BY seq, id"
         )
-        for name, parents, seq in connection.execute(query.order_by(born.seq, born.id)).all():
+        for name, parents, seq in connection.execute(query, first=self._arrived, last=last).all():
             self._born[unescape_text(name)] = tuple(unescape_text(parents).split())
             self._arrived = seq
 
     def _read_parents(self, connection: Connection, after: int) -> None:
         """Read the parents of the candidates that were evaluated after this event."""
-        o, c = sql.observation.c, sql.candidate.c
-        seen = sql.select(o.candidate).where(o.seq > after)
-        for name, parents in connection.execute(
-            sql.select(c.id, c.parents).where(c.id.in_(seen))
-        ).all():
+        query = (
+            "SELECT id, parents FROM candidate WHERE id IN "
+            "(SELECT candidate FROM observation WHERE seq > :after)"
+        )
+        for name, parents in connection.execute(query, after=after).all():
             self._born[unescape_text(name)] = tuple(unescape_text(parents).split())
 
     def _read_admissions(self, connection: Connection, last: int) -> None:
         if not self._bars:
             return
-        e = sql.event.c
-        query = sql.select(e.body).where(
-            e.kind == "note", e.topic == escape_text(ADMISSION), e.seq <= last
-        )
+        query = "SELECT body FROM event WHERE kind = 'note' AND topic = :topic AND seq <= :last"
+        bodies = connection.execute(query, topic=escape_text(ADMISSION), last=last).scalars()
         with translate_decode_errors(self._folder):
-            admissions = [
-                decode_value(raw, JsonObject) for raw in connection.execute(query).scalars()
-            ]
+            admissions = [decode_value(raw, JsonObject) for raw in bodies]
         for admission in admissions:
             for candidate in admission.get("candidates", ()):
                 self.evidence.bar_candidate(candidate)
+
+
+_JUDGED_EVENTS = "SELECT e.seq, e.result FROM event e JOIN observation o ON o.seq = e.seq"
+_DREW = b'"drew":['  # in an observation that drew; inside a text the quotes are escaped
+
+
+def has_drawn(connection: Connection) -> bool:
+    """True if a score of the run, in search or final choice, drew random numbers."""
+    return (
+        connection.execute("SELECT name FROM counter WHERE scope = 'drew' LIMIT 1").first()
+        is not None
+    )
 
 
 def excludes_confessed(meta: RunMeta) -> bool:
@@ -274,9 +298,9 @@ def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int
 
     Raises `JournalDamaged` if their texts cannot be decoded.
     """
-    c = sql.candidate.c
     wanted = [escape_text(name) for name in names]
-    rows = connection.execute(sql.select(c.id, c.parts).where(c.id.in_(wanted))).all()
+    query = "SELECT id, parts FROM candidate WHERE id IN :ids"
+    rows = connection.execute(query, ids=wanted).all()
     with translate_decode_errors(folder):
         texts = blobs_in(connection, folder).get([row.parts for row in rows])
         sizes = {
@@ -301,9 +325,8 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
     """The evidence of a run as journaled now; locked while the context is open."""
     meta = read_meta(connection)
     name = f"{folder.absolute()} {meta.created}"
-    o = sql.observation.c
     count = observation_count(connection)
-    last = connection.execute(sql.select(sql.func.max(o.seq))).scalar()
+    last = connection.execute("SELECT max(seq) FROM observation").scalar()
     with _lock:
         found = _kept.pop(name, None)
         if found is None or found.count > count or found.last > (last or 0):
@@ -323,15 +346,14 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
 
 def observation_count(connection: Connection) -> int:
     """Number of observations, as the writer counts them."""
-    c = sql.counter.c
-    query = sql.select(sql.func.sum(c.value)).where(c.scope == "status")
+    query = "SELECT sum(value) FROM counter WHERE scope = 'status'"
     return int(connection.execute(query).scalar() or 0)
 
 
 def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
     """The result by the evidence before event `seq`, of candidates without a grave sign."""
     meta = read_meta(connection)
-    grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
+    grave = f"SELECT candidate FROM tally WHERE {JUDGED} AND grave IS NOT NULL"
     signed = sorted(map(unescape_text, connection.execute(grave).scalars()))
     name = f"{folder.absolute()} {meta.created} {seq} {len(signed)}"
     with _lock:
@@ -359,10 +381,11 @@ def evidence_before(folder: Path, seq: int) -> Iterator[Evidence]:
 
 def last_state(connection: Connection) -> JsonObject:
     """The body of the newest state event; {} without one."""
-    states = sql.select(sql.event.c.body).where(
-        sql.event.c.kind == "state", sql.event.c.topic.is_not(None)
+    newest = (
+        "SELECT body FROM event WHERE kind = 'state' AND topic IS NOT NULL "
+        "ORDER BY seq DESC LIMIT 1"
     )
-    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
+    raw = connection.execute(newest).scalar()
     return {} if raw is None else decode_value(raw, JsonObject)
 
 
@@ -370,9 +393,7 @@ def result_of(connection: Connection, folder: Path) -> RunResult | None:
     """The result of a run: as the engine reported it, or by the journal so far."""
     winner = last_state(connection).get("winner")
     if isinstance(winner, dict):
-        objective = read_meta(connection).task.objective  # older results lack these two
-        more = {"direction": objective.direction, "bounds": list(objective.bounds)}
-        return read_result({**winner, **more})
+        return msgspec.convert(winner, RunResult)
     with evidence_of(connection, folder) as run:
         return run.result()
 
@@ -411,11 +432,11 @@ class Standings:
         """The score that the search expects of a candidate, by id; None without one."""
         from culmen.evidence.verdict import expected_score
 
-        place = self._account.numbers.get(key_of(candidate), _END)
+        place = self._account.numbers.get(key_of(candidate), END)
         if place >= len(self._counts) or not self._counts[place]:
             return None
         mean, sd = float(self.beliefs.worth[place]), float(self.beliefs.worth_sd[place])
-        return expected_score(self._account, candidate, int(self._counts[place]), mean, sd)
+        return expected_score(self._ranking, candidate, int(self._counts[place]), mean, sd)
 
 
 class Scores:
@@ -505,7 +526,7 @@ class FollowedLeader:
         task = meta.task
         self._objective, self._bars = task.objective, excludes_confessed(meta)
         self._evidence = Evidence(task, prior_in(meta))
-        self._known: dict[str, Candidate] = {each.id: each for each in task.initial_candidates()}
+        self._known: dict[str, Candidate] = {each.id: each for each in task.starting_candidates()}
         self._next = 0
         self._leader: tuple[float, str] | None = None
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.json import JsonObject
-from culmen.store import sql, views
+from culmen.store import views
 from culmen.store.codec import decode_value, parse_result, text_bytes, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
@@ -29,10 +29,7 @@ from culmen.store.reader import (
     restore_results,
     translate_decode_errors,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+from culmen.store.sql import Connection
 
 Format = Literal["jsonl", "csv", "files"]
 
@@ -42,15 +39,17 @@ def export_run(run: Path | str, format: Format, out: Path | str, *, count: int =
 
     jsonl: one event a line, with texts in full · csv: one observation a line · files: the `count`
     best candidates, each in a folder of its own with `about.json`. For jsonl and csv, `out` is a
-    file, or `-` for standard output. Raises `UserError` for an unknown format.
+    file, or `-` for standard output. Raises `UserError` for an unknown format, and `JournalDamaged`
+    if the journal is not as culmen wrote it.
     """
     writers = {"jsonl": _write_jsonl, "csv": _write_csv}
-    if format == "files":
-        return _write_candidates(Path(run), Path(out), count)
-    if format not in writers:
+    if format != "files" and format not in writers:
         raise UserError(
             f"unknown format '{format}'", where="--format", fix="use jsonl, csv or files"
         )
+    SqlJournal.open(run).check()
+    if format == "files":
+        return _write_candidates(Path(run), Path(out), count)
     with _open_output(out) as file:
         return writers[format](Path(run), file)
 
@@ -75,17 +74,15 @@ def _write_jsonl(run: Path, file: IO[str]) -> int:
 
 
 def _write_csv(run: Path, file: IO[str]) -> int:
-    origin = (sql.candidate.c.operator, sql.candidate.c.model, sql.candidate.c.parents)
-    query = sql.select(sql.observation, *origin).outerjoin(
-        sql.candidate, sql.candidate.c.id == sql.observation.c.candidate
+    query = (
+        "SELECT o.*, c.operator, c.model, c.parents FROM observation o "
+        "LEFT JOIN candidate c ON c.id = o.candidate ORDER BY o.seq"
     )
     count = 0
     with open_snapshot(run) as connection:
-        rows = connection.execution_options(yield_per=1000).execute(
-            query.order_by(sql.observation.c.seq)
-        )
+        rows = connection.execute(query)
         writer = csv.writer(file)
-        writer.writerow(rows.keys())
+        writer.writerow(rows.names)
         for row in rows:
             count += 1
             writer.writerow(row)

@@ -90,7 +90,7 @@ def waiting_messages(run: Path) -> list[InboxMessage]:
         return []
     messages: list[InboxMessage] = []
     for name in names:
-        with contextlib.suppress(msgspec.MsgspecError, OSError):
+        with contextlib.suppress(msgspec.MsgspecError, OSError, RecursionError):
             messages.append(
                 msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage)
             )
@@ -181,7 +181,7 @@ def _require_unfinished(run: Path) -> bool:
     state = views.run_status(run).state
     if state == "finished":
         raise UserError(
-            f"the run '{run.name}' has finished", where=str(run), fix=f"culmen fork {run}"
+            f"the run '{run.name}' has finished", where=str(run), fix=f"culmen runs fork {run}"
         )
     return state == "running"
 

@@ -30,11 +30,10 @@ from culmen.store.address import (
     write_pointer,
 )
 from culmen.store.codec import Blobs, check_entry
-from culmen.store.database import FORMAT, RunMeta, open_snapshot, read_meta, require_run
+from culmen.store.database import RunMeta, open_snapshot, read_meta, require_run
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+    from culmen.store.sql import Connection
     from culmen.store.writer import JournalWriter, Standing
 
 
@@ -65,7 +64,7 @@ class SqlJournal:
     """`core.ports.Journal` on SQLite or PostgreSQL, made by `create` or `open`.
 
     The events that `append` returns and `read` yields are equal. Their prompt and reply of a
-    `Proposal` or `Text` may be references (`blob:<sha256>`, see `text`) if longer than 4096
+    `Proposal` or `Text` may be references (`blob:<sha256>`, see `text`) if longer than 256
     characters; everything else is in full. Each `Candidate` in a body under `candidate` or
     `candidates` is stored too and replaced by its id.
     """
@@ -88,7 +87,7 @@ class SqlJournal:
                 "there is a run already", where=str(folder), fix=f"culmen resume {folder}"
             )
         _make_folder(folder)
-        meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
+        meta = msgspec.structs.replace(meta, created=meta.created or time.time())
         if db is None:
             require_local(folder)
             return cls(folder, meta, JournalWriter.open(folder, meta)[0])
@@ -124,7 +123,7 @@ class SqlJournal:
                 require_local(folder)
             writer, meta = JournalWriter.open(folder)
             return cls(folder, meta, writer)
-        with open_snapshot(folder, tables=False) as connection:
+        with open_snapshot(folder) as connection:
             return cls(folder, read_meta(connection), None)
 
     def record_leader(self, standing: Standing) -> None:
@@ -163,16 +162,16 @@ class SqlJournal:
 
     def check(self) -> None:
         """Read the whole journal; raise `JournalDamaged` unless it is as culmen wrote it."""
-        from culmen.store.chain import check_whole
+        from culmen.store.chain import check_journal
 
         with open_snapshot(self.run_dir) as connection:
-            check_whole(connection, self.run_dir)
+            check_journal(connection, self.run_dir)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned unchanged."""
         from culmen.store.reader import lookup_in
 
-        with open_snapshot(self.run_dir, tables=False) as connection:
+        with open_snapshot(self.run_dir) as connection:
             return Blobs(self.run_dir / "blobs", lookup_in(connection)).resolve_text(ref)
 
     def set_meta(self, **changes: object) -> RunMeta:
@@ -195,7 +194,7 @@ class SqlJournal:
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A connection for reading that sees one consistent snapshot of the run."""
-        return open_snapshot(self.run_dir, tables=False)
+        return open_snapshot(self.run_dir)
 
     @property
     def _required_writer(self) -> JournalWriter:
@@ -204,8 +203,7 @@ class SqlJournal:
         return self._writer
 
 
-# A journal in memory, for simulations and tests: nothing survives the process, and SQLAlchemy is
-# not imported.
+# A journal in memory, for simulations and tests: nothing survives the process.
 
 
 class MemoryJournal:

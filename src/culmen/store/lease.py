@@ -10,19 +10,16 @@ import os
 import socket
 import time
 import weakref
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.core.errors import RunLocked, UserError
 from culmen.store.address import FILE, PART, Owner, read_pointer
-from culmen.store.database import NOT_ALLOWED, engine_for, may_not_write
+from culmen.store.database import NOT_ALLOWED, connect, may_not_write
 from culmen.store.databases import Make, WriteLease, run_database
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+from culmen.store.sql import Connection
 
 _PATIENCE = 0.5  # seconds; a reader that looks up the owner holds a shared lock for an instant
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
@@ -125,7 +122,7 @@ class FolderLease:
         try:
             if make is not None:
                 _make_database(run_dir, make)
-            self.connection = engine_for(run_dir / FILE, write=True).connect()
+            self.connection = connect(run_dir / FILE, write=True)
         except BaseException:
             self._lock.release()
             raise
@@ -136,9 +133,7 @@ class FolderLease:
 
     def close(self) -> None:
         """Release the run."""
-        engine = self.connection.engine
         self.connection.close()
-        engine.dispose()
         self._lock.release()
 
 
@@ -154,10 +149,8 @@ def _make_database(run_dir: Path, make: Make) -> None:
     part = run_dir / PART
     for suffix in ("", "-wal", "-shm"):  # left by a process that was killed here
         Path(f"{part}{suffix}").unlink(missing_ok=True)
-    engine = engine_for(part, write=True)
-    with engine.connect() as connection, connection.begin():
+    with closing(connect(part, write=True)) as connection, connection.begin():
         make(connection)
-    engine.dispose()
     part.replace(run_dir / FILE)
     folder = os.open(run_dir, os.O_RDONLY)
     try:

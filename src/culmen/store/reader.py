@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +15,6 @@ from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation
 from culmen.core.event import Entry, Event, Result
 from culmen.core.json import JsonObject
-from culmen.store import sql
 from culmen.store.codec import (
     Blobs,
     StoredRow,
@@ -30,29 +28,17 @@ from culmen.store.codec import (
     unescape_text,
 )
 from culmen.store.database import open_snapshot
+from culmen.store.packing import decompress
+from culmen.store.schema import TABLES
+from culmen.store.sql import Connection, Row
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
-
+END = 2**63 - 1
+"""A number beyond the last event, and beyond every number of rows."""
 
 PAGE = 500
 # events of a replay's page, if 500 of them have at most this many bytes of texts
 _REPLAYED, _SHORT = 2000, 2_000_000
 _CACHED = 2048
-_COLUMNS = (
-    "seq",
-    "time",
-    "kind",
-    "effect",
-    "topic",
-    "key",
-    "mark",
-    "elapsed",
-    "shape",
-    "body",
-    "result",
-    "data",
-)
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
 EventRow = tuple[
     int,
@@ -68,50 +54,51 @@ EventRow = tuple[
     bytes | None,
     bytes | None,
 ]
-"""A row of `event`, with the columns in the order of the table."""
-_PLACEHOLDERS = {"sqlite": "?", "postgresql": "%s"}
+"""A row of `event`, with the columns in the order of the table, without the hash."""
 _UNSEEN = {
     "body": "'started', 'note', 'done'",
     **dict.fromkeys(("shape", "result", "data"), "'note'"),
 }
 
 
-def _page_query(columns: Iterable[str]) -> dict[str, str]:
-    """The query for a page of events, by dialect."""
-    listed = ", ".join(columns)
-    return {
-        dialect: f"SELECT {listed} FROM event WHERE seq > {placeholder} "
-        f"ORDER BY seq LIMIT {placeholder}"
-        for dialect, placeholder in _PLACEHOLDERS.items()
-    }
+_COLUMNS = TABLES["event"][:-1]  # without the hash
+EVENTS = f"SELECT {', '.join(_COLUMNS)} FROM event"
+"""The beginning of a statement for rows of `event`."""
 
+_PAGE_OF = "FROM event WHERE seq > {mark} ORDER BY seq LIMIT {mark}"
+WHOLE = f"SELECT {', '.join(_COLUMNS)} {_PAGE_OF}"
+"""The statement for a page of events, with values by position."""
 
-WHOLE = _page_query(_COLUMNS)
-REPLAYED = _page_query(
+_REPLAYED_COLUMNS = ", ".join(
     f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name
     for name in _COLUMNS
 )
+REPLAYED = f"SELECT {_REPLAYED_COLUMNS} {_PAGE_OF}"
 """Events without the parts that a replay never reads, which are not decoded.
 
 See `core.ports.Journal.retrace`.
 """
 
 
+_BLOBS = "SELECT sha, dictionary, data FROM blob WHERE sha IN :shas"
+
+
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
     """A function that fetches blobs of the table through this connection."""
 
+    dictionaries = {0: b""}
+
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
-        blobs: dict[bytes, bytes] = {}
-        wanted, placeholder = list(shas), _PLACEHOLDERS[connection.dialect.name]
-        cursor = connection.connection.cursor()
+        rows, wanted = list[tuple[bytes, int, bytes]](), list(shas)
         for start in range(0, len(wanted), PAGE):
             page = wanted[start : start + PAGE]
-            cursor.execute(
-                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([placeholder] * len(page))})",
-                page,
-            )
-            blobs.update(cursor.fetchall())
-        return blobs
+            rows += connection.execute(_BLOBS, shas=page).all()
+        missing = {number for _, number, _ in rows} - dictionaries.keys()
+        if missing:
+            query = "SELECT number, data FROM dictionary WHERE number IN :numbers"
+            found = connection.execute(query, numbers=sorted(missing))
+            dictionaries.update((number, decompress(data)) for number, data in found)
+        return {sha: decompress(data, dictionaries.get(number, b"")) for sha, number, data in rows}
 
     return lookup
 
@@ -147,7 +134,7 @@ def read_events(
     page: int = PAGE,
     *,
     whole: bool = False,
-    query: Mapping[str, str] = WHOLE,
+    query: str = WHOLE,
 ) -> Iterator[Event]:
     """Events with seq > `after`, read in pages.
 
@@ -186,12 +173,11 @@ def read_page(
 
 
 def read_rows(
-    connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
+    connection: Connection, run_dir: Path, after: int, limit: int, query: str = WHOLE
 ) -> Sequence[EventRow]:
     """The raw rows of `event`; raises `JournalDamaged` at a gap."""
-    # the driver's own: Core's rows cost more than the reading
-    cursor = connection.connection.cursor()
-    cursor.execute(query[connection.dialect.name], (after, limit))
+    cursor = connection.cursor()
+    cursor.execute(query.format(mark=connection.dialect.mark), (after, limit))
     rows = cursor.fetchall()
     for expected_seq, row in enumerate(rows, after + 1):
         if row[0] != expected_seq:
@@ -225,7 +211,7 @@ def restore_results(
     """Results in rows of `event`, None for a row without one.
 
     The blobs of all rows are fetched at once. With `whole`, prompts and replies are texts, not
-    references. To be called inside `sense`.
+    references. To be called inside `translate_decode_errors`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
     parsed = [_parse_row(row, blobs) for row in rows]
@@ -266,7 +252,7 @@ def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
     return JournalDamaged(
         f"event {seq} is missing from the journal",
         where=str(run_dir),
-        fix=f"culmen recover {run_dir} copies what can be read into a new run",
+        fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
     )
 
 
@@ -337,10 +323,8 @@ class JournalObservations:
 
     def candidate(self, id: str) -> Candidate:
         """The candidate as it first appeared; raises `KeyError` for an unknown id."""
-        with open_snapshot(self._run_dir, tables=False) as connection:
-            row = connection.execute(
-                sql.select(sql.candidate).where(sql.candidate.c.id == id)
-            ).one_or_none()
+        with open_snapshot(self._run_dir) as connection:
+            row = connection.execute("SELECT * FROM candidate WHERE id = :id", id=id).first()
             if row is None:
                 raise KeyError(id)
             return candidate_of(connection, self._run_dir, row)
@@ -350,15 +334,12 @@ class JournalObservations:
         if mark in self._recent:
             self._recent.move_to_end(mark)
             return self._recent[mark]
-        seen = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == candidate)
         query = (
-            sql.select(sql.event)
-            .where(sql.event.c.seq.in_(seen), sql.event.c.mark == escape_text(mark))
-            .order_by(sql.event.c.seq)
-            .limit(1)
+            f"{EVENTS} WHERE seq IN (SELECT seq FROM observation WHERE candidate = :candidate) "
+            "AND mark = :mark ORDER BY seq LIMIT 1"
         )
-        with open_snapshot(self._run_dir, tables=False) as connection:
-            rows = connection.execute(query).all()
+        with open_snapshot(self._run_dir) as connection:
+            rows = connection.execute(query, candidate=candidate, mark=escape_text(mark)).all()
             if not rows:
                 raise KeyError(f"{candidate} {mark}")
             with translate_decode_errors(self._run_dir):
@@ -371,7 +352,7 @@ class JournalObservations:
         return result
 
 
-def candidate_of(connection: Connection, run_dir: Path, row: Row[*tuple[object, ...]]) -> Candidate:
+def candidate_of(connection: Connection, run_dir: Path, row: Row) -> Candidate:
     """The candidate in a row of its table."""
     parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
     parents = tuple(unescape_text(row.parents).split())
@@ -381,6 +362,6 @@ def candidate_of(connection: Connection, run_dir: Path, row: Row[*tuple[object, 
         raise JournalDamaged(
             f"the text kept of candidate {row.id} is another one's",
             where=str(run_dir),
-            fix=f"culmen recover {run_dir} copies what can be read into a new run",
+            fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
         )
     return candidate

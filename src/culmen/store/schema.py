@@ -1,238 +1,207 @@
-"""The tables of one run. Imports SQLAlchemy, so import this module late.
+"""The tables of one run.
 
 `event` is the source of all others: `recover` rebuilds them from it. `candidate`, `observation`,
-`tally`, `spend`, `counter`, `progress` and `pack` are updated in the same transaction, so that
-views need not read events.
+`tally`, `spend`, `counter` and `progress` are updated in the same transaction, so that views need
+not read events.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    text,
-)
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import GenericFunction
-
 if TYPE_CHECKING:
-    from sqlalchemy.sql.compiler import SQLCompiler
+    from culmen.store.sql import Connection
 
+FORMAT = 5
+"""Number of the tables and of what is in them, in `run.format`; 1 to 4 were never released."""
 
-REVISION = "0008"
-"""The newest revision in store/migrations: the schema that `create_all` makes."""
+# Types as the databases spell them: whole numbers of 64 bits, doubles, bytes. SQLite's row number
+# is a column whose type is INTEGER.
+_TYPES = {
+    "sqlite": {"WHOLE": "INTEGER", "DOUBLE": "FLOAT", "BYTES": "BLOB"},
+    "postgresql": {"WHOLE": "BIGINT", "DOUBLE": "DOUBLE PRECISION", "BYTES": "BYTEA"},
+}
 
-_Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
+_RUN = """
+id INTEGER PRIMARY KEY  -- always 1
+format INTEGER NOT NULL
+epoch INTEGER NOT NULL  -- grows with every opening for writing: an older owner cannot write
+meta BYTES NOT NULL
+"""
 
-metadata = MetaData()
+_EVENT = """
+seq WHOLE PRIMARY KEY
+time DOUBLE NOT NULL
+kind VARCHAR(16) NOT NULL
+effect TEXT NOT NULL
+topic TEXT  -- name of a note or a state; NULL for the many started and done
+key WHOLE NOT NULL
+mark TEXT NOT NULL
+elapsed DOUBLE NOT NULL
+shape VARCHAR(16)  -- which struct `result` is
+body BYTES
+result BYTES
+data BYTES  -- raw bytes of vectors
+hash BYTES  -- in the chain over all events, see `chain.py`
+"""
 
-version = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
+# texts by their SHA-256, and what they are compressed with, see `packing.py`
+_BLOB = """
+sha BYTES PRIMARY KEY
+dictionary INTEGER NOT NULL
+data BYTES NOT NULL
+"""
 
-run = Table(
-    "run",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
-    Column("format", Integer, nullable=False),
-    Column(
-        "epoch", Integer, nullable=False
-    ),  # grows with every opening for writing: an older owner cannot write
-    Column("meta", LargeBinary, nullable=False),
-)
+_DICTIONARY = """
+number INTEGER PRIMARY KEY
+kind VARCHAR(16) NOT NULL
+data BYTES NOT NULL
+"""
 
-event = Table(
-    "event",
-    metadata,
-    Column("seq", _Big, primary_key=True, autoincrement=False),
-    Column("time", Float, nullable=False),
-    Column("kind", String(16), nullable=False),
-    Column("effect", Text, nullable=False),
-    Column("topic", Text),  # name of a note or a state; NULL for the many started and done
-    Column("key", _Big, nullable=False),
-    Column("mark", Text, nullable=False),
-    Column("elapsed", Float, nullable=False),
-    Column("shape", String(16)),  # which struct `result` is
-    Column("body", LargeBinary),
-    Column("result", LargeBinary),
-    Column("data", LargeBinary),  # raw bytes of vectors
-)
-# Partial indexes: `sqlite_where` alone, since `postgresql_where` would import PostgreSQL's dialect
-# whenever a run is read. `culmen.cluster.postgres` gives PostgreSQL the same conditions.
-Index(
-    "event_topic",
-    event.c.kind,
-    event.c.topic,
-    event.c.seq,
-    sqlite_where=text("topic IS NOT NULL"),
-)
-others = text("shape <> 'observation'")  # the condition that makes a query use the index
-Index("event_other", event.c.shape, event.c.seq, sqlite_where=others)
+_CANDIDATE = """
+id VARCHAR(12) PRIMARY KEY
+digest VARCHAR(64) NOT NULL
+seq WHOLE NOT NULL  -- the event it first appeared in
+parts BYTES NOT NULL  -- blob holding {name: text}
+parents TEXT NOT NULL  -- ids, separated by spaces
+operator TEXT NOT NULL
+model TEXT NOT NULL
+origin BYTES NOT NULL
+"""
 
-blob = Table(
-    "blob",
-    metadata,
-    Column("sha", LargeBinary(32), primary_key=True),
-    Column("data", LargeBinary, nullable=False),
-)
+_OBSERVATION = """
+seq WHOLE PRIMARY KEY
+candidate VARCHAR(12) NOT NULL
+case TEXT NOT NULL
+score DOUBLE
+status VARCHAR(16) NOT NULL
+reason TEXT NOT NULL
+seconds DOUBLE NOT NULL
+seed TEXT NOT NULL
+phase TEXT NOT NULL
+trust VARCHAR(16) NOT NULL
+culprit VARCHAR(16) DEFAULT '' NOT NULL
+kind TEXT DEFAULT '' NOT NULL  -- of a failure (`Observation.failure_kind`)
+"""
 
-candidate = Table(
-    "candidate",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("seq", _Big, nullable=False, index=True),  # the event it first appeared in
-    Column("parts", LargeBinary(32), nullable=False),  # blob holding {name: text}
-    Column("parents", Text, nullable=False),  # ids, separated by spaces
-    Column("operator", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("origin", LargeBinary, nullable=False),
-)
-
-observation = Table(
-    "observation",
-    metadata,
-    Column("seq", _Big, primary_key=True, autoincrement=False),
-    Column("candidate", String(12), nullable=False),
-    Column("case", Text, nullable=False),
-    Column("score", Float),
-    Column("status", String(16), nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("seconds", Float, nullable=False),
-    Column("seed", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("trust", String(16), nullable=False),
-    Column("culprit", String(16), nullable=False, server_default=""),
-    Column(
-        "kind", Text, nullable=False, server_default=""
-    ),  # of a failure (`Observation.failure_kind`)
-)
-Index("observation_candidate", observation.c.candidate, observation.c.seq)
-
-# The hash chain, see `chain.py`: the hash of each event, and where the chain begins and ends.
-link = Table(
-    "link",
-    metadata,
-    Column("seq", _Big, primary_key=True, autoincrement=False),
-    Column("hash", LargeBinary(16), nullable=False),
-)
-seal = Table(
-    "seal",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
-    Column("origin", LargeBinary(16), nullable=False),  # random; the hash before the first event
-    Column("since", _Big, nullable=False),  # first event with a hash
-    Column("seq", _Big, nullable=False),  # last event, and its hash
-    Column("hash", LargeBinary(16), nullable=False),
-    Column("settings", LargeBinary(16), nullable=False),  # hash of `run.meta`
-)
+# where the hash chain begins and ends, see `chain.py`
+_SEAL = """
+id INTEGER PRIMARY KEY  -- always 1
+origin BYTES NOT NULL  -- random; the hash before the first event
+seq WHOLE NOT NULL  -- last event, and its hash
+hash BYTES NOT NULL
+settings BYTES NOT NULL  -- hash of `run.meta`
+"""
 
 # of each candidate in the search: count, mean and sum of squared deviations of its scores; failures
-tally = Table(
-    "tally",
-    metadata,
-    Column("candidate", String(12), primary_key=True),
-    Column("count", Integer, nullable=False),
-    Column("mean", Float, nullable=False),
-    Column("spread", Float, nullable=False),
-    Column("failed", Integer, nullable=False),
-    Column("invalid", Integer, nullable=False),
-    Column("error", Integer, nullable=False),
-    Column("timeout", Integer, nullable=False),
-    Column("rejected", Integer, nullable=False),
-    Column("lost", Integer, nullable=False),
-    Column("first", _Big, nullable=False),  # seq of its first observation
-    Column("asked", Integer, nullable=False),  # observations for which the verifier was asked
-    Column("accepted", Integer, nullable=False),  # those with a certified value
-    Column("strict", Integer, nullable=False),  # those that passed as given
-    Column("barred", Integer, nullable=False),  # observations rejected for their integrity
-    Column(
-        "low", Float
-    ),  # least and greatest certified value; the objective decides which one is worse
-    Column("high", Float),
-    Column("grave", _Big),  # seq of its first observation with a grave sign
-    Column("trust", Integer),  # `core.evaluation.rank` of its weakest score
-)
-judged = text(
-    "(asked > 0 OR barred > 0 OR grave IS NOT NULL)"
-)  # the condition that makes a query use the index
-Index("tally_judged", tally.c.candidate, sqlite_where=judged)
-Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
+_TALLY = """
+candidate VARCHAR(12) PRIMARY KEY
+count INTEGER NOT NULL
+mean DOUBLE NOT NULL
+spread DOUBLE NOT NULL
+failed INTEGER NOT NULL
+invalid INTEGER NOT NULL
+error INTEGER NOT NULL
+timeout INTEGER NOT NULL
+rejected INTEGER NOT NULL
+lost INTEGER NOT NULL
+first WHOLE NOT NULL  -- seq of its first observation
+asked INTEGER NOT NULL  -- observations for which the verifier was asked
+accepted INTEGER NOT NULL  -- those with a certified value
+strict INTEGER NOT NULL  -- those that passed as given
+barred INTEGER NOT NULL  -- observations rejected for their integrity
+low DOUBLE  -- least and greatest certified value; the objective decides which one is worse
+high DOUBLE
+grave WHOLE  -- seq of its first observation with a grave sign
+trust INTEGER  -- `core.evaluation.trust_rank` of its weakest score
+"""
 
-spend = Table(
-    "spend",
-    metadata,
-    Column("effect", Text, primary_key=True),
-    Column("role", Text, primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("effects", Integer, nullable=False),
-    Column("evaluations", Integer, nullable=False),
-    Column("calls", Integer, nullable=False),
-    Column("input_tokens", _Big, nullable=False),
-    Column("output_tokens", _Big, nullable=False),
-    Column("dollars", Float, nullable=False),
-    Column("unpriced", Integer, nullable=False),
-    Column("cache_hits", Integer, nullable=False),
-)
+_SPEND = """
+effect TEXT NOT NULL
+role TEXT NOT NULL
+model TEXT NOT NULL
+effects INTEGER NOT NULL
+evaluations INTEGER NOT NULL
+calls INTEGER NOT NULL
+input_tokens WHOLE NOT NULL
+output_tokens WHOLE NOT NULL
+dollars DOUBLE NOT NULL
+unpriced INTEGER NOT NULL
+cache_hits INTEGER NOT NULL
+PRIMARY KEY (effect, role, model)
+"""
 
 # how many events of each kind, observations of each status, scores of each trust, proposals by
-# fault
-counter = Table(
-    "counter",
-    metadata,
-    Column("scope", String(16), primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("value", _Big, nullable=False),
-)
+# fault, scores that drew from each random generator, observations that left each kind of trace
+_COUNTER = """
+scope VARCHAR(16) NOT NULL
+name TEXT NOT NULL
+value WHOLE NOT NULL
+PRIMARY KEY (scope, name)
+"""
 
-progress = Table(  # the best candidate, recorded as the run went on
-    "progress",
-    metadata,
-    Column("seq", _Big, primary_key=True, autoincrement=False),
-    Column("evaluations", _Big, nullable=False),
-    Column("elapsed", Float, nullable=False),
-    Column("candidate", String(12), nullable=False),
-    Column("mean", Float, nullable=False),
-    Column("count", Integer, nullable=False),
-)
-
-# Columns of many rows as arrays, and candidates whose packed tally is out of date, see `packs.py`.
-pack = Table(
-    "pack",
-    metadata,
-    Column("name", String(32), primary_key=True),  # TABLE.COLUMN
-    Column("seq", _Big, primary_key=True, autoincrement=False),  # last event of its rows
-    Column("data", LargeBinary, nullable=False),
-)
-loose = Table("loose", metadata, Column("candidate", String(12), primary_key=True))
+# the best candidate, recorded as the run went on
+_PROGRESS = """
+seq WHOLE PRIMARY KEY
+evaluations WHOLE NOT NULL
+elapsed DOUBLE NOT NULL
+candidate VARCHAR(12) NOT NULL
+mean DOUBLE NOT NULL
+count INTEGER NOT NULL
+"""
 
 
-# Expressions that databases spell differently, each written once here.
+def _lines(text: str) -> list[str]:
+    return [line.partition("  --")[0] for line in text.strip().splitlines()]
 
 
-class holds(GenericFunction[bool]):
-    """True if a column of bytes contains these bytes."""
+_DEFINITIONS = {
+    "blob": _lines(_BLOB),
+    "candidate": _lines(_CANDIDATE),
+    "counter": _lines(_COUNTER),
+    "dictionary": _lines(_DICTIONARY),
+    "event": _lines(_EVENT),
+    "observation": _lines(_OBSERVATION),
+    "progress": _lines(_PROGRESS),
+    "run": _lines(_RUN),
+    "seal": _lines(_SEAL),
+    "spend": _lines(_SPEND),
+    "tally": _lines(_TALLY),
+}
 
-    type = Boolean()
-    inherit_cache = True
+TABLES = {
+    table: tuple(line.split()[0] for line in lines if not line.startswith("PRIMARY KEY"))
+    for table, lines in _DEFINITIONS.items()
+}
+"""The names of the columns of each table, by its name."""
+
+OTHERS = "shape <> 'observation'"
+JUDGED = "(asked > 0 OR barred > 0 OR grave IS NOT NULL)"
+"""Conditions of partial indexes: a query that has one uses the index."""
+
+_INDEXES = {
+    "event_topic": "event (kind, topic, seq) WHERE topic IS NOT NULL",
+    "event_other": f"event (shape, seq) WHERE {OTHERS}",
+    "ix_candidate_seq": "candidate (seq)",
+    "observation_candidate": "observation (candidate, seq)",
+    "tally_judged": f"tally (candidate) WHERE {JUDGED}",
+    "tally_rank": "tally (failed, count, mean, first)",
+}
 
 
-@compiles(holds)
-def _holds_in_sqlite(element: holds, compiler: SQLCompiler, **options: object) -> str:
-    column, wanted = (compiler.process(each, **options) for each in element.clauses)
-    return f"(instr({column}, {wanted}) > 0)"
+def create_tables(connection: Connection) -> None:
+    """Make the tables and indexes of a run."""
+    types = _TYPES[connection.dialect.name]
+    for table, lines in _DEFINITIONS.items():
+        columns = ", ".join(_definition(line, types) for line in lines)
+        connection.execute(f"CREATE TABLE {table} ({columns})")
+    for name, on in _INDEXES.items():
+        connection.execute(f"CREATE INDEX {name} ON {on}")
 
 
-@compiles(holds, "postgresql")
-def _holds_in_postgresql(element: holds, compiler: SQLCompiler, **options: object) -> str:
-    column, wanted = (compiler.process(each, **options) for each in element.clauses)
-    return f"(position({wanted} in {column}) > 0)"
+def _definition(line: str, types: dict[str, str]) -> str:
+    """A column with the type in the database's spelling, or a primary key as it stands."""
+    name, kind, *rest = line.split()
+    if name == "PRIMARY":
+        return line
+    return " ".join([f'"{name}"', types.get(kind, kind), *rest])

@@ -41,7 +41,7 @@ def read_labels(run: Path) -> Labels:
     for line in reversed(lines):
         try:
             return msgspec.json.decode(line, type=Labels)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # the machine stopped in the middle of a line
     return Labels()
 
@@ -94,7 +94,7 @@ def _ends_with_newline(run: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-# Prompts that wait for a person (`--model ask`): files in RUN/ask, between `llm.backends.Person`
+# Prompts that wait for a person (`--model ask`): files in RUN/ask, between `models.backends.Person`
 # and the person who answers.
 
 QUESTIONS = "ask"

@@ -36,7 +36,8 @@ from culmen.store.chain import count_intact_events, read_seal, settings_hash
 from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import (
     RunMeta,
-    engine_for,
+    check_format,
+    connect,
     open_snapshot,
     read_meta,
     require_run,
@@ -44,15 +45,16 @@ from culmen.store.database import (
     translate_errors,
 )
 from culmen.store.databases import run_database
+from culmen.store.packing import compress
 from culmen.store.reader import PAGE, lookup_in, read_page
+from culmen.store.schema import TABLES, create_tables
+from culmen.store.sql import Connection, insert_into
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
-
     from culmen.store.databases import WriteLease
 
 
-_PAGE = 1000
+_COPIED = tuple(table for table in TABLES if table not in ("run", "seal"))
 
 
 class Sum(msgspec.Struct, frozen=True):
@@ -124,8 +126,7 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
         try:
             with translate_errors(folder or source), lease.connection.begin():
                 copied = {
-                    table.name: _copy_table(table, connection, lease.connection)
-                    for table in _copied_tables()
+                    table: _copy_table(table, connection, lease.connection) for table in _COPIED
                 }
                 _copy_seal(connection, lease.connection)
                 copied["blob"] = _add_sums(
@@ -133,8 +134,7 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
                 )
             with translate_errors(folder or source), lease.connection.begin():
                 stored = {
-                    table.name: _sum_rows(_table_rows(lease.connection, table))
-                    for table in _copied_tables()
+                    table: _sum_rows(_table_rows(lease.connection, table)) for table in _COPIED
                 }
         finally:
             lease.close()
@@ -151,19 +151,18 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
 def table_sums(run_dir: Path) -> dict[str, Sum]:
     """Counts and hashes of a run's tables; large blobs in files are not included."""
     with open_snapshot(run_dir) as connection:
-        return {table.name: _sum_rows(_table_rows(connection, table)) for table in _copied_tables()}
+        return {table: _sum_rows(_table_rows(connection, table)) for table in _COPIED}
 
 
 def _copy_seal(source: Connection, into: Connection) -> None:
     """Copy the ends of the hash chain; the settings are those of the copy, which name it."""
-    from culmen.store import schema
+    from culmen.store.writer import insert_seal
 
     seal = read_seal(source)
-    into.execute(sql.delete(schema.seal))
-    if seal is not None:
-        meta = into.execute(sql.select(schema.run.c.meta)).scalar_one()
-        kept = seal._replace(settings=settings_hash(meta))
-        into.execute(sql.insert(schema.seal).values(id=1, **kept._asdict()))
+    into.execute("DELETE FROM seal")
+    if seal is not None:  # a copy is as damaged as its source
+        meta = into.execute("SELECT meta FROM run").scalar()
+        insert_seal(into, seal._replace(settings=settings_hash(meta)))
 
 
 def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
@@ -179,40 +178,23 @@ def _take_target_lease(to: Path | Address, meta: RunMeta) -> WriteLease:
     return run_database(to).take_lease(lambda connection: make_tables(connection, meta))
 
 
-def _copied_tables() -> list[Table]:
-    from culmen.store import schema
-
-    return [
-        table
-        for table in schema.metadata.sorted_tables
-        if table not in (schema.run, schema.version, schema.seal)
-    ]
-
-
-def _copy_table(table: Table, source: Connection, into: Connection) -> Sum:
+def _copy_table(table: str, source: Connection, into: Connection) -> Sum:
     return _insert_rows(table, _table_rows(source, table), into)
 
 
 def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
     """Copy blobs in files to rows: a copy keeps all blobs in one place."""
-    from culmen.store import schema
-
     names = (bytes.fromhex(path.name) for path in folder.glob("??/*") if len(path.name) == 64)
-    return _insert_rows(schema.blob, ((sha, blobs.read_file(sha)) for sha in names), into)
+    return _insert_rows("blob", ((sha, 0, compress(blobs.read_file(sha))) for sha in names), into)
 
 
-def _insert_rows(table: Table, rows: Iterable[tuple[object, ...]], into: Connection) -> Sum:
-    from culmen.store.writer import compile_insert
-
-    statement, cursor = (
-        compile_insert(sql.insert(table), table, into.dialect),
-        into.connection.cursor(),
-    )
+def _insert_rows(table: str, rows: Iterable[tuple[object, ...]], into: Connection) -> Sum:
+    statement, cursor = insert_into(table, TABLES[table], into.dialect), into.cursor()
     count, total, page = 0, 0, list[tuple[object, ...]]()
     for row in rows:
         count, total = count + 1, total + _row_hash(row)
         page.append(row)
-        if len(page) == _PAGE:
+        if len(page) == sql.PAGE:
             cursor.executemany(statement, page)
             page.clear()
     if page:
@@ -220,10 +202,12 @@ def _insert_rows(table: Table, rows: Iterable[tuple[object, ...]], into: Connect
     return _make_sum(count, total)
 
 
-def _table_rows(connection: Connection, table: Table) -> Iterator[tuple[object, ...]]:
-    streamed = connection.execution_options(stream_results=True, yield_per=_PAGE)
-    for row in streamed.execute(sql.select(table)):
-        yield tuple(row)
+def _table_rows(connection: Connection, table: str) -> Iterator[tuple[object, ...]]:
+    names = ", ".join(f'"{name}"' for name in TABLES[table])
+    with contextlib.closing(connection.dialect.streaming_cursor(connection.raw)) as cursor:
+        cursor.execute(f"SELECT {names} FROM {table}")
+        while rows := cursor.fetchmany(sql.PAGE):
+            yield from rows
 
 
 def _sum_rows(rows: Iterable[tuple[object, ...]]) -> Sum:
@@ -321,13 +305,15 @@ def recoverable_damage(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
     except CulmenError:  # no room for a copy: report the damage
         return error
     what = f"{error.what}; its first {count} events can be saved"
-    return JournalDamaged(what, where=str(run_dir), fix=f"culmen recover {run_dir}")
+    return JournalDamaged(what, where=str(run_dir), fix=f"culmen runs recover {run_dir}")
 
 
 def _read_settings(connection: Connection, run_dir: Path) -> RunMeta:
     try:
         with translate_errors(run_dir):
-            return read_meta(connection)
+            meta = read_meta(connection)
+            check_format(connection, run_dir)
+            return meta
     except JournalDamaged as error:
         fix = "restore the folder from a copy"
         raise JournalDamaged(
@@ -342,16 +328,14 @@ def _open_salvaged(run_dir: Path) -> Iterator[Connection]:
     Rows are fetched in the order they were written: indexes, whose pages are scattered over the
     file, are not needed.
     """
-    from culmen.store import schema
-
     require_run(run_dir)
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder, translate_errors(run_dir):
         broken = _padded_copy(run_dir, Path(folder) / "broken.db")
         source = sqlite3.connect(broken)
-        with engine_for(Path(folder) / FILE, write=True).connect() as connection:
+        with contextlib.closing(connect(Path(folder) / FILE, write=True)) as connection:
             with connection.begin():
-                schema.metadata.create_all(connection)
-                for table in (schema.run, schema.blob, schema.event, schema.link, schema.seal):
+                create_tables(connection)
+                for table in ("run", "dictionary", "blob", "event", "seal"):
                     _copy_rows(source, connection, table)
             source.close()
             with connection.begin():
@@ -371,12 +355,11 @@ def _padded_copy(run_dir: Path, copy: Path) -> Path:
     return copy
 
 
-def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> None:
-    names = ", ".join(column.name for column in table.columns)
-    marks = ", ".join("?" * len(table.columns))
-    target.connection.executemany(  # of sqlite3: it takes an iterator, so the rows are streamed
-        f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})",
-        _readable_rows(source, names, table.name),
+def _copy_rows(source: sqlite3.Connection, target: Connection, table: str) -> None:
+    names = ", ".join(TABLES[table])
+    target.cursor().executemany(  # of sqlite3: it takes an iterator, so the rows are streamed
+        insert_into(table, TABLES[table], target.dialect).replace("INSERT", "INSERT OR IGNORE"),
+        _readable_rows(source, names, table),
     )
 
 
@@ -391,9 +374,12 @@ def _readable_rows(
     while missed < _HOLE:
         try:
             for row in source.execute(f"{query} > ? ORDER BY rowid", (last,)):
+                if row[0] <= last:  # a page that was lost: its rows would come again and again
+                    break
                 last, missed = row[0], 0
                 yield row[1:]
-            return
+            else:
+                return
         except (sqlite3.Error, UnicodeDecodeError, OverflowError):
             pass
         for _ in range(_HOLE - missed):
@@ -411,9 +397,8 @@ def _readable_rows(
 def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
     """Write the readable events after event `after`, one a line; return their number."""
     count = 0
-    cursor = connection.connection.cursor()
-    cursor.execute("SELECT seq FROM event WHERE seq > ? ORDER BY seq", (after,))
-    numbers = [row[0] for row in cursor.fetchall()]
+    query = "SELECT seq FROM event WHERE seq > :after ORDER BY seq"
+    numbers = connection.execute(query, after=after).scalars()
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(out.open("wb")) if numbers else None
         for number in numbers:

@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import Table, case, func, insert, literal_column, select, update
 
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import NOTED, Proposal, Text
@@ -21,7 +18,7 @@ from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
 from culmen.core.event import Edits, Entry, Event
 from culmen.core.usage import Usage, total_usage
-from culmen.store import chain, schema
+from culmen.store import chain
 from culmen.store.codec import (
     INLINE,
     Blobs,
@@ -33,7 +30,6 @@ from culmen.store.codec import (
     store_result,
 )
 from culmen.store.database import (
-    FORMAT,
     RunMeta,
     check_format,
     pack_meta,
@@ -42,16 +38,10 @@ from culmen.store.database import (
 )
 from culmen.store.databases import WriteLease
 from culmen.store.lease import current_owner, take_lease
-from culmen.store.packs import Packer, PackState
+from culmen.store.packing import Packer, compress
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Dialect, Insert
-    from sqlalchemy.dialects import postgresql, sqlite
-    from sqlalchemy.engine.interfaces import DBAPICursor
-
-    UpsertInsert = sqlite.Insert | postgresql.Insert  # of a dialect that has ON CONFLICT
-
+from culmen.store.schema import FORMAT, TABLES, create_tables
+from culmen.store.sql import Connection, Dialect, insert_into, insert_rows
 
 Standing = Callable[[], tuple[str, float, int] | None]
 """Id, score and number of evaluations of a search's leader; None before a first score."""
@@ -71,15 +61,10 @@ class JournalWriter:
             False,
         )
         self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
-        self._insert = inserts_for(type(self._connection.dialect))
-        self._fence = str(
-            select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect)
-        )
+        self._insert = Inserts(self._connection.dialect)
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
-        self._origin = self._hash = b""
-        self._remembered = self._version = 0
-        self._packer = Packer(self._connection.dialect.name)
+        self._hash, self._packer = b"", Packer()
         self.standing: Standing | None = None  # of the search that writes
 
     @classmethod
@@ -88,14 +73,13 @@ class JournalWriter:
 
         Raises `RunLocked` or `JournalDamaged`.
         """
-        state = chain.journal_state(run_dir)
         with translate_errors(run_dir):
             lease = take_lease(
                 run_dir, None if meta is None else lambda connection: make_tables(connection, meta)
             )
             try:
                 writer = cls(run_dir, lease)
-                return writer, writer._take_over(state)
+                return writer, writer._take_over()
             except BaseException:
                 lease.close()
                 raise
@@ -105,16 +89,14 @@ class JournalWriter:
         for entry in entries:
             check_entry(entry)
         times = times or [time.time()] * len(entries)
-        batch, totals = RowBatch(), Totals(dollars=self._packer.state.dollars)
+        batch, totals = RowBatch(), Totals()
         rows: list[EventRow] = []
         events: list[Event] = []
-        links: list[tuple[int, bytes]] = []
-        last_hash = self._hash
+        hashes: list[bytes] = []
         for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
             row, event = _event_row(entry, seq, when, batch)
             rows.append(row)
-            last_hash = chain.link_hash(last_hash, row)
-            links.append((seq, last_hash))
+            hashes.append(chain.link_hash(hashes[-1] if hashes else self._hash, row))
             events.append(event)
             totals.count_entry(entry, seq)
         in_flight = _in_flight(self._in_flight, entries)
@@ -122,66 +104,32 @@ class JournalWriter:
         evaluations = self._evaluations + len(totals.observations)
         with self._write_context() as regained:
             stored = self._stored_events(rows) if regained else []
+            packer = Packer.load(self._connection) if regained else self._packer.copy()
             due = self._is_mark_due(events[-1], evaluations)
-            packed = self._packer.state
-            with self._transaction(plain=not stored):
+            with self._connection.begin():
                 if stored:
-                    marked, last_hash = self._last_mark(), self._last_hash()
-                    packed = self._packer.load(self._connection, self._run_dir)
+                    marked, hashes = self._last_mark(), [self._last_hash()]
                 else:
-                    self._insert_all(rows, self._put_files(batch), batch, totals)
-                    self._extend_chain(links)
-                    packed = self._add_to_packs(events[-1].seq, batch, totals)
+                    self._insert_all(rows, hashes, self._put_files(batch), packer, batch, totals)
                     marked = self._add_mark(events[-1], evaluations) if due else self._marked
         events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
-        self._hash, self._packer.state = last_hash, packed
-        if self._last - self._remembered >= chain.OFTEN:
-            self._remember([])
+        self._hash, self._packer = hashes[-1], packer
         return events
 
     def save_meta(self, meta: RunMeta) -> None:
         """Replace the run's settings."""
         with self._write_context(), self._connection.begin():
-            self._check_epoch(self._connection.connection.cursor())
+            self._check_epoch()
             packed = pack_meta(meta)
-            self._connection.execute(update(schema.run).values(meta=packed))
-            self._connection.execute(
-                update(schema.seal).values(settings=chain.settings_hash(packed))
-            )
+            settings = chain.settings_hash(packed)
+            self._connection.execute("UPDATE run SET meta = :meta", meta=packed)
+            self._connection.execute("UPDATE seal SET settings = :settings", settings=settings)
 
     def close(self) -> None:
-        """Release the run; remember that it is whole unless another program wrote to it, too."""
-        alone = self._lease.files and self._data_version() == self._version
+        """Release the run."""
         self._lease.close()
-        if alone:
-            self._remember(chain.journal_state(self._run_dir))
-
-    def _remember(self, state: list[object]) -> None:
-        chain.remember(self._run_dir, chain.Checked(self._origin, self._last, self._hash, state))
-        self._remembered = self._last
-
-    def _data_version(self) -> int:
-        """A number that changes when another connection writes; 0 for a run in a database."""
-        if not self._lease.files:
-            return 0
-        cursor = self._connection.connection.cursor()
-        cursor.execute("PRAGMA data_version")
-        row = cursor.fetchone()
-        return 0 if row is None else int(row[0])
-
-    def _extend_chain(self, links: list[tuple[int, bytes]]) -> None:
-        cursor = self._connection.connection.cursor()
-        run_many(cursor, self._insert.link, links)
-        cursor.execute(self._insert.seal, links[-1])
-
-    def _add_to_packs(self, seq: int, batch: RowBatch, totals: Totals) -> PackState:
-        """Count the rows of an append for packs; returns the state after it."""
-        changed = [(escape_text(name), name in totals.confessed) for name in totals.tallies]
-        cursor = self._connection.connection.cursor()
-        spent = totals.spent_at, totals.dollars
-        return self._packer.add_rows(cursor, seq, len(batch.candidates), changed, spent)
 
     @contextmanager
     def _write_context(self) -> Iterator[bool]:
@@ -200,34 +148,13 @@ class JournalWriter:
             self._lost = not self._lease.files
             raise
 
-    @contextmanager
-    def _transaction(self, *, plain: bool) -> Iterator[None]:
-        """One transaction.
-
-        `plain`: the block executes no SQLAlchemy statements, so on SQLite the faster driver is used
-        alone.
-        """
-        if not plain or self._connection.dialect.name != "sqlite":
-            with self._connection.begin():
-                yield
-            return
-        cursor = self._connection.connection.cursor()
-        cursor.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            cursor.execute("COMMIT")
-        except BaseException:
-            if cursor.connection.in_transaction:
-                cursor.execute("ROLLBACK")
-            raise
-
     def _stored_events(self, rows: Sequence[EventRow]) -> list[Event]:
         """The stored events of an append whose commit was not acknowledged.
 
         [] if the commit never reached the database.
         """
         with self._connection.begin():
-            self._check_epoch(self._connection.connection.cursor())
+            self._check_epoch()
             stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
         stored_keys = [
             (event.entry.kind, event.entry.key, escape_text(event.entry.mark)) for event in stored
@@ -236,31 +163,23 @@ class JournalWriter:
             raise gap_error(self._last + 1, self._run_dir)
         return stored
 
-    def _take_over(self, state: list[object]) -> RunMeta:
+    def _take_over(self) -> RunMeta:
         """Raise the epoch, which locks out earlier owners, and load the state for appends.
 
-        The journal is checked first; `state` as in `chain.check_journal`.
+        The journal is checked first.
         """
-        from culmen.store.database import upgrade_tables
-
         with self._connection.begin():
             check_format(self._connection, self._run_dir)
-            upgrade_tables(self._connection)
-            chain.check_before_writing(self._connection, self._run_dir, state)
-            self._connection.execute(
-                update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT)
-            )
-            self._epoch = self._connection.execute(select(schema.run.c.epoch)).scalar_one()
+            chain.check_journal(self._connection, self._run_dir)
+            self._connection.execute("UPDATE run SET epoch = epoch + 1")
+            self._epoch = self._connection.execute("SELECT epoch FROM run").scalar()
             meta = read_meta(self._connection)
-            self._last = (
-                self._connection.execute(select(func.max(schema.event.c.seq))).scalar() or 0
-            )
-            counters = {
-                (row[0], row[1]): row[2] for row in self._connection.execute(select(schema.counter))
-            }
+            self._last = self._connection.execute("SELECT max(seq) FROM event").scalar() or 0
+            rows = self._connection.execute("SELECT scope, name, value FROM counter")
+            counters = {(scope, name): value for scope, name, value in rows}
             self._marked = self._last_mark()
-            self._load_seal()
-            self._packer.load(self._connection, self._run_dir)
+            self._hash = self._last_hash()
+            self._packer = Packer.load(self._connection)
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
             raise gap_error(self._last, self._run_dir)
         self._evaluations = sum(
@@ -269,58 +188,53 @@ class JournalWriter:
         self._shown_in_flight = counters.get(("session", "in_flight"), 0)
         return meta
 
-    def _load_seal(self) -> None:
-        """Load the end of the chain; a run of an older culmen gets its chain now."""
-        seal = chain.read_seal(self._connection)
-        if seal is None:
-            meta = self._connection.execute(select(schema.run.c.meta)).scalar_one()
-            seal = chain.new_seal(self._last, meta)
-            self._connection.execute(insert(schema.seal).values(id=1, **seal._asdict()))
-        self._origin, self._hash, self._remembered = seal.origin, seal.hash, seal.seq
-        self._version = self._data_version()
-
-    def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
-        """Write large blobs to files, durably; return the other blobs."""
-        if not self._lease.files:
-            return list(batch.blobs.items())
-        small: list[tuple[bytes, bytes]] = []
-        for sha, data in batch.blobs.items():
-            if len(data) > INLINE:
+    def _put_files(self, batch: RowBatch) -> list[tuple[bytes, str, bytes]]:
+        """Write large blobs to files, durably; return the other blobs with their kinds."""
+        small: list[tuple[bytes, str, bytes]] = []
+        for sha, (kind, data) in batch.blobs.items():
+            if self._lease.files and len(data) > INLINE:
                 self._blobs.put_file(sha, data)
             else:
-                small.append((sha, data))
+                small.append((sha, kind, data))
         return small
 
     def _insert_all(
         self,
         rows: list[EventRow],
-        small: list[tuple[bytes, bytes]],
+        hashes: list[bytes],
+        small: list[tuple[bytes, str, bytes]],
+        packer: Packer,
         batch: RowBatch,
         totals: Totals,
     ) -> None:
-        cursor, insert = self._connection.connection.cursor(), self._insert
-        self._check_epoch(cursor)
-        run_many(cursor, insert.blob, small)
-        run_many(
+        cursor, insert = self._connection.cursor(), self._insert
+        self._check_epoch()
+        insert_rows(
+            cursor, insert.blob, [(sha, *packer.pack(kind, data)) for sha, kind, data in small]
+        )
+        added = [(each.number, each.kind, compress(each.text)) for each in packer.added]
+        insert_rows(cursor, insert.dictionary, added)
+        insert_rows(
             cursor, insert.candidate, [_candidate_row(*each) for each in batch.candidates.values()]
         )
-        run_many(cursor, insert.event, rows)
-        run_many(cursor, insert.observation, totals.observations)
-        run_many(
+        insert_rows(cursor, insert.event, [(*row, hash) for row, hash in zip(rows, hashes)])
+        cursor.execute(insert.seal, (rows[-1][0], hashes[-1]))
+        insert_rows(cursor, insert.observation, totals.observations)
+        insert_rows(
             cursor,
             insert.tally,
             [tally.table_row(escape_text(name)) for name, tally in totals.tallies.items()],
         )
-        run_many(cursor, insert.spend, totals.spend_rows())
-        run_many(
+        insert_rows(cursor, insert.spend, totals.spend_rows())
+        insert_rows(
             cursor,
             insert.counter,
             [(*key, value) for key, value in totals.counters.items() if value],
         )
 
-    def _check_epoch(self, cursor: DBAPICursor) -> None:
-        cursor.execute(self._fence)
-        if cursor.fetchone() != (self._epoch,):
+    def _check_epoch(self) -> None:
+        fence = f"SELECT epoch FROM run {self._connection.dialect.fence}"
+        if self._connection.execute(fence).scalar() != self._epoch:
             raise RunLocked(
                 "another process took this run over: "
                 f"{current_owner(self._run_dir) or 'it is gone by now'}",
@@ -330,13 +244,11 @@ class JournalWriter:
 
     def _last_hash(self) -> bytes:
         """The hash at the end of the chain."""
-        return self._connection.execute(select(schema.seal.c.hash)).scalar_one()
+        return self._connection.execute("SELECT hash FROM seal").scalar()
 
     def _last_mark(self) -> int:
         """Evaluations at the newest point of the progress series."""
-        return (
-            self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
-        )
+        return self._connection.execute("SELECT max(evaluations) FROM progress").scalar() or 0
 
     def _is_mark_due(self, event: Event, evaluations: int) -> bool:
         """True if a point of the progress series is due."""
@@ -352,19 +264,23 @@ class JournalWriter:
         best = None if self.standing is None else self.standing()
         if best is not None:
             row = (event.seq, evaluations, event.entry.elapsed, escape_text(best[0]), *best[1:])
-            run_many(self._connection.connection.cursor(), self._insert.progress, [row])
+            insert_rows(self._connection.cursor(), self._insert.progress, [row])
         return evaluations
 
 
 def make_tables(connection: Connection, meta: RunMeta) -> None:
     """Make the tables of a new run."""
-    schema.metadata.create_all(connection)
-    connection.execute(insert(schema.version).values(version_num=schema.REVISION))
-    connection.execute(
-        insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack_meta(meta))
-    )
-    seal = chain.new_seal(0, pack_meta(meta))
-    connection.execute(insert(schema.seal).values(id=1, **seal._asdict()))
+    create_tables(connection)
+    cursor, packed = connection.cursor(), pack_meta(meta)
+    run = insert_into("run", TABLES["run"], connection.dialect)
+    cursor.execute(run, (1, FORMAT, 0, packed))
+    insert_seal(connection, chain.new_seal(packed))
+
+
+def insert_seal(connection: Connection, seal: chain.Seal) -> None:
+    """Insert the ends of the hash chain."""
+    insert = insert_into("seal", TABLES["seal"], connection.dialect)
+    connection.cursor().execute(insert, (1, *seal))
 
 
 def _event_row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[EventRow, Event]:
@@ -526,15 +442,8 @@ class ScoreTally:
 
 @dataclass(slots=True)
 class Totals:
-    """Additions of one append to the tables of sums.
+    """Additions of one append to the tables of sums."""
 
-    `dollars` are those of the whole run so far, `spent_at` those up to each observation (0 if they
-    are not known); `confessed` are candidates of admissions.
-    """
-
-    dollars: float | None = None
-    spent_at: list[float] = field(default_factory=list[float])
-    confessed: set[str] = field(default_factory=set[str])
     observations: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
     spent: dict[tuple[str, str, str], list[float]] = field(
@@ -546,14 +455,12 @@ class Totals:
         """Count one entry."""
         self.counters["kind", entry.kind] += 1
         if entry.kind == "done":
-            self._add_dollars(entry.result)
             if isinstance(entry.result, Observation):
                 self._count_observation(entry, entry.result, seq)
             self._count_effect(entry)
         elif entry.kind == "note" and entry.body.get("note") == ADMISSION:
             for candidate in entry.body.get("candidates", ()):
                 self.tallies.setdefault(candidate, ScoreTally(seq)).mark_confessed(seq)
-                self.confessed.add(candidate)
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):
             self._add_usage(("torn", "", ""), msgspec.convert(usage, Usage))
 
@@ -580,7 +487,6 @@ class Totals:
                 escape_text(observation.failure_kind),
             )
         )
-        self.spent_at.append(self.dollars or 0.0)
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = ScoreTally(seq)
@@ -590,24 +496,18 @@ class Totals:
             observation.usage.evaluations
         )  # made to diagnose this one
         if observation.signs:
-            self.counters["sign", ""] += 1
             for name in {"", *(escape_text(sign.name) for sign in observation.signs)}:
-                self.counters["signed", name] += (
-                    1  # counts "" too: older journals count only the line above
-                )
+                self.counters["signed", name] += 1
+        for name in observation.drew if observation.ok else ():
+            self.counters["drew", escape_text(name)] += 1
+        for name in observation.left:
+            self.counters["left", escape_text(name)] += 1
         if observation.status is Status.OK:
             self.counters["trust", escape_text(observation.trust)] += 1
         else:
             self.counters[
                 "reason", escape_text(observation.reason or observation.status.value)
             ] += 1
-
-    def _add_dollars(self, result: object) -> None:
-        """Add what an effect cost; an evaluation costs what its evaluator's requests did."""
-        if self.dollars is None or (isinstance(result, Observation) and not result.asked):
-            return
-        if usage := getattr(result, "usage", None):
-            self.dollars += usage.dollars
 
     def _count_effect(self, entry: Entry) -> None:
         result = entry.result
@@ -652,102 +552,53 @@ ASK = "ask"  # rows for requests of evaluators to models
 UNCERTAIN = ("uncertain", "", "")  # row for the possible cost of calls that did not report it
 
 
-# Frequent inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
-
-
-@cache
-def inserts_for(kind: type[Dialect]) -> Inserts:
-    """The inserts of a dialect."""
-    return Inserts(kind())
-
-
-def _upsert(table: Table, dialect: Dialect) -> UpsertInsert:
-    """An insert to which a rule for rows that are there can be added."""
-    if dialect.name == "sqlite":
-        from sqlalchemy.dialects import sqlite
-
-        return sqlite.insert(table)
-    from sqlalchemy.dialects import postgresql
-
-    return postgresql.insert(table)
+# Frequent inserts, as texts for the driver's `executemany`.
 
 
 class Inserts:
-    """SQL texts of inserts for one dialect; rows are tuples in the order of the columns."""
+    """Statements for one database; rows are tuples in the order of the tables' columns."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+        def insert(table: str, conflict: str = "") -> str:
+            return insert_into(table, TABLES[table], dialect, conflict)
 
-        def insert_into(table: Table) -> UpsertInsert:
-            return _upsert(table, dialect)
-
-        self.event = self._compile_insert(insert(schema.event), schema.event)
-        self.link = self._compile_insert(insert(schema.link), schema.link)
-        mark = "?" if dialect.name == "sqlite" else "%s"
-        self.seal = f"UPDATE seal SET seq = {mark}, hash = {mark}"
-        self.observation = self._compile_insert(insert(schema.observation), schema.observation)
-        self.progress = self._compile_insert(insert(schema.progress), schema.progress)
-        self.blob = self._compile_insert(
-            insert_into(schema.blob).on_conflict_do_nothing(), schema.blob
-        )
-        self.candidate = self._compile_insert(
-            insert_into(schema.candidate).on_conflict_do_nothing(), schema.candidate
-        )
-        self.tally = self._compile_insert(_merge_tally(insert_into(schema.tally)), schema.tally)
-        self.spend = self._compile_insert(
-            _upsert_sums(insert_into(schema.spend), schema.spend), schema.spend
-        )
-        self.counter = self._compile_insert(
-            _upsert_sums(insert_into(schema.counter), schema.counter), schema.counter
-        )
-
-    def _compile_insert(self, statement: Insert, table: Table) -> str:
-        return compile_insert(statement, table, self._dialect)
+        self.event, self.dictionary = insert("event"), insert("dictionary")
+        self.observation, self.progress = insert("observation"), insert("progress")
+        self.blob = insert("blob", "ON CONFLICT DO NOTHING")
+        self.candidate = insert("candidate", "ON CONFLICT DO NOTHING")
+        self.tally = insert("tally", f"ON CONFLICT (candidate) DO UPDATE SET {_MERGED_TALLY}")
+        self.spend = insert("spend", _added("spend", ("effect", "role", "model")))
+        self.counter = insert("counter", _added("counter", ("scope", "name")))
+        self.seal = f"UPDATE seal SET seq = {dialect.mark}, hash = {dialect.mark}"
 
 
-def compile_insert(statement: Insert, table: Table, dialect: Dialect) -> str:
-    """The text of an insert with positional parameters in the order of the table's columns."""
-    positional = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
-    names = [column.name for column in table.columns]
-    compiled = statement.compile(dialect=positional, column_keys=names)
-    if list(compiled.positiontup or ()) != names:
-        raise RuntimeError(f"unexpected parameter order for {table.name}: {compiled.positiontup}")
-    return str(compiled)
+def _sums(table: str, names: Iterable[str]) -> list[str]:
+    return [f"{name} = {table}.{name} + excluded.{name}" for name in names]
 
 
-def run_many(cursor: DBAPICursor, sql: str, rows: Iterable[Sequence[object]]) -> None:
-    """Insert the rows, if there are any."""
-    rows = rows if isinstance(rows, list) else list(rows)
-    if rows:
-        cursor.executemany(sql, rows)
+def _added(table: str, keys: tuple[str, ...]) -> str:
+    """The rule that adds a row to the one that is there."""
+    sums = _sums(table, (name for name in TABLES[table] if name not in keys))
+    return f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(sums)}"
 
 
-def _upsert_sums(statement: UpsertInsert, table: Table) -> UpsertInsert:
-    keys = list(table.primary_key.columns)
-    sums = {c.name: c + statement.excluded[c.name] for c in table.columns if not c.primary_key}
-    return statement.on_conflict_do_update(index_elements=keys, set_=sums)
-
-
-def _merge_tally(statement: UpsertInsert) -> UpsertInsert:
-    """An insert that merges the tally into an existing row.
-
-    Mean and sum of squared deviations follow the pairwise update of Chan, Golub and LeVeque.
-    """
-    old, new, zero = schema.tally.c, statement.excluded, literal_column("0")
-    both = func.nullif(old.count + new.count, zero)
-    delta = new.mean - old.mean
-    merged = {
-        "count": old.count + new.count,
-        "mean": old.mean + func.coalesce(delta * new.count / both, zero),
-        "spread": old.spread
-        + new.spread
-        + func.coalesce(delta * delta * old.count * new.count / both, zero),
-    }
-    merged["low"] = case((old.low < new.low, old.low), else_=func.coalesce(new.low, old.low))
-    merged["high"] = case((old.high > new.high, old.high), else_=func.coalesce(new.high, old.high))
-    merged["trust"] = case(
-        (old.trust > new.trust, old.trust), else_=func.coalesce(new.trust, old.trust)
-    )
-    merged["grave"] = func.coalesce(old.grave, new.grave)
-    sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
-    return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)
+# The merge of a tally into an existing row. Mean and sum of squared deviations follow the pairwise
+# update of Chan, Golub and LeVeque.
+_BOTH = "nullif(tally.count + excluded.count, 0)"
+_DELTA = "(excluded.mean - tally.mean)"
+_MERGES = {
+    "mean": f"tally.mean + coalesce({_DELTA} * excluded.count / {_BOTH}, 0)",
+    "spread": "tally.spread + excluded.spread + "
+    f"coalesce({_DELTA} * {_DELTA} * tally.count * excluded.count / {_BOTH}, 0)",
+    "low": "CASE WHEN tally.low < excluded.low THEN tally.low "
+    "ELSE coalesce(excluded.low, tally.low) END",
+    "high": "CASE WHEN tally.high > excluded.high THEN tally.high "
+    "ELSE coalesce(excluded.high, tally.high) END",
+    "trust": "CASE WHEN tally.trust > excluded.trust THEN tally.trust "
+    "ELSE coalesce(excluded.trust, tally.trust) END",
+    "grave": "coalesce(tally.grave, excluded.grave)",
+}
+_MERGED_TALLY = ", ".join(
+    [f"{name} = {merge}" for name, merge in _MERGES.items()]
+    + _sums("tally", (n for n in TABLES["tally"] if n not in ("candidate", "first", *_MERGES)))
+)

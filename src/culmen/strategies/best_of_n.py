@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from culmen.core.brief import BANK_EMPTY, Brief
 from culmen.core.candidate import Candidate
@@ -33,10 +32,6 @@ class BestOfN:
         "repeated sampling, then the pairs of top-two expected improvement (Qin, Klabjan, Russo, "
         "2017)"
     )
-    version: ClassVar[int] = 2
-    changes: ClassVar[Mapping[int, str]] = {
-        2: "drafts that may be the best are evaluated again, and on a data set case by case",
-    }
 
     proposals: Proposals = 1
     batch: Cases = None

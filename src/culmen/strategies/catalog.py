@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union, cast, get_args
 
 from culmen.core.errors import UserError
 from culmen.core.extensions import part_addresses
+from culmen.core.foreign import parse_python
 from culmen.core.json import JsonObject
+from culmen.core.options import RUN_SETTINGS
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
-from culmen.memory.priorities import Quantile
+from culmen.strategies.memory.priorities import Quantile
 from culmen.strategies.settings import About, field_hints
 
 if TYPE_CHECKING:
@@ -39,49 +41,15 @@ _OWN: dict[str, str] = {
     "pedigree": "culmen.strategies.pedigree:PedigreeSearch",
     "polca": "culmen.strategies.polca:Polca",
     "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
-    "openevolve": "culmen.strategies.openevolve:OpenEvolve",
-    "map_elites": "culmen.strategies.map_elites:MapElites",
-    "gepa": "culmen.strategies.gepa:Gepa",
-    "puct": "culmen.strategies.puct:PuctSearch",
     "pacevolve": "culmen.strategies.pacevolve.pacevolve:Pacevolve",
     "beam": "culmen.strategies.special_cases:Beam",
     "sequential": "culmen.strategies.special_cases:Sequential",
-    "portfolio": "culmen.strategies.portfolio:Portfolio",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
     "gated": "culmen.strategies.gated:Gated",
     "ask_tell": "culmen.strategies.ask_tell:AskTell",
 }
-_PLUS = "PacevolvePlusPlus"
-MOVED = {
-    "culmen.strategies.pacevolve:Pacevolve": "culmen.strategies.pacevolve.pacevolve:Pacevolve",
-    "culmen.strategies.beam:Beam": "culmen.strategies.special_cases:Beam",
-    "culmen.strategies.sequential:Sequential": "culmen.strategies.special_cases:Sequential",
-    "culmen.strategies.puct:Puct": "culmen.strategies.puct:PuctSearch",
-    f"culmen.strategies.pacevolve_plus_plus:{_PLUS}": f"culmen.train.plus_plus:{_PLUS}",
-    "culmen.strategies.pacevolve.plus_plus": "culmen.train.plus_plus",
-    "culmen.strategies.pacevolve.policy": "culmen.train.policy",
-    f"culmen.strategies.pacevolve.plus_plus:{_PLUS}": f"culmen.train.plus_plus:{_PLUS}",
-    "culmen.strategies.cato:Cato": "culmen.agents.cato:Cato",
-    "culmen.strategies.parts.adaptive_width": "culmen.strategies.width",
-    "culmen.strategies.parts.advice": "culmen.strategies.pacevolve.advisor",
-    "culmen.strategies.parts.engines": "culmen.train.policy",
-    "culmen.strategies.pacevolve.planning": "culmen.strategies.pacevolve.advisor",
-    "culmen.strategies.parts.implementing": "culmen.strategies.pacevolve.implementing",
-    "culmen.strategies.parts.priorities": "culmen.memory.priorities",
-    "culmen.memory.selection": "culmen.memory.priorities",
-    "culmen.strategies.parts.requery": "culmen.strategies.width",
-    "culmen.strategies.parts.research": "culmen.strategies.pacevolve.island",
-    "culmen.strategies.parts.seed_pool": "culmen.strategies.seed_pool",
-    "culmen.strategies.parts.starts": "culmen.strategies.pacevolve.starts",
-    "culmen.strategies.parts.summarizer": "culmen.strategies.summarizer",
-    "culmen.strategies.parts.upkeep": "culmen.strategies.pacevolve.advisor",
-    "culmen.strategies.parts.validation": "culmen.strategies.polca",
-}
-"""Present paths of classes that moved, by `module:Name` or by module.
-
-Journals of earlier versions name the old ones.
-"""
 WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy
+OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 
 
 @cache
@@ -92,10 +60,8 @@ def strategy_paths() -> dict[str, str]:
 
 @cache
 def names_by_path() -> dict[str, str]:
-    """The name of the strategy at a path, including paths that earlier versions journaled."""
-    today = {path: name for name, path in strategy_paths().items()}
-    moved = {old: current_path(old) for old in MOVED}
-    return {**today, **{old: today[new] for old, new in moved.items() if new in today}}
+    """The names of all strategies by path."""
+    return {path: name for name, path in strategy_paths().items()}
 
 
 def strategy_name(path: str) -> str:
@@ -134,15 +100,71 @@ def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> Minim
         field = key.strip().replace("-", "_")
         if field not in fields:
             raise UserError(
-                f"'{name}' has no setting '{key}'{_spelling_hint(field, fields)}",
+                f"'{name}' has no setting '{key}'{_spelling_hint(field, [*fields, *RUN_SETTINGS])}",
                 where=where,
                 fix=(
                     f"its settings are {', '.join(fields) or 'none'}; culmen strategies {name} "
-                    "explains them"
+                    "explains them, and culmen help settings those of any run"
                 ),
             )
         values[field] = parse_setting(cls, field, text, where)
     return cls(**values)
+
+
+def with_agent(
+    name: str, agent: str | None, settings: dict[str, str], offline: bool
+) -> dict[str, str]:
+    """The settings with an agent, for strategies that have one.
+
+    It is the agent named, else the offline one if the search asks no model (`offline`), else the
+    built-in one. Raises `UserError` for an agent that cannot work here.
+    """
+    cls = with_protocol_defaults(Strategy, strategy_class(name))
+    field = cls.agent_setting
+    if not field:
+        if agent is None:
+            return settings
+        if "agent" in getattr(strategy_class(name), "__dataclass_fields__", ()):
+            return {**settings, "agent": agent}  # one of a person's own
+        raise UserError(
+            f"the strategy {strategy_name(name)} has no agent",
+            where=f"--agent {agent}",
+            fix=f"write --strategy {WITH_AGENTS}, or let the agent be one of several: "
+            f"--strategy portfolio --set 'arms=pedigree, {WITH_AGENTS}(agent={agent})'",
+        )
+    if agent is not None and settings.get(field, agent) != agent:
+        raise UserError(
+            "two agents are named",
+            where=f"--agent {agent} --set {field}={settings[field]}",
+            fix="name one",
+        )
+    kind = agent or settings.get(field) or (OFFLINE if offline else BUILTIN)
+    if kind == BUILTIN and offline:
+        raise UserError(
+            "the built-in agent needs a model",
+            where=f"--agent {BUILTIN}",
+            fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
+        )
+    if kind not in (OFFLINE, BUILTIN):
+        cls.require_agent(kind)
+    return {**settings, field: kind}
+
+
+def check_agents(strategy: MinimalStrategy, offline: bool) -> None:
+    """Refuse an arm whose agent is not installed, or has no model (`offline`) and needs one."""
+    for part in with_protocol_defaults(Strategy, strategy).parts:
+        whole = with_protocol_defaults(Strategy, part)
+        kind = getattr(part, whole.agent_setting) if whole.agent_setting else OFFLINE
+        if kind not in (OFFLINE, BUILTIN):
+            whole.require_agent(kind)
+        if kind == BUILTIN and offline:
+            name = strategy_name(path_of(type(part)))
+            raise UserError(
+                "the built-in agent needs a model",
+                where=f"arm {name}",
+                fix=f"choose one with --model NAME, or write {name}(agent=offline) or the name of "
+                "an agent's program",
+            )
 
 
 def strategy_object(strategy: Any) -> Any:
@@ -167,7 +189,7 @@ def strategy_object(strategy: Any) -> Any:
     raise UserError(
         what,
         where="strategy=",
-        fix="pass a name such as 'polca', or an object such as culmen.Polca()",
+        fix="pass a name such as 'polca', or an object such as culmen.strategies.polca.Polca()",
     )
 
 
@@ -481,9 +503,12 @@ def _try_build(cls: type, text: str) -> tuple[bool, object]:
     if text.lower() == "on":
         return True, cls()
     try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
+        (statement,) = parse_python(text.strip()).body
+    except (SyntaxError, ValueError):  # no Python, or not one statement
         return False, None
+    if not isinstance(statement, ast.Expr):
+        return False, None
+    tree = statement.value
     call = tree if isinstance(tree, ast.Call) else ast.Call(tree, [], [])
     if (
         not isinstance(call.func, ast.Name)
@@ -559,7 +584,7 @@ def path_of(definition: type | FunctionType) -> str:
 
 def find_by_path(path: str) -> Any:
     """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
-    source, _, name = current_path(path).rpartition(":")
+    source, _, name = path.rpartition(":")
     if not source or not name:
         raise UserError(
             f"'{path}' does not name a class", fix="write module:Class or path/to/file.py:Class"
@@ -574,12 +599,6 @@ def find_by_path(path: str) -> Any:
             f"there is no '{name}' in {source}", where=path, fix="check the spelling of the name"
         )
     return definition
-
-
-def current_path(path: str) -> str:
-    """The path in this version of culmen; classes that moved are found at their new path."""
-    module, _, name = path.rpartition(":")
-    return MOVED.get(path) or (f"{MOVED[module]}:{name}" if module in MOVED else path)
 
 
 def _import_module(name: str) -> ModuleType:

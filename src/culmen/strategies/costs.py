@@ -24,7 +24,7 @@ class Costs:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._evaluations = self._calls = self._candidates = 0
+        self._evaluations = self._calls = self._candidates = self._paid = 0
         self._seconds = self._waited = self._input = self._output = self._dollars = 0.0
         self._asked = Usage()  # what evaluations cost that ask models
 
@@ -38,6 +38,7 @@ class Costs:
         """Enter one answer to a request for `asked` candidates, and its duration in seconds."""
         usage = answer.usage
         self._calls += 1
+        self._paid += usage != NOTHING
         self._candidates += max(len(answer.candidates), 1)
         self._waited += max(seconds, 0.0)
         self._input, self._output = (
@@ -82,10 +83,10 @@ class Costs:
         """Share of one call that asks for `k` candidates, their first evaluations included.
 
         If evaluations ask models and no budget limits what calls cost, the call counts against
-        the evaluations, too (`assumed_evaluations`).
+        the evaluations, too (`assumed_evaluations`), unless proposals ask no model.
         """
         amounts = self.request_amounts(k)
-        if self._asked != NOTHING and self._is_free():
+        if self._asked != NOTHING and self._is_free() and not self._are_proposals_free():
             amounts["evaluations"] += self.assumed_evaluations(k)
         return self._largest_share(amounts) or 1.0
 
@@ -102,9 +103,9 @@ class Costs:
 
         Where evaluations ask models the budget may hold few calls, each far dearer than an answer;
         those under way together learn nothing from one another. Without a limit of calls, tokens or
-        dollars, and where evaluations ask no models, any number.
+        dollars, and where evaluations or proposals ask no models, any number.
         """
-        if self._asked == NOTHING or self._is_free():
+        if self._asked == NOTHING or self._is_free() or self._are_proposals_free():
             return math.inf
         return max(1.0, 1.0 / (_ROUNDS * self.request_share(1)))
 
@@ -126,6 +127,10 @@ class Costs:
     def _is_free(self) -> bool:
         """True if no budget limits what calls cost."""
         return all(math.isinf(self._lab.left(name)) for name in _MONEY)
+
+    def _are_proposals_free(self) -> bool:
+        """True if no proposal so far asked a model: that of edits without one costs nothing."""
+        return self._calls > 0 and not self._paid
 
     def _largest_share(self, amounts: dict[str, float]) -> float:
         return max(self._budget_share(name, amount) for name, amount in amounts.items())

@@ -7,6 +7,7 @@ import math
 from culmen.core.explanation import ConsideredAction, DecisionFacts
 from culmen.core.ports import Lab
 from culmen.core.task import Task
+from culmen.evidence.evidence import evidence_of
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.front_gradient import FrontGradient
 from culmen.strategies.knowledge_gradient import AGAIN, KnowledgeGradient, WeighedMove
@@ -41,7 +42,8 @@ class DecisionDescriber:
         }
         leader = ids[decision.best] if decision.best >= 0 else ""
         score, sd = self._expected(model, decision.best, 0)
-        records, noise = choice.stall.records, model.noise
+        records, evidence = choice.stall.records, evidence_of(self._lab)
+        report = evidence.ranking.noise_report
         is_front = isinstance(choice, FrontGradient)
         return DecisionFacts(
             number=self._number,
@@ -52,9 +54,9 @@ class DecisionDescriber:
             leader_score=None if is_front else score,
             leader_sd=None if is_front else sd,
             front=len(choice.front.front_rows()) if is_front else 0,
-            exact=noise.exact,
-            noise=noise.sd,
-            repeats=noise.repeats,
+            exact=model.is_exact,
+            noise=0.0 if model.is_exact else report.sd,
+            repeats=report.repeats,
             repeating=sum(choice.flying.repeats.values()),
             expecting=sum(choice.flying.children.values()),
             wait=0 if is_front else max(0, model.evaluations - records.at),
@@ -63,6 +65,7 @@ class DecisionDescriber:
             considered=len(weighed),
             options=tuple(actions[each] for each in shown),
             chosen=actions[pair],
+            one_draw=evidence.account.is_on_one_draw,
         )
 
     def _weighed_pairs(self, decision: WeighedMove) -> dict[tuple[int, int], tuple[float, float]]:

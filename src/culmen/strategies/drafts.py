@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
 from culmen.evidence.evidence import evidence_of
-from culmen.memory.gain import expected_gain, largest_indices, normal_cdf
 from culmen.strategies.costs import Costs
+from culmen.strategies.memory.gain import expected_gain, largest_indices, normal_cdf
 
 Floats = NDArray[np.float64]
 
@@ -83,11 +83,12 @@ class Drafts:
         """All drafts that scored; what no evaluation can tell more of has no deviation."""
         beliefs, account = self.evidence.ranking.beliefs, self.evidence.account
         rows = np.flatnonzero(beliefs.known)
-        sd, noise = beliefs.worth_sd[rows].copy(), account.pooled_noise().within or 0.0
+        sd = beliefs.worth_sd[rows].copy()
+        noise = self._noise_near_best(beliefs.worth[rows]) if self.flying else 0.0
         known = DraftStandings(rows, beliefs.worth[rows], sd)
-        if account.is_exact and len(self.cases) == 1:
+        if account.is_settled and len(self.cases) == 1:
             sd[:] = 0.0
-        for name, looks in self.looks.items() if account.is_exact and sd.any() else ():
+        for name, looks in self.looks.items() if account.is_settled and sd.any() else ():
             place = self._place_of(name, known)
             if place is not None and len(looks) >= len(self.cases):
                 sd[place] = 0.0
@@ -96,6 +97,11 @@ class Drafts:
             if place is not None and sd[place] > 0.0 and noise > 0.0:
                 sd[place] = (sd[place] ** -2 + flying / noise) ** -0.5
         return known
+
+    def _noise_near_best(self, worth: Floats) -> float:
+        """Variance of one evaluation of a draft near the leader; 0 if nothing differed yet."""
+        level = float(worth.max(initial=-np.inf))
+        return self.evidence.ranking.noise_at(level).within or 0.0 if np.isfinite(level) else 0.0
 
     def _place_of(self, name: str, known: DraftStandings) -> int | None:
         """The place of a draft among those that scored; None if it is none of them."""
@@ -140,6 +146,7 @@ class Drafts:
         """True if a repeat of the leader is to show if scores have noise."""
         account = self.evidence.account
         few = account.repeated.repeats < min(_REPEATS, account.evaluations // _EVALUATIONS)
+        few = few and not account.is_settled
         return few and account.is_exact is None and not self.flying.get(leader)
 
     def should_compare(self, proposals: int) -> bool:
@@ -150,7 +157,7 @@ class Drafts:
         known, share = self.standings(), self.costs.evaluation_share()
         if len(known.rows) < 2 or not share > 0.0 or self.lab.task.objective.metrics:
             return False
-        noise = self.evidence.account.pooled_noise().within
+        noise = self._noise_near_best(known.worth)
         if self._should_measure_noise(self.evidence.account.id_at(int(known.rows[known.best]))):
             return True
         if not noise or not known.sd.any():

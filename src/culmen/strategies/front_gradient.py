@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.evidence.front import Floats, FrontModel, column_spans
-from culmen.memory.gain import largest_indices
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import (
     CROWD,
@@ -23,6 +22,7 @@ from culmen.strategies.knowledge_gradient import (
     Requests,
     WeighedMove,
 )
+from culmen.strategies.memory.gain import largest_indices
 
 Ints = NDArray[np.int64]
 

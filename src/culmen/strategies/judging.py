@@ -9,7 +9,7 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.grid import Axis, Elite, Grid
+from culmen.strategies.memory.grid import Axis, Elite, Grid
 
 
 class Known:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.evidence.pedigree import ValueModel
-from culmen.memory.gain import expected_gain, expected_gain_of_best, largest_indices
-from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
+from culmen.strategies.memory.gain import expected_gain, expected_gain_of_best, largest_indices
+from culmen.strategies.memory.records import Lineages, Records
 
 Floats = NDArray[np.float64]
 

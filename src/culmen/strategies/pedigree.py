@@ -5,9 +5,9 @@ Its actions are chosen by gain per share of budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from culmen.core.brief import Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
@@ -59,11 +59,6 @@ class PedigreeSearch:
         "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear "
         "prediction (Henderson, 1975)"
     )
-    version: ClassVar[int] = 3
-    changes: ClassVar[Mapping[int, str]] = {
-        2: "where evaluations ask models, their answers count in what an action costs",
-        3: "where evaluations ask models and calls are dear, few calls are under way at a time",
-    }
 
     most: Annotated[
         int,
@@ -77,7 +72,7 @@ class PedigreeSearch:
         Summarizer | None, About("writes a summary when progress stalls; off: none")
     ] = field(default=Summarizer())
     prior: Annotated[
-        Prior | None, About("noise and steps learnt by an earlier run of the task: see --prior")
+        Prior | None, About("noise and steps learnt by an earlier run of the task: see --set prior")
     ] = None
     lanes: WorkerLanes = None
 
@@ -101,7 +96,8 @@ class PedigreeSearch:
         if not isinstance(run, _Run):
             run = _Run(self, lab)
             # no other lane has work yet
-            twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
+            unknown = lab.task.deterministic is None and not lab.task.same_draws
+            twice = lab.seeds[:1] if lab.workers > 1 and unknown else ()
             await lab.gather(*(run.evaluate_next_case(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.run_lane(run, watch) for _ in range(self.lanes or lab.workers)))
 
@@ -128,15 +124,16 @@ class _Run:
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
         # these load numpy, which describing a strategy need not do
         from culmen.evidence.evidence import evidence_of
-        from culmen.memory.queue import PriorityQueue
         from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
+        from culmen.strategies.memory.queue import PriorityQueue
 
         task = lab.task
         self.settings, self.lab, self.context = settings, lab, ""
         self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
         evidence = evidence_of(lab)
         self.model: ValueModel = evidence.model
+        self.account, self.ranking = evidence.account, evidence.ranking
         self.costs = Costs(lab)
         shared = (self.costs, len(self.cases), settings.most, lab.rng)
         self.choice = (
@@ -148,7 +145,8 @@ class _Run:
         self.candidates: dict[str, Candidate] = {}
         self.seen: dict[str, list[Observation]] = {}
         self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
-        self.exact: bool | None = None
+        self.exact: bool | None = None  # as the search assumes
+        self.told: bool | None = None  # as repeats have shown
 
     async def evaluate_next_case(self, candidate: Candidate) -> None:
         """Evaluate a candidate once, on its next case."""
@@ -243,11 +241,20 @@ class _Run:
         return tuple(chosen)
 
     def note_move(self, move: Move) -> None:
-        """Journal the action, and the estimated noise if its exactness has changed."""
-        noise = self.model.noise
-        if noise.exact != self.exact and (noise.repeats or self.model.declared_exact):
+        """Journal the action, and the estimated noise once repeats show it, and if they change."""
+        noise, shown = self.model.noise, self.account.is_exact
+        if noise.repeats or self.model.declared_exact or self.model.has_differed:
             self.exact = noise.exact
-            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
+        if shown not in (None, self.told) and (self.exact is not None):
+            self.told, report = shown, self.ranking.noise_report
+            self.lab.note(
+                "noise",
+                exact=shown,
+                sd=report.sd,
+                repeats=report.repeats,
+                **({"draws": True} if report.draws else {}),
+                **({"one_draw": True} if report.one_draw else {}),
+            )
         action = "again" if move.again else "children"
         self.lab.note(
             "pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain

@@ -13,14 +13,14 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory import priorities as by
-from culmen.memory.priorities import Quantile
+from culmen.strategies.memory import priorities as by
+from culmen.strategies.memory.priorities import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
 
 if TYPE_CHECKING:
-    from culmen.memory.epsilon_net import EpsilonNet, KeepAll
-    from culmen.memory.queue import PriorityQueue
+    from culmen.strategies.memory.epsilon_net import EpsilonNet, KeepAll
+    from culmen.strategies.memory.queue import PriorityQueue
 
 
 class Validation(Protocol):
@@ -148,7 +148,7 @@ class Polca:
         """Run until the budget ends it."""
         # these load numpy, which describing a strategy need not do
         from culmen.evidence.evidence import evidence_of
-        from culmen.memory.queue import PriorityQueue
+        from culmen.strategies.memory.queue import PriorityQueue
 
         memory = lab.restored
         if not isinstance(memory, _Memory):
@@ -169,7 +169,10 @@ class Polca:
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
-        from culmen.memory.epsilon_net import EpsilonNet, KeepAll  # with numpy, as the queue
+        from culmen.strategies.memory.epsilon_net import (  # with numpy, as the queue
+            EpsilonNet,
+            KeepAll,
+        )
 
         if self.epsilon is None:
             return KeepAll()
@@ -253,7 +256,7 @@ async def admit_proposals(
 
     Exact duplicates are not embedded. Journals a note if most proposals were refused.
     """
-    from culmen.memory.epsilon_net import EpsilonNet
+    from culmen.strategies.memory.epsilon_net import EpsilonNet
 
     fresh = net.unknown(raw)
     net.refused += len(raw) - len(fresh)

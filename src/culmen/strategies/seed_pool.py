@@ -15,8 +15,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite
 from culmen.strategies.judging import Judge
+from culmen.strategies.memory.grid import Elite
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from culmen.core.ports import Lab
-from culmen.memory.priorities import Newest, ThisRound
+from culmen.strategies.memory.priorities import Newest, ThisRound
 from culmen.strategies.polca import Epsilon, Polca, SummaryRule
 from culmen.strategies.settings import About, Batch, Proposals, check
 

@@ -17,11 +17,11 @@ from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
-from culmen.memory.priorities import Quantile, interpolated_quantile
+from culmen.strategies.memory.priorities import Quantile, interpolated_quantile
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
-    from culmen.memory.queue import PriorityQueue, Trace
+    from culmen.strategies.memory.queue import PriorityQueue, Trace
 
 _METRICS = 12  # shown of one observation
 

@@ -14,7 +14,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.memory.grid import (
+from culmen.strategies.judging import Judge
+from culmen.strategies.memory.grid import (
     ArchiveIsland,
     Elite,
     GridIsland,
@@ -22,7 +23,6 @@ from culmen.memory.grid import (
     Selection,
     migrate_to_next,
 )
-from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter

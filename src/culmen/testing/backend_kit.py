@@ -22,8 +22,8 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorChanged
-from culmen.evaluate.jail.probes import LEVELS
-from culmen.evaluate.taskfiles import load
+from culmen.jail.probes import LEVELS
+from culmen.tasks import load
 
 KEY, SECRET = "CULMEN_KIT_API_KEY", "sk-kit-5f2a"
 TOML = """

@@ -11,7 +11,6 @@ performed.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -36,6 +35,7 @@ from culmen.core.event import (
 from culmen.core.extensions import find_part
 from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.engine.lab import pack_vectors
 from culmen.strategies.pacevolve.advisor import from_menu
 
 PART = "program"
@@ -238,20 +238,13 @@ class Landscape:
 
     def embed(self, candidates: Sequence[Candidate]) -> Vectors:
         """Points on a quarter of a great circle, at the angle of mu, moved off it by the blur."""
-        flat: list[float] = []
+        rows: list[tuple[float, ...]] = []
         for candidate in candidates:
             along = math.pi / 2 * written_reward(candidate) / self.bound
             aside = self.blur * (2.0 * int(candidate.digest[:8], 16) / 0xFFFFFFFF - 1.0)
-            flat += (
-                math.cos(along) * math.cos(aside),
-                math.sin(along) * math.cos(aside),
-                math.sin(aside),
-            )
-        return Vectors(len(candidates), 3, struct.pack(f"<{len(flat)}f", *flat), "landscape")
-
-    def embedding_distance(self, gap: float) -> float:
-        """Embedding distance, without blur, of two candidates with a `gap` of true rewards."""
-        return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
+            arc = math.cos(along) * math.cos(aside), math.sin(along) * math.cos(aside)
+            rows.append((*arc, math.sin(aside)))
+        return pack_vectors(rows, "landscape")
 
     def net_size(self, epsilon: float) -> int:
         """N_epsilon: the most candidates that can be epsilon (> 0) apart, without blur."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,7 +12,7 @@ Vector = Sequence[float]
 
 
 class SemanticFilter(Protocol):
-    """A semantic filter: see `culmen.memory.epsilon_net`."""
+    """A semantic filter: see `culmen.strategies.memory.epsilon_net`."""
 
     needs_vectors: bool
     refused: int
@@ -63,23 +62,3 @@ def check_filter(
         assert len(one) == len(members), "the size is not the number admitted"
         assert one.refused == offered - len(members), "the refusals do not add up"
     assert one.facts()["size"] == len(members)
-
-
-def farthest_first(net: Sequence[Vector], raw: Sequence[Vector], epsilon: float) -> list[int]:
-    """Algorithm 4, word by word.
-
-    Returns indices of the admitted rows of `raw`, in order, for members `net`.
-    """
-    members, remaining, new = list(net), list(range(len(raw))), list[int]()
-    while remaining:
-        distances = {
-            i: min((math.dist(raw[i], member) for member in members), default=math.inf)
-            for i in remaining
-        }
-        farthest = max(remaining, key=lambda i: (distances[i], -i))
-        if distances[farthest] < epsilon:
-            break
-        new.append(farthest)
-        members.append(raw[farthest])
-        remaining.remove(farthest)
-    return new

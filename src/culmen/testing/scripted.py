@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from culmen.llm.call import Call, Completion, Reply, Tokens
+from culmen.models.call import Call, Completion, Reply, Tokens
 
 Script = Callable[[Call], str | Completion | Reply]
 
@@ -16,7 +16,7 @@ class ScriptedModel:
     `script` is a function of the call (a pure one makes a run repeatable for any order of calls),
     or texts that are returned in turn, from the start again after the last.
 
-    A function that raises one of `culmen.llm.call`'s errors simulates a failing provider. Each
+    A function that raises one of `culmen.models.call`'s errors simulates a failing provider. Each
     sample takes `latency` seconds; tokens are counted as a quarter of the characters; it costs
     nothing. `calls` keeps the requests.
     """

@@ -311,11 +311,11 @@ class RunDatabaseContract:
         journal.append(specimen_entries()[:1])
         query = "SELECT count(*) FROM event"
         with database.open_snapshot() as connection:
-            before = connection.exec_driver_sql(query).scalar_one()
+            before = connection.execute(query).scalar()
             journal.append(specimen_entries()[1:2])
-            assert connection.exec_driver_sql(query).scalar_one() == before == 1
+            assert connection.execute(query).scalar() == before == 1
         with database.open_snapshot() as connection:
-            assert connection.exec_driver_sql(query).scalar_one() == 2
+            assert connection.execute(query).scalar() == 2
         journal.close()
 
     def test_unused_space_can_be_freed(self, tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from typing import Literal
 import msgspec
 
 from culmen.core.event import at_least
+from culmen.core.foreign import parse_python
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import LaneGate, unpack_state
+from culmen.engine.checkpoint import unpack_state
+from culmen.engine.loop import CheckpointBarrier
 from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
@@ -183,15 +185,15 @@ def check_checkpoints(
         every=every,
         trial=trial,
     )
-    gate = LaneGate(every, patience=1.0)
-    whole = Search(strategy, task, budget, 3, workers, trial=trial, gate=gate)
+    barrier = CheckpointBarrier(every, patience=1.0)
+    whole = Search(strategy, task, budget, 3, workers, trial=trial, barrier=barrier)
     _check_replay(whole, run, "whole run")
     for seq, state in stored.states:
         again = Search(
             *(strategy, task, budget, 3, workers),
             observations=run.search.observations,
             trial=trial,
-            gate=LaneGate(every, patience=1.0),
+            barrier=CheckpointBarrier(every, patience=1.0),
         )
         again.restore(unpack_state(state, again.anchors))
         replay_journal(again, kept.retrace(seq), at_least)
@@ -303,7 +305,7 @@ def impurities(path: str | Path) -> list[str]:
     annotations, not be called); `hash` and `id` may not be called; sets may be tested for
     membership, not iterated over.
     """
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    tree = parse_python(Path(path).read_text(encoding="utf-8"))
     found = [complaint for node in ast.walk(tree) for complaint in _node_complaints(node)]
     return [f"{line}: {text}" for line, text in sorted(found)]
 

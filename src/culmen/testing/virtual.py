@@ -22,8 +22,9 @@ from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import CheckpointStore, LaneGate, pack_state
+from culmen.engine.checkpoint import CheckpointStore, pack_state
 from culmen.engine.driver import effect_facts
+from culmen.engine.loop import CheckpointBarrier
 from culmen.engine.replay import replay_journal
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
@@ -89,7 +90,7 @@ def simulate(
         *(strategy, task, budget, seed, workers, proposer, estimate),
         stop_at=stop_at,
         trial=trial,
-        gate=LaneGate(every, patience=1.0),
+        barrier=CheckpointBarrier(every, patience=1.0),
     )
     replayed = replay_journal(search, journal.retrace(), estimate)
     last = 0  # event fed

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from culmen.evaluate.taskfiles import example_path
+from culmen.tasks import example_path
 
 NAMES = (
     "first_autocorr_ineq",

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from culmen.evaluate import certify
 from culmen.evaluate.certify import Invalid
-from culmen.evaluate.real_roots import divide_exactly, last_sign_change, multiply_polynomials, odd_part, polynomial_gcd
+from culmen.evaluate.real_roots import (
+    divide_exactly,
+    last_sign_change,
+    multiply_polynomials,
+    odd_part,
+    polynomial_gcd,
+)
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.lists(st.integers(0, 2**300), min_size=1, max_size=8)
@@ -61,7 +67,11 @@ def test_pi_is_enclosed() -> None:
     digits = Fraction(31415926535897932384626433832795028841971, 10**40)
     for bits in (10, 60, 130):
         low, high = certify.pi(bits)
-        assert low < digits + Fraction(1, 10**40) and high > digits and high - low <= Fraction(1, 2**bits)
+        assert (
+            low < digits + Fraction(1, 10**40)
+            and high > digits
+            and high - low <= Fraction(1, 2**bits)
+        )
 
 
 def test_square_roots_are_below() -> None:
@@ -72,9 +82,9 @@ def test_square_roots_are_below() -> None:
 
 def test_exact_texts() -> None:
     assert certify.exact_text(Fraction(-1, 3)) == "-1/3"
-    assert certify.exact_text(Fraction(-1, 3), Fraction(1, 3)).startswith("[-0.33333") and "334" in certify.exact_text(
-        Fraction(-1, 3), Fraction(1, 3)
-    )
+    assert certify.exact_text(Fraction(-1, 3), Fraction(1, 3)).startswith(
+        "[-0.33333"
+    ) and "334" in certify.exact_text(Fraction(-1, 3), Fraction(1, 3))
     low, high = certify.exact_text(Fraction(10**300 + 1, 3 * 10**300)).strip("[]").split(", ")
     assert Fraction(low) <= Fraction(10**300 + 1, 3 * 10**300) <= Fraction(high)
     assert certify.exact_text(Fraction(3**40_000, 2**60_000)).startswith(
@@ -82,7 +92,19 @@ def test_exact_texts() -> None:
     )  # beyond Python's limit for texts of integers
 
 
-NO_NUMBERS = [math.nan, math.inf, -math.inf, True, 1j, "1", None, [1.0], 10**400, 2**53 + 1, Fraction(1, 2)]
+NO_NUMBERS = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    True,
+    1j,
+    "1",
+    None,
+    [1.0],
+    10**400,
+    2**53 + 1,
+    Fraction(1, 2),
+]
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
@@ -92,7 +114,9 @@ def test_what_is_no_double_is_not_accepted(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [1.0, "12", {"a": 1}, None, np.array(3.0), np.ones((2, 2)), np.array([1j]), np.array([True])], ids=repr
+    "value",
+    [1.0, "12", {"a": 1}, None, np.array(3.0), np.ones((2, 2)), np.array([1j]), np.array([True])],
+    ids=repr,
 )
 def test_what_is_no_vector_is_not_accepted(value: Any) -> None:
     with pytest.raises(Invalid):
@@ -109,7 +133,8 @@ def test_sizes_are_told() -> None:
     assert certify.vector(np.array([1, 2], dtype="i4"), "x", 2, 2) == [1.0, 2.0]
 
 
-# -- roots ---------------------------------------------------------------------------------------------------------
+# -- roots
+# ---------------------------------------------------------------------------------------------------------
 
 ROOTS = st.fractions(min_value=-5, max_value=5, max_denominator=50)
 
@@ -123,7 +148,9 @@ def product(roots: list[Fraction]) -> list[int]:
 
 @settings(deadline=None)
 @given(st.lists(ROOTS, min_size=1, max_size=6), st.lists(ROOTS, max_size=2), st.booleans())
-def test_the_last_sign_change_is_enclosed(simple: list[Fraction], doubled: list[Fraction], no_real: bool) -> None:
+def test_the_last_sign_change_is_enclosed(
+    simple: list[Fraction], doubled: list[Fraction], no_real: bool
+) -> None:
     roots = [*simple, *doubled, *doubled]
     poly = multiply_polynomials(product(roots), [7, 1, 3] if no_real else [-1])
     odd = [root for root in set(roots) if roots.count(root) % 2 and root > 0]
@@ -149,12 +176,19 @@ def test_a_double_root_that_splits_by_rounding_is_not_missed() -> None:
 def test_factors_of_even_multiplicity_are_divided_out() -> None:
     a, b, c = [-1, 1], [-2, 1], [5, 0, 1]
     poly = multiply_polynomials(
-        multiply_polynomials(multiply_polynomials(a, a), multiply_polynomials(multiply_polynomials(b, b), b)), c
+        multiply_polynomials(
+            multiply_polynomials(a, a), multiply_polynomials(multiply_polynomials(b, b), b)
+        ),
+        c,
     )
     assert odd_part(poly) == multiply_polynomials(b, c) and polynomial_gcd(
         poly, multiply_polynomials(a, b)
     ) == multiply_polynomials(a, b)
-    assert divide_exactly(poly, a)[-1] == 1 and last_sign_change([]) is None and last_sign_change([4]) is None
+    assert (
+        divide_exactly(poly, a)[-1] == 1
+        and last_sign_change([]) is None
+        and last_sign_change([4]) is None
+    )
     with pytest.raises(ValueError, match="not exact"):
         divide_exactly(poly, [-7, 1])
     assert last_sign_change([0, 0, -1, 1]) == (1, 1)

@@ -19,7 +19,10 @@ LONG = 4.0
 
 
 class Fading(Hill):
-    """What a program does in the final choice is less than it did before, and nothing at all for the first of them."""
+    """A world where a program's score is halved in the final choice.
+
+    With `dud`, the first program there has no score at all.
+    """
 
     def __init__(self, dud: bool = False) -> None:
         super().__init__(sigma=0.0)
@@ -33,7 +36,9 @@ class Fading(Hill):
         if self.dud and len(self.finalists) == 1:
             return LONG, Observation(request.candidate.id, Status.INVALID, seed=request.seed)
         score = float(request.candidate.text) / 2
-        found = Observation(request.candidate.id, Status.OK, score, seed=request.seed, trust="verified")
+        found = Observation(
+            request.candidate.id, Status.OK, score, seed=request.seed, trust="verified"
+        )
         return LONG, msgspec.structs.replace(found, certified=score, strict=True)
 
 
@@ -43,22 +48,29 @@ def ended(world: Fading, seconds: float | None, evaluations: int | None = None) 
 
 
 def test_where_time_may_end_it_finalists_are_looked_at_side_by_side() -> None:
-    """One that fails does not leave the run with nothing: the next was looked at in the same time."""
+    """The failure of one does not leave the run with nothing.
+
+    The next was looked at in the same time.
+    """
     world = Fading(dud=True)
     end = ended(world, seconds=60.0)
     assert end.verdict is not None and end.verdict.confirmed
-    assert end.verdict.id == world.finalists[1] and end.verdict.certified == pytest.approx(end.verdict.score)
+    assert end.verdict.id == world.finalists[1] and end.verdict.certified == pytest.approx(
+        end.verdict.score
+    )
 
 
 def test_without_a_clock_they_are_looked_at_in_turn_while_one_may_be_better() -> None:
     world = Fading()
     end = ended(world, seconds=None, evaluations=60)
     assert end.verdict is not None and end.verdict.id == world.finalists[0]
-    assert len(world.finalists) == 4  # none held its score: all three kept for were looked at, and the initial program
+    assert (
+        len(world.finalists) == 4
+    )  # none held its score: all three kept for were looked at, and the initial program
 
 
 def killed(kill: int, **budget: float) -> Simulation:
-    """A search that ends after so many completions, and goes on from its journal."""
+    """A search that ends after `kill` completions, and goes on from its journal."""
     kept = Budget(**budget)  # type: ignore[arg-type]
     part = simulate(Climb(), TASK, Fading(), kept, seed=3, workers=2, kill_after=kill)
     assert part.killed

@@ -1,4 +1,4 @@
-"""Certification in a run: which evaluations are certified, who wins, and what is shown."""
+"""Certification in a run: the evaluations that are certified, the winner, and the words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from culmen.cli.keep import replay_run
-from culmen.cli.pages import certified_line, trust_line
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
@@ -21,12 +20,14 @@ from culmen.core.result import RunResult
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
-from culmen.evaluate import outcome
-from culmen.evaluate.jail.scorer import read_certificate
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import example_path, load
+from culmen.jail import outcome
+from culmen.jail.scorer import read_certificate
+from culmen.report.facts import Facts
+from culmen.report.sentences import say
+from culmen.run.study import Study
 from culmen.store import views
-from culmen.study import Study
+from culmen.tasks import example_path, load
 
 TOML = """
 goal = "Return a number."
@@ -68,7 +69,9 @@ def seen(task: Task, *values: float, certify: bool = True) -> list[Observation]:
         backend = LocalBackend(task, 1)
         try:
             await backend.start()
-            return [await backend.evaluate(program(value), None, 0, certify=certify) for value in values]
+            return [
+                await backend.evaluate(program(value), None, 0, certify=certify) for value in values
+            ]
         finally:
             await backend.close()
 
@@ -89,20 +92,25 @@ def test_the_loader_finds_the_verifier_and_counts_it_in_the_digest(tmp_path: Pat
     ("old", "new", "piece"),
     [
         ('"verify.py"', '"verfy.py"', "file 'verfy.py' does not exist"),
-        ('"verify.py"', '"../verify.py"', "does not exist"),
+        ('"verify.py"', '"../verify.py"', "leads out of the folder"),
         ('verify = "verify.py"', 'verify = "verify.py"\nform = "legacy"', "evaluate"),
         ('verify = "verify.py"', 'verify = "evaluator.py"', "certify"),
     ],
 )
-@pytest.mark.wing("compat")
-def test_what_cannot_verify_is_told_before_the_run(tmp_path: Path, old: str, new: str, piece: str) -> None:
+@pytest.mark.extension("compat")
+def test_what_cannot_verify_is_told_before_the_run(
+    tmp_path: Path, old: str, new: str, piece: str
+) -> None:
     with pytest.raises(TaskError, match=piece):
         load(folder(tmp_path, toml=TOML.replace(old, new)))
 
 
 def test_a_verifier_that_does_not_load_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="no_such_module"):
-        seen(load(folder(tmp_path, "import no_such_module\ndef certify(output):\n    return {}\n")), 1.0)
+        seen(
+            load(folder(tmp_path, "import no_such_module\ndef certify(output):\n    return {}\n")),
+            1.0,
+        )
 
 
 def test_what_a_verifier_says_goes_with_the_evaluation(tmp_path: Path) -> None:
@@ -161,7 +169,9 @@ def test_a_certified_evaluation_is_another_effect() -> None:
 
 def test_one_evaluation_is_kept_even_of_small_budgets(tmp_path: Path) -> None:
     task = load(folder(tmp_path))
-    plain = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, verifier=""))
+    plain = msgspec.structs.replace(
+        task, evaluator=msgspec.structs.replace(task.evaluator, verifier="")
+    )
     assert [final_share(Budget(evaluations=n), task) for n in (1, 5, 100)] == [0, 1, 4]
     assert [final_share(Budget(evaluations=n), plain) for n in (1, 5, 100)] == [
         0,
@@ -181,9 +191,14 @@ class Values:
 
 
 def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> RunResult:
-    """What a run over these values reports; its journal replays to the same choice."""
+    """The report of a run over these values; its journal replays to the same choice."""
     study = Study.create(
-        task, Values(values), budget=Budget(evaluations=evaluations), run_dir=place, workers=2, random_seed=1
+        task,
+        Values(values),
+        budget=Budget(evaluations=evaluations),
+        run_dir=place,
+        workers=2,
+        random_seed=1,
     )
     assert study.run() == "finished"
     again = replay_run(place, verify=True)
@@ -194,22 +209,37 @@ def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> 
 
 
 def test_what_is_certified_wins_over_what_only_scores(tmp_path: Path) -> None:
-    """30 scores most and is refused, 15 is repaired to 10, 9 passes: 15 wins with 10, and is not called verified."""
+    """30 scores most and is refused, 15 is repaired to 10, 9 passes: 15 wins with 10.
+
+    It is not called verified.
+    """
     best = reported(folder(tmp_path), tmp_path / "run", 9.0, 30.0, 15.0)
-    assert (best.score, best.certified, best.strict, best.verified, best.confirmed) == (15.0, 10.0, False, False, True)
-    assert certified_line(best) == "not as given; repaired, strictly feasible: 10.0"
-    assert trust_line(best).startswith("certified: ")
+    assert (best.score, best.certified, best.strict, best.verified, best.confirmed) == (
+        15.0,
+        10.0,
+        False,
+        False,
+        True,
+    )
+    assert (
+        say("certificate", Facts(result=best)) == "not as given; repaired, strictly feasible: 10.0"
+    )
+    assert say("trust", Facts(result=best)).startswith("certified: ")
 
 
 def test_what_passes_as_given_is_verified(tmp_path: Path) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 3.0, 9.0, 55.0)
     assert (best.score, best.certified, best.strict, best.verified) == (9.0, 9.0, True, True)
-    assert certified_line(best) == "yes, exactly and as given: 9.0"
-    (last,) = [o for o in views.stream_observations(tmp_path / "run", best.id) if o.strict is not None]
+    assert say("certificate", Facts(result=best)) == "yes, exactly and as given: 9.0"
+    (last,) = [
+        o for o in views.stream_observations(tmp_path / "run", best.id) if o.strict is not None
+    ]
     assert last.certified == 9.0 and last.artifacts["certificate"] == "p/q"
 
 
-def test_where_no_other_is_accepted_the_certified_initial_program_stays_the_best(tmp_path: Path) -> None:
+def test_where_no_other_is_accepted_the_certified_initial_program_stays_the_best(
+    tmp_path: Path,
+) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 30.0, 40.0)
     assert (best.score, best.certified, best.strict, best.verified) == (1.0, 1.0, True, True)
     assert best.kept_initial
@@ -224,7 +254,8 @@ def test_without_a_verifier_nothing_changes(tmp_path: Path) -> None:
     task = folder(tmp_path, toml=TOML.replace('verify = "verify.py"', ""))
     best = reported(task, tmp_path / "run", 30.0, 15.0)
     assert (best.score, best.certified, best.strict, best.verified) == (30.0, None, None, True)
-    assert certified_line(best) == "" and trust_line(best).startswith("scored apart: ")
+    assert say("certificate", Facts(result=best)) == ""
+    assert say("trust", Facts(result=best)).startswith("scored apart: ")
 
 
 def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:
@@ -236,7 +267,7 @@ def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.wing("tasks")
+@pytest.mark.extension("builtin")
 def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     """The jailed program's array reaches the verifier bit by bit."""
     task = load(example_path("first_autocorr_ineq"))
@@ -244,11 +275,24 @@ def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     source = "import numpy as np\ndef run():\n    return np.array([0.1, 0.7, 0.3, 0.3])\n"
     seeds = ({"heights.py": source},)
     Study.create(
-        msgspec.structs.replace(task, seeds=seeds), "best_of_n", budget=Budget(evaluations=2), run_dir=place
+        msgspec.structs.replace(task, seeds=seeds),
+        "best_of_n",
+        budget=Budget(evaluations=2),
+        run_dir=place,
     ).run()
     best = views.best_result(place)
-    assert best is not None and best.verified and best.certified == pytest.approx(best.score, rel=1e-15)
+    assert (
+        best is not None
+        and best.verified
+        and best.certified == pytest.approx(best.score, rel=1e-15)
+    )
     from tests.evaluate.certify.modules import modules
 
-    assert best.certified == modules("first_autocorr_ineq")["verify"].certify([0.1, 0.7, 0.3, 0.3])["score"]
-    assert json.loads(msgspec.json.encode(views.run_status(place)))["best"]["certified"] == best.certified
+    assert (
+        best.certified
+        == modules("first_autocorr_ineq")["verify"].certify([0.1, 0.7, 0.3, 0.3])["score"]
+    )
+    assert (
+        json.loads(msgspec.json.encode(views.run_status(place)))["best"]["certified"]
+        == best.certified
+    )

@@ -1,4 +1,7 @@
-"""The verifiers of the mathematical tasks: known values, definitions written apart, and everything that is a trick."""
+"""The verifiers of the mathematical tasks, by known values and definitions written apart.
+
+Also everything that is a trick.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.evaluate.certify import Invalid
-from culmen.evaluate.taskfiles import example_path, load
+from culmen.tasks import example_path, load
 from tests.evaluate.certify.modules import NAMES, modules
 
-pytestmark = pytest.mark.wing("tasks")
+pytestmark = pytest.mark.extension("builtin")
 
 STEP = ("first_autocorr_ineq", "second_autocorr_ineq", "erdos_min_overlap")
 
@@ -33,7 +36,8 @@ def exact(answer: dict[str, Any]) -> Fraction:
     return Fraction(answer["exact"])
 
 
-# -- definitions, in plain fractions -------------------------------------------------------------------------------
+# -- definitions, in plain fractions
+# -------------------------------------------------------------------------------
 
 
 def autoconvolution(h: list[Fraction]) -> list[Fraction]:
@@ -56,11 +60,15 @@ def second(h: list[Fraction]) -> Fraction:
 
 def overlap(h: list[Fraction]) -> Fraction:
     n = len(h)
-    shifts = (sum(h[i] * (1 - h[i + k]) for i in range(n) if 0 <= i + k < n) for k in range(1 - n, n))
+    shifts = (
+        sum(h[i] * (1 - h[i + k]) for i in range(n) if 0 <= i + k < n) for k in range(1 - n, n)
+    )
     return Fraction(2, n) * max(shifts)
 
 
-HEIGHTS = st.lists(st.floats(0, 1).map(lambda h: h if h > 1e-9 else 0.0), min_size=2, max_size=7).filter(any)
+HEIGHTS = st.lists(
+    st.floats(0, 1).map(lambda h: h if h > 1e-9 else 0.0), min_size=2, max_size=7
+).filter(any)
 
 
 @settings(deadline=None)
@@ -91,10 +99,13 @@ def test_overlaps_are_their_definition(parts: list[int], millionths: int) -> Non
     fixed = [h * factor if total > Fraction(n, 2) else 1 - (1 - h) * factor for h in plain]
     assert sum(fixed) == Fraction(n, 2) and all(0 <= h <= 1 for h in fixed)
     assert not repaired["feasible"] and "scaled to 1" in repaired["repaired"]
-    assert Fraction(repaired["score"]) >= overlap(fixed) and repaired["score"] == pytest.approx(float(overlap(fixed)))
+    assert Fraction(repaired["score"]) >= overlap(fixed) and repaired["score"] == pytest.approx(
+        float(overlap(fixed))
+    )
 
 
-# -- known values --------------------------------------------------------------------------------------------------
+# -- known values
+# --------------------------------------------------------------------------------------------------
 
 
 def test_constant_functions() -> None:
@@ -105,8 +116,13 @@ def test_constant_functions() -> None:
 
 
 def test_published_coefficients_have_the_published_bound() -> None:
-    """Three coefficients (AlphaEvolve, B.4): 0.352099104422527729; more digits than a double has."""
-    answer = certify("uncertainty_ineq", [0.3292519302257546, -0.01158510802599293, -8.921606035407065e-05])
+    """Three coefficients (AlphaEvolve, B.4): 0.352099104422527729.
+
+    These are more digits than a double has.
+    """
+    answer = certify(
+        "uncertainty_ineq", [0.3292519302257546, -0.01158510802599293, -8.921606035407065e-05]
+    )
     assert answer["exact"].startswith("[0.352099104422527729")
     assert answer["feasible"] and answer["score"] == 0.35209910442252773
     low, high = map(Fraction, answer["exact"].strip("[]").split(", "))
@@ -114,7 +130,10 @@ def test_published_coefficients_have_the_published_bound() -> None:
 
 
 def test_a_root_that_can_be_written_down() -> None:
-    """One coefficient: P = H_0 - H_4 / 12 = -(4/3) x^2 (x^2 - 3) up to its sign, so C4 <= 3 / (2 pi)."""
+    """One coefficient, with C4 <= 3 / (2 pi).
+
+    P = H_0 - H_4 / 12 = -(4/3) x^2 (x^2 - 3) up to its sign.
+    """
     answer = certify("uncertainty_ineq", [1.0])
     assert answer["score"] == pytest.approx(3 / (2 * math.pi), rel=1e-15)
     assert certify("uncertainty_ineq", [-1.0])["score"] == answer["score"]
@@ -130,13 +149,27 @@ def test_a_square_grid() -> None:
 
 
 def test_hand_made_points() -> None:
-    points = [[0, 0], [1, 0], [0, 1], [0.25, 0.25], [0.5, 0.25], [0.25, 0.5], [0.125, 0.375], [0.375, 0.125]]
+    points = [
+        [0, 0],
+        [1, 0],
+        [0, 1],
+        [0.25, 0.25],
+        [0.5, 0.25],
+        [0.25, 0.5],
+        [0.125, 0.375],
+        [0.375, 0.125],
+    ]
     points += [[0.5, 0.375], [0.0625, 0.6875], [0.75, 0.0625]]
     placed = [(Fraction(x), Fraction(y)) for x, y in points]
-    areas = (abs((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])) for a, b, c in combinations(placed, 3))
+    areas = (
+        abs((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))
+        for a, b, c in combinations(placed, 3)
+    )
     answer = certify("heilbronn_triangle", points)
     assert exact(answer) == min(areas) and answer["feasible"]
-    assert answer["score"] == pytest.approx(search("heilbronn_triangle", points)["score"], abs=1e-15)
+    assert answer["score"] == pytest.approx(
+        search("heilbronn_triangle", points)["score"], abs=1e-15
+    )
 
 
 GOALS = {  # what the plain optimiser certifies within a second or two of processor time, and cannot beat
@@ -157,7 +190,9 @@ def test_baselines_certify_more_than_the_seed_and_not_more_than_the_record(task:
     answer, objective = certify(task, output), load(example_path(task)).objective
     low, high = GOALS[task]
     assert low <= answer["score"] <= high
-    assert objective.start is not None and objective.reward(answer["score"]) > objective.reward(objective.start)
+    assert objective.start is not None and objective.reward(answer["score"]) > objective.reward(
+        objective.start
+    )
     assert answer["score"] == pytest.approx(search(task, output)["score"], rel=1e-9)
 
 
@@ -166,20 +201,26 @@ def test_the_rigid_optimum_of_the_ratio() -> None:
     baseline, rng = modules("min_max_distance_ratio")["baseline"], np.random.default_rng(0)
     best = math.inf
     for _ in range(400):
-        x = baseline.climb(baseline.PROBLEM, np.append(rng.uniform(-2, 2, 32), 0.0), math.inf, 0.5, beat=-best)
+        x = baseline.climb(
+            baseline.PROBLEM, np.append(rng.uniform(-2, 2, 32), 0.0), math.inf, 0.5, beat=-best
+        )
         best = min(best, certify("min_max_distance_ratio", x[:-1].reshape(16, 2))["score"])
         if best < 12.88923:
             break
     assert 12.889229907694006 <= best < 12.8892299077
 
 
-# -- tricks --------------------------------------------------------------------------------------------------------
+# -- tricks
+# --------------------------------------------------------------------------------------------------------
 
 
 def good(task: str) -> Any:
     """An output that passes, as plain lists."""
     if task == "circle_packing":
-        return [[[(2 * i + 1) / 16, (2 * j + 1) / 16] for i in range(8) for j in range(8)][:26], [1 / 16] * 26]
+        return [
+            [[(2 * i + 1) / 16, (2 * j + 1) / 16] for i in range(8) for j in range(8)][:26],
+            [1 / 16] * 26,
+        ]
     if task == "heilbronn_triangle":
         return [[i / 32, (i * i % 11) / 32] for i in range(11)]
     if task == "min_max_distance_ratio":
@@ -194,14 +235,40 @@ def replaced(value: Any, new: Any) -> Any:
     return new
 
 
-ODD = [math.nan, math.inf, -math.inf, True, 1e400, 10**400, -(10**400), 1j, "1", None, [], {}, b"1", 2**60 + 1]
+ODD = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    True,
+    1e400,
+    10**400,
+    -(10**400),
+    1j,
+    "1",
+    None,
+    [],
+    {},
+    b"1",
+    2**60 + 1,
+]
 
 
 @pytest.mark.parametrize("task", NAMES)
 def test_only_finite_numbers_in_the_right_shape(task: str) -> None:
     assert certify(task, good(task))["score"] == pytest.approx(search(task, good(task))["score"])
     broken = [replaced(good(task), odd) for odd in ODD]
-    broken += [None, 1.0, "text", {}, [], [[]], {"score": 99.0}, np.array(1.0), np.ones((3, 3, 3)), [good(task)] * 3]
+    broken += [
+        None,
+        1.0,
+        "text",
+        {},
+        [],
+        [[]],
+        {"score": 99.0},
+        np.array(1.0),
+        np.ones((3, 3, 3)),
+        [good(task)] * 3,
+    ]
     broken += [np.array([math.nan] * 16), (good(task), 99.0)]
     for output in broken:
         with pytest.raises(Invalid):
@@ -215,7 +282,11 @@ def test_only_finite_numbers_in_the_right_shape(task: str) -> None:
 
 @pytest.mark.parametrize("task", NAMES)
 def test_nothing_a_program_claims_is_believed(task: str) -> None:
-    for claim in ({"output": good(task), "score": 1e9}, [good(task), 1.5, 0.1, 4096.9999], (good(task), 1e-9)):
+    for claim in (
+        {"output": good(task), "score": 1e9},
+        [good(task), 1.5, 0.1, 4096.9999],
+        (good(task), 1e-9),
+    ):
         with pytest.raises(Invalid):
             certify(task, claim)
 
@@ -227,7 +298,7 @@ def test_an_all_nan_function_scores_nothing() -> None:
 
 
 def test_slack_gains_nothing_in_an_overlap() -> None:
-    """What counts is the function that was scaled to integral 1; more than 1e-3 off is not repaired."""
+    """The function scaled to integral 1 counts; more than 1e-3 off is not repaired."""
     larger = [h * (1 + 9e-4) for h in [0.25, 0.75, 0.75, 0.25] * 10]
     fixed = [Fraction(h) * 20 / sum(map(Fraction, larger)) for h in larger]
     assert Fraction(certify("erdos_min_overlap", larger)["score"]) >= overlap(fixed)
@@ -261,7 +332,10 @@ def test_cluster_is_free_and_extremes_do_not_overflow(task: str) -> None:
 
 
 def test_points_as_close_as_denormals_gain_nothing() -> None:
-    """Squares of distances near 1e-162 are denormal; in careless floating point the ratio then falls below 12.88."""
+    """Squares of distances near 1e-162 are denormal.
+
+    In careless floating point the ratio then falls below 12.88.
+    """
     output = modules("min_max_distance_ratio")["baseline"].optimise(0, 0.5)
     honest = certify("min_max_distance_ratio", output)["score"]
     for exponent in (-530, -540, -1000):
@@ -290,7 +364,8 @@ def test_points_outside_the_triangle() -> None:
     moved = [[-9e-7, -9e-7], *points[1:]]
     answer = certify("heilbronn_triangle", moved)
     assert (
-        not answer["feasible"] and answer["exact"] == certify("heilbronn_triangle", [[0.0, 0.0], *points[1:]])["exact"]
+        not answer["feasible"]
+        and answer["exact"] == certify("heilbronn_triangle", [[0.0, 0.0], *points[1:]])["exact"]
     )
     beyond = certify("heilbronn_triangle", [[0.5, 0.5 + 9e-7], *points[1:]])
     assert not beyond["feasible"] and beyond["repaired"].startswith("1 points")
@@ -318,15 +393,23 @@ def test_order_and_mirrors_do_not_matter(order: list[int], mirrored: bool) -> No
     rng = np.random.default_rng(3)
     points = rng.random((16, 2)).tolist()
     moved = [[y, x] if mirrored else [x, y] for x, y in (points[i] for i in order)]
-    assert certify("min_max_distance_ratio", moved)["exact"] == certify("min_max_distance_ratio", points)["exact"]
+    assert (
+        certify("min_max_distance_ratio", moved)["exact"]
+        == certify("min_max_distance_ratio", points)["exact"]
+    )
     eleven = [[x / 2, y / 2] for x, y in points[:11]]
     again = [[y, x] if mirrored else [x, y] for x, y in (eleven[i] for i in order if i < 11)]
-    assert certify("heilbronn_triangle", again)["exact"] == certify("heilbronn_triangle", eleven)["exact"]
+    assert (
+        certify("heilbronn_triangle", again)["exact"]
+        == certify("heilbronn_triangle", eleven)["exact"]
+    )
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=12), st.integers(-200, 200))
-def test_uncertainty_bounds_are_never_below_what_is_proved(values: list[float], exponent: int) -> None:
+def test_uncertainty_bounds_are_never_below_what_is_proved(
+    values: list[float], exponent: int
+) -> None:
     coefficients = [math.ldexp(c, exponent - 12 * k) for k, c in enumerate(values)]
     try:
         answer = certify("uncertainty_ineq", coefficients)
@@ -334,7 +417,9 @@ def test_uncertainty_bounds_are_never_below_what_is_proved(values: list[float], 
         assert "vanishes" in str(error) or "differ too much" in str(error)
         return
     assert answer["score"] >= 0.2025
-    assert answer["score"] == pytest.approx(search("uncertainty_ineq", coefficients)["score"], rel=1e-12)
+    assert answer["score"] == pytest.approx(
+        search("uncertainty_ineq", coefficients)["score"], rel=1e-12
+    )
 
 
 def test_odd_coefficients() -> None:

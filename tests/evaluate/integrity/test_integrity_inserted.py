@@ -1,4 +1,7 @@
-"""What the offline proposer writes into programs is known to the scan by its content, and hides nothing else."""
+"""Texts that the offline proposer writes into programs.
+
+The scan knows them by their content, and they hide nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from random import Random
 
 import pytest
 
-import culmen.tasks  # noqa: F401 - a built-in task is read
+import culmen.extensions.builtin  # noqa: F401 - a built-in task is read
 from culmen.core.candidate import Candidate
 from culmen.evaluate.integrity import inserted, signs
-from culmen.evaluate.taskfiles import example_path, load
-from culmen.offline.tools import vary_candidate
+from culmen.models.offline.tools import vary_candidate
+from culmen.tasks import example_path, load
 
 TASK = load(example_path("circle_packing"))
 LOOP = inspect.getsource(inserted.refine_by_gradient)
@@ -20,13 +23,19 @@ PLAYS = "import sys\n\n\ndef run():\n    return sys._getframe(1).f_locals\n"
 
 
 def found(text: str) -> set[str]:
-    return {each.name for each in signs.of_parts({"pack.py": text}, TASK, signs.ScanContext.from_task(TASK))}
+    return {
+        each.name
+        for each in signs.of_parts({"pack.py": text}, TASK, signs.ScanContext.from_task(TASK))
+    }
 
 
 def test_loops_that_the_offline_proposer_inserts_are_no_signs() -> None:
     weights = {"refine": 3.0, "statements": 1.0, "bounds": 1.0}
     seed, rng = Candidate.of(TASK.seeds[0]), Random(1)
-    made = [vary_candidate((seed,), {"weights": weights, "count": 1, "again": 0.6}, rng).parts for _ in range(60)]
+    made = [
+        vary_candidate((seed,), {"weights": weights, "count": 1, "again": 0.6}, rng).parts
+        for _ in range(60)
+    ]
     texts = [parts[0]["pack.py"] for parts in made if parts]
     assert sum("def refine_by_" in text for text in texts) > 20
     assert [name for text in texts for name in found(text)] == []

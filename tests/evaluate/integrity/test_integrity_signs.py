@@ -1,4 +1,7 @@
-"""Signs: what a text does, what an evaluation shows, what words admit; and what is not held against anybody."""
+"""Signs: a text's actions, an evaluation's results, words that admit something.
+
+Also what counts as no sign against anybody.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,22 @@ from hypothesis import strategies as st
 from culmen.core.evaluation import SIGNS, Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.evaluate.integrity import guard, signs
-from culmen.evaluate.taskfiles import example_path, examples, load
-from tests.audit.worlds import POINTS, PUSHED, SCALED
+from culmen.tasks import example_path, examples, load
+from tests.extensions.audit.worlds import POINTS, PUSHED, SCALED
 
-TASK = Task("t", seeds=({"program.py": "def run():\n    return 1\n"},), evaluator=Evaluator(path="/x/evaluator.py"))
+TASK = Task(
+    "t",
+    seeds=({"program.py": "def run():\n    return 1\n"},),
+    evaluator=Evaluator(path="/x/evaluator.py"),
+)
 
 
 def found(text: str, task: Task = TASK) -> dict[str, Sign]:
     part = next(iter(task.seeds[0]))
-    return {each.name: each for each in signs.of_parts({part: text}, task, signs.ScanContext.from_task(task))}
+    return {
+        each.name: each
+        for each in signs.of_parts({part: text}, task, signs.ScanContext.from_task(task))
+    }
 
 
 BAD = {
@@ -37,18 +47,29 @@ BAD = {
         "import time\ntime.perf_counter = lambda: 0.0\n",
         "import numpy\ndel numpy.isnan\n",
     ],
-    "modules": ["import sys\nsys.modules['evaluator']\n", "import importlib\nimportlib.reload(importlib)\n"],
+    "modules": [
+        "import sys\nsys.modules['evaluator']\n",
+        "import importlib\nimportlib.reload(importlib)\n",
+    ],
     "evaluator": [
         "import evaluator\n",
         "from evaluator import score\n",
         "__import__('evaluator')\n",
         "open('../task/evaluator.py').read()\n",
-        "import culmen.evaluate.jail.wire\n",
+        "import culmen.jail.wire\n",
     ],
     "answers": ["open('cases.jsonl')\n", "open('/proc/1/environ')\n"],
     "native": ["import ctypes\n", "from ctypes import CDLL\n", "import cffi\n"],
-    "exit": ["import os\nos._exit(0)\n", "import atexit\natexit.register(print)\n", "from os import _exit\n_exit(0)\n"],
-    "processes": ["import os\nos.fork()\n", "import os\nos.kill(1, 9)\n", "import os\nos.setsid()\n"],
+    "exit": [
+        "import os\nos._exit(0)\n",
+        "import atexit\natexit.register(print)\n",
+        "from os import _exit\n_exit(0)\n",
+    ],
+    "processes": [
+        "import os\nos.fork()\n",
+        "import os\nos.kill(1, 9)\n",
+        "import os\nos.setsid()\n",
+    ],
     "forged": ["print('{\"combined_score\": 99}')\n", "print({'score': 1.0})\n"],
     "lying": [
         "class Number(float):\n    def __lt__(self, other):\n        return True\n",
@@ -57,11 +78,18 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts]
+)
 def test_what_a_text_does(name: str, text: str) -> None:
     seen = found(text)
     assert name in seen, seen
-    assert seen[name].grave and seen[name].line >= 1 and seen[name].evidence and seen[name].part == "program.py"
+    assert (
+        seen[name].grave
+        and seen[name].line >= 1
+        and seen[name].evidence
+        and seen[name].part == "program.py"
+    )
 
 
 HONEST = """
@@ -106,8 +134,13 @@ def test_ordinary_programs_have_no_grave_signs() -> None:
 
 
 def test_clocks_and_tolerances_are_notes() -> None:
-    seen = found("import time\nstart = time.time()\ndef run(tol=1e-6):\n    return [1.0 + tol * 0.5]\n")
-    assert {name: each.grave for name, each in seen.items()} == {"clocks": False, "tolerance": False}
+    seen = found(
+        "import time\nstart = time.time()\ndef run(tol=1e-6):\n    return [1.0 + tol * 0.5]\n"
+    )
+    assert {name: each.grave for name, each in seen.items()} == {
+        "clocks": False,
+        "tolerance": False,
+    }
 
 
 def test_what_the_seed_does_is_not_the_candidates_sign() -> None:
@@ -122,19 +155,29 @@ def test_what_is_no_python_has_no_signs(text: str) -> None:
 
 
 def test_other_languages_are_not_read_as_python() -> None:
-    task = Task("t", seeds=({"program.awk": "{ print }"},), evaluator=Evaluator(form="command", path="/x/evaluator.py"))
+    task = Task(
+        "t",
+        seeds=({"program.awk": "{ print }"},),
+        evaluator=Evaluator(form="command", path="/x/evaluator.py"),
+    )
     assert found("import os; os._exit(0)", task) == {}
 
 
 def test_a_command_prints_results_because_it_must() -> None:
-    task = Task("t", seeds=({"p.py": "x"},), evaluator=Evaluator(form="command", path="/x/evaluator.py"))
+    task = Task(
+        "t", seeds=({"p.py": "x"},), evaluator=Evaluator(form="command", path="/x/evaluator.py")
+    )
     assert found("print('{\"score\": 3}')\n", task) == {}
 
 
 def test_long_literals_are_noted_unless_a_seed_has_them() -> None:
     numbers = ", ".join(f"0.{n}23456789" for n in range(1, 40))
     assert not found(f"X = [{numbers}]\n")["literals"].grave
-    task = Task("t", seeds=({"program.py": f"X = [{numbers}]\n"},), evaluator=Evaluator(path="/x/evaluator.py"))
+    task = Task(
+        "t",
+        seeds=({"program.py": f"X = [{numbers}]\n"},),
+        evaluator=Evaluator(path="/x/evaluator.py"),
+    )
     assert found(f"Y = [{numbers}]\n", task) == {}
 
 
@@ -142,7 +185,11 @@ def test_a_known_answer_that_the_task_ships_is_recognised(tmp_path: Path) -> Non
     answer = [0.1234567891 * n for n in range(1, 31)]
     (tmp_path / "known.json").write_text(json.dumps({"best": answer}))
     (tmp_path / "evaluator.py").write_text("def score(output):\n    return 1.0\n")
-    task = Task("t", seeds=({"program.py": "x = 1\n"},), evaluator=Evaluator(path=str(tmp_path / "evaluator.py")))
+    task = Task(
+        "t",
+        seeds=({"program.py": "x = 1\n"},),
+        evaluator=Evaluator(path=str(tmp_path / "evaluator.py")),
+    )
     assert found(f"X = {answer}\n", task)["known_copy"].grave
     assert "known_copy" not in found(f"X = {[value * 1.01 for value in answer]}\n", task)
 
@@ -188,7 +235,10 @@ def test_speaking_of_a_tolerance_is_a_note() -> None:
 
 
 def test_comments_are_read_too() -> None:
-    assert found("def run():\n    # exploit the evaluator's tolerance\n    return 1\n")["admits"].line == 2
+    assert (
+        found("def run():\n    # exploit the evaluator's tolerance\n    return 1\n")["admits"].line
+        == 2
+    )
 
 
 def seen_of(
@@ -241,28 +291,58 @@ def test_a_share_of_something_is_no_tolerance() -> None:
 
 def test_a_statement_seen_before_is_judged_by_the_program_it_stands_in() -> None:
     def found(text: str) -> list[tuple[str, int]]:
-        return [(name, line) for name, _, line in signs.scan_syntax(text, frozenset(), frozenset(), False)]
+        return [
+            (name, line)
+            for name, _, line in signs.scan_syntax(text, frozenset(), frozenset(), False)
+        ]
 
     for _ in range(2):
         assert found("import os as m\nm._exit(0)\n") == [("exit", 2)]
         assert found("import math as m\nm._exit(0)\n") == []
         assert found("import os as m\n\n\nm._exit(0)\n") == [("exit", 4)]
-        assert found("import os as m\nx = 1\nm._exit(0); m._exit(1)\n") == [("exit", 3), ("exit", 3)]
+        assert found("import os as m\nx = 1\nm._exit(0); m._exit(1)\n") == [
+            ("exit", 3),
+            ("exit", 3),
+        ]
         assert found("tol = 1e-9\nx = y + tol\n") == [("tolerance", 2)]
         assert found("tol = 1e-9\nx = y + tol\nz = x / tol\n") == []
         assert found("tol = 2\nx = y + tol\n") == []
 
 
 LINES = (
-    "import os as m", "m._exit(0)", "tol = 1e-9", "x = y + tol", "z = x / tol", "@m.fork", "@m.kill(", ")", "(", "",
-    "def f(a):", "async def g():", "class C(float):", "    def __eq__(self, other): return True", "# tolerance",
-    "    return m._exit(1)", "if x:", "else:", "    import gc; gc.get_objects()", '"""', "s = \\", "    ",
-)  # fmt: skip
+    "import os as m",
+    "m._exit(0)",
+    "tol = 1e-9",
+    "x = y + tol",
+    "z = x / tol",
+    "@m.fork",
+    "@m.kill(",
+    ")",
+    "(",
+    "",
+    "def f(a):",
+    "async def g():",
+    "class C(float):",
+    "    def __eq__(self, other): return True",
+    "# tolerance",
+    "    return m._exit(1)",
+    "if x:",
+    "else:",
+    "    import gc; gc.get_objects()",
+    '"""',
+    "s = \\",
+    "    ",
+)
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12).map("\n".join), st.booleans())
 def test_a_program_is_read_in_pieces_as_it_is_whole(lines: str, ended: bool) -> None:
     text = lines + "\n" * ended
     whole = "#\f\n" + text  # with such a character in it a program is not taken apart
-    read = [(name, evidence, line) for name, evidence, line in signs.scan_syntax(text, frozenset(), frozenset(), False)]
-    assert read == [(n, e, line - 1) for n, e, line in signs.scan_syntax(whole, frozenset(), frozenset(), False)]
+    read = [
+        (name, evidence, line)
+        for name, evidence, line in signs.scan_syntax(text, frozenset(), frozenset(), False)
+    ]
+    assert read == [
+        (n, e, line - 1) for n, e, line in signs.scan_syntax(whole, frozenset(), frozenset(), False)
+    ]

@@ -12,10 +12,10 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Scoring
 from culmen.core.extensions import Extension
 from culmen.core.task import Evaluator, Objective, Surface, Task
-from culmen.evaluate.taskfiles import reading
+from culmen.extensions.web.pages.added import Page
+from culmen.extensions.web.runs import Digest
 from culmen.store import views
-from culmen.web.pages.added import Page
-from culmen.web.runs import Digest
+from culmen.tasks import reading
 
 EXTENSION = Extension(
     name="contest",
@@ -26,7 +26,7 @@ EXTENSION = Extension(
 
 
 class ContestFolders:
-    """Reader of problem folders (`evaluate.taskfiles.loading.FolderAdapter`)."""
+    """Reader of problem folders (`tasks.loading.FolderAdapter`)."""
 
     EVALUATOR: ClassVar[str] = ""
     READS_TASK_TOML: ClassVar[bool] = False
@@ -76,7 +76,7 @@ FOLDERS = ContestFolders()
 
 
 class ContestJudge:
-    """Compares a solution's output with the expected one (`evaluate.jail.spoken.JudgeType`)."""
+    """Compares a solution's output with the expected one (`jail.spoken.JudgeType`)."""
 
     scoring: ClassVar[Scoring] = Scoring("verified")
     level: ClassVar[str] = "namespaces"

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
-from culmen.evaluate.taskfiles.reading import file_sha256
+from culmen.tasks import reading
 
 POLICIES = ("warn", "reject", "stop")
 _REMEMBERED = 4096  # candidates whose texts need not be scanned again
@@ -36,14 +37,16 @@ def parse_policy(name: str | None) -> str:
     if name is None or name in POLICIES:
         return name or POLICIES[0]
     raise UserError(
-        f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}"
+        f"there is no policy '{name}'",
+        where="--set integrity",
+        fix=f"use one of {', '.join(POLICIES)}",
     )
 
 
 class ToleranceCheck(Protocol):
     """A check of scores for dependence on the evaluator's tolerance.
 
-    See `culmen.audit.tightened`.
+    See `culmen.extensions.audit.tightened`.
     """
 
     async def check(
@@ -83,7 +86,10 @@ class IntegrityBackend(Backend):
 
     async def start(self) -> str:
         """The isolation level in force."""
-        return await self.backend.start()
+        with change_ends_run():
+            level = await self.backend.start()
+        self.notes = getattr(self.backend, "notes", ())  # not every backend has some
+        return level
 
     async def evaluate(
         self,
@@ -139,11 +145,12 @@ class IntegrityBackend(Backend):
     ) -> Observation:
         # backends of tasks without a verifier need not know
         more = {"certify": True} if certify else {}
-        observation = await self.backend.evaluate(candidate, case, seed, **more)
-        for _ in range(1, self.backend.attempts):
-            if observation.status is not Status.LOST:
-                break
+        with change_ends_run():
             observation = await self.backend.evaluate(candidate, case, seed, **more)
+            for _ in range(1, self.backend.attempts):
+                if observation.status is not Status.LOST:
+                    break
+                observation = await self.backend.evaluate(candidate, case, seed, **more)
         return observation
 
     def _signs_of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
@@ -228,39 +235,161 @@ def _has_late_sign(observation: Observation) -> bool:
     return observation.grave_sign is not None and observation.grave_sign.name == "forgiven"
 
 
-# The evaluator's files under seal: they must not change while a run lasts.
+# The evaluator's files under seal: its programs and data must not change while evaluations run.
 #
-# A check costs one `stat` per file; only changed files are read again.
+# A look costs one `stat` per file; only changed files are read again.
 
 Identity = tuple[int, int, int, int, int]
 
+_LOG_BYTES = 1 << 16  # of a known log's start that are compared when it has grown again
+REWRITTEN = " (rewritten)"  # after the name of a file that evaluations changed otherwise than a log
+_AGAIN = "restore it, or repeat the command and leave the file as it is meanwhile"
+_RESUME = (
+    "restore it, then culmen resume RUN; or continue with the files of now: culmen runs fork RUN"
+)
+APART = (
+    "write it to a folder named logs or results, open it read-only, or set keeps_state = true "
+    "under [evaluator] in task.toml"
+)
+
 
 class EvaluatorChanged(TaskError):
-    """A file of the evaluator changed since the run began."""
+    """A file of the evaluator changed, so that scores could not be compared."""
+
+    def in_run(self) -> EvaluatorChanged:
+        """The error with the next step in a run."""
+        steps = {_AGAIN: _RESUME, APART: f"{APART}; then start a new run"}
+        return EvaluatorChanged(self.what, where=self.where, fix=steps.get(self.fix, self.fix))
+
+
+@contextmanager
+def change_ends_run() -> Generator[None]:
+    """Raise an `EvaluatorChanged` with the next step in a run."""
+    try:
+        yield
+    except EvaluatorChanged as error:
+        raise error.in_run() from None
 
 
 class EvaluatorSeal:
-    """The files of one evaluator: those its task names, at least itself and its verifier."""
+    """The files of one evaluator: those its task names, at least itself and its verifier.
+
+    Programs and settings must not change. Other files may grow: that is a log, which is no
+    input. If it changes otherwise, an evaluator that keeps state has written its state; for
+    others that is an error. `written` are the names of logs and state seen so far, and of files
+    that the evaluator's text names and that were not there before; "NAME (rewritten)" if a file
+    did not only grow.
+    """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        folder = Path(evaluator.path).parent
-        own = (evaluator.path, evaluator.verifier) if evaluator.path else ()
-        self._expected = {str(folder / name): digest for name, digest in evaluator.files.items()}
-        for path in filter(None, own):
+        self.written: set[str] = set()
+        self._folder = Path(evaluator.path).parent
+        self._records = dict(evaluator.files)
+        for path in filter(None, (evaluator.path, evaluator.verifier) if evaluator.path else ()):
             # a task without recorded digests is sealed in its present state
-            if path not in self._expected and os.path.isfile(path):
-                self._expected[path] = file_sha256(Path(path))
+            name = os.path.relpath(path, self._folder)
+            if name not in self._records and os.path.isfile(path):
+                self._records[name] = reading.file_sha256(Path(path))
+        self._keeps_state = evaluator.keeps_state
+        self._paths = {name: str(self._folder / name) for name in self._records}
+        self._drop_own_outputs()
         self._identities: dict[str, Identity] = {}
+        self._judging = 0
+        self._new: set[str] = set()
+        self._unreported: list[str] = []
+        self._listed = _modified_ns(self._folder)
+        self._present = self._list_names() if evaluator.path else set[str]()
+
+    def _drop_own_outputs(self) -> None:
+        outputs = reading.own_outputs()
+        for name, path in list(self._paths.items()):
+            with suppress(OSError):
+                if reading.file_number(path) in outputs:
+                    del self._paths[name]
 
     def require_unchanged(self) -> None:
         """Raise EvaluatorChanged for the first file that changed or is missing."""
-        for path, expected in self._expected.items():
+        self._look(judging=False)
+        self._unreported.clear()
+
+    @contextmanager
+    def watch_evaluation(self) -> Generator[list[str]]:
+        """Look at the files before and after an evaluation; raise EvaluatorChanged.
+
+        Afterwards the list has the names of files that were seen written for the first time.
+        """
+        first_seen: list[str] = []
+        self._look(judging=self._judging > 0)
+        self._judging += 1
+        try:
+            yield first_seen
+            self._look(judging=True)
+            self._look_for_new_files()
+        finally:
+            self._judging -= 1
+        first_seen += self._unreported
+        self._unreported.clear()
+
+    def _look(self, *, judging: bool) -> None:
+        """Look at each file. `judging`: an evaluation has been going on since the last look."""
+        for name, path in list(self._paths.items()):
             identity = _file_identity(path)
-            if identity is not None and identity == self._identities.get(path):
+            if identity is not None and identity == self._identities.get(name):
                 continue
-            if identity is None or file_sha256(Path(path)) != expected:
-                raise _changed_error(path, expected, gone=identity is None)
-            self._identities[path] = identity
+            record = self._records[name]
+            change = reading.compare_file(Path(path), record)
+            if change == "grown":
+                self._report(name)
+                start = min(os.path.getsize(path), _LOG_BYTES)
+                self._records[name] = reading.record_start(Path(path), start)
+            elif change and reading.may_grow(record) and (self._keeps_state or name in self._new):
+                self._report(name + REWRITTEN if change == "changed" else name)
+                del self._paths[name]
+            elif change:
+                raise _changed_error(path, record, gone=change == "missing", judging=judging)
+            if identity is not None:
+                self._identities[name] = identity
+
+    def _report(self, name: str) -> None:
+        if name not in self.written:
+            self.written.add(name)
+            self._unreported.append(name)
+
+    def _look_for_new_files(self) -> None:
+        """Report files that are new in the evaluator's folder, if its text names them."""
+        modified = _modified_ns(self._folder)
+        if modified == self._listed:
+            return
+        self._listed, present = modified, self._list_names()
+        new, self._present = sorted(present - self._present), self._present | present
+        if not new:
+            return
+        named: set[str] = set()
+        for path in self._paths.values():
+            if path.endswith(".py"):
+                text = Path(path).read_text(encoding="utf-8", errors="replace")
+                named |= reading.possible_file_names(text)
+        for name in new:
+            file = self._folder / name
+            if named & {name, file.suffix or name} and file.is_file():
+                self._report(name)
+                self._new.add(name)
+                self._paths[name], self._records[name] = str(file), reading.record_file(file)
+
+    def _list_names(self) -> set[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                names = {entry.name for entry in entries if entry.is_file()}
+        except OSError:
+            return set()
+        return {name for name in names if reading.is_relevant_name(name)}
+
+
+def _modified_ns(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _file_identity(path: str) -> Identity | None:
@@ -271,12 +400,16 @@ def _file_identity(path: str) -> Identity | None:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def _changed_error(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
-    name = os.path.basename(path)
+def _changed_error(path: str, record: str, *, gone: bool, judging: bool) -> EvaluatorChanged:
+    name, where = os.path.basename(path), f"{path} (SHA-256 was {record[:16]}...)"
+    if judging and not gone and reading.may_grow(record):
+        return EvaluatorChanged(
+            f"{name} was changed while the evaluator judged: evaluations could depend on "
+            "one another",
+            where=where,
+            fix=APART,
+        )
     what = f"{name} is missing" if gone else f"{name} was changed"
     return EvaluatorChanged(
-        f"{what} since the run began: its scores could not be compared with the earlier ones",
-        where=f"{path} (SHA-256 was {expected[:16]}...)",
-        fix="restore it, then culmen resume RUN"
-        + ("" if gone else "; or continue with the changed file: culmen fork RUN"),
+        f"{what}: scores from before and after could not be compared", where=where, fix=_AGAIN
     )

@@ -16,6 +16,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
@@ -26,6 +27,7 @@ import msgspec
 
 from culmen.core import admissions
 from culmen.core.evaluation import SIGNS, Observation, Sign
+from culmen.core.foreign import boundary, parse_python_or_none
 from culmen.core.task import Objective, Task
 from culmen.evaluate.integrity import inserted
 
@@ -88,6 +90,7 @@ def is_python(part: str, task: Task) -> bool:
     return part.endswith((".py", ".pyw")) or ("." not in part and task.surface.language == "python")
 
 
+@boundary(1_000_000)  # parsing as many characters takes about two seconds
 def of_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> tuple[Sign, ...]:
     """Signs in the texts of a candidate, without those that the initial programs also show."""
     return tuple(
@@ -270,6 +273,8 @@ def of_prose(text: str) -> tuple[Sign, ...]:
 MANY = 24  # numbers of nine digits or more in one literal, from which on it is a sign
 _TINY = (1e-12, 1e-3)  # constants that count as a tolerance
 _TOLERANCE = re.compile(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
+
+_LONG_SOURCE = 2 * _EVIDENCE  # characters of a node's lines beyond which its own text is evidence
 
 RawSign = tuple[str, str, int]  # name of the sign, evidence, line
 
@@ -458,21 +463,19 @@ def extract_prose(text: str) -> str:
     return "\n".join(lines)
 
 
-@lru_cache(maxsize=8)  # a tree is many objects, and the garbage collector visits them all
-def _parse_or_none(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+# a tree is many objects, and the garbage collector visits them all
+_parse_or_none = lru_cache(maxsize=8)(parse_python_or_none)
 
 
 class _Walker:
-    """Visits a syntax tree like `ast.NodeVisitor`, several times as fast.
+    """Visits a syntax tree like `ast.NodeVisitor`, several times as fast and to any depth.
 
-    Nodes without children are skipped.
+    Nodes without children are skipped. A method `visit_KIND` leaves what to visit next to
+    `visit_later`; a number there is added to `_shielded` in its turn.
     """
 
     _methods: dict[type[ast.AST], Callable[[Any, Any], None]]
+    _shielded = 0
 
     def __init_subclass__(cls) -> None:
         named = [
@@ -483,23 +486,34 @@ class _Walker:
         cls._methods = {getattr(ast, name): method for name, method in named}
 
     def visit(self, node: ast.AST) -> None:
-        """Visit a node by the method of its kind, else its children."""
-        method = self._methods.get(type(node))
-        if method is None:
-            self.generic_visit(node)
-        else:
-            method(self, node)
+        """Visit a node and all below it, each by the method of its kind."""
+        self._waiting: list[ast.AST | int] = [node]
+        while self._waiting:
+            item = self._waiting.pop()
+            if isinstance(item, int):
+                self._shielded += item
+                continue
+            method = self._methods.get(type(item))
+            if method is None:
+                self.generic_visit(item)
+            else:
+                method(self, item)
+
+    def visit_later(self, *items: ast.AST | int) -> None:
+        """Visit these nodes, and add these numbers, in this order and before all that waits."""
+        self._waiting += reversed(items)
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit the children of a node."""
+        found: list[ast.AST | int] = []
         for name in _child_fields(type(node)):
             value = getattr(node, name, None)
             if type(value) is list:
-                for item in value:  # pyright: ignore[reportUnknownVariableType]
-                    if type(item) is not ast.Name and item is not None:  # pyright: ignore[reportUnknownArgumentType]
-                        self.visit(item)  # pyright: ignore[reportUnknownArgumentType]
-            elif value is not None and type(value) is not ast.Name:
-                self.visit(value)
+                found += [item for item in value if item is not None]  # pyright: ignore[reportUnknownVariableType]
+            elif value is not None:
+                found.append(value)
+        found.reverse()
+        self._waiting += [item for item in found if type(item) is not ast.Name]
 
 
 _TEXTS = frozenset(
@@ -567,10 +581,13 @@ class _Reader(_Walker):
         self._text = text
         self._evaluator, self._answers, self._prints = evaluator, answers, prints
         self._stems = {name.rpartition(".")[0] or name for name in evaluator} | {"culmen"}
+        self._counts: Counter[str] = Counter()  # of signs in the piece that is read
         # local name -> dotted name of a module or of something in one
         self._names: dict[str, str] = {}
         self._tiny: set[str] = set()
-        self._shielded = 0  # inside a comparison, a divisor, or a call that keeps numbers off zero
+        self._lines: list[str] = []  # of the piece that is read
+        # above 0 inside a comparison, a divisor, or a call that keeps numbers off zero
+        self._shielded = 0
 
     def read(self) -> None:
         """Visit the whole text, piece by piece.
@@ -601,7 +618,8 @@ class _Reader(_Walker):
 
     def _read_one(self, source: str, key: object, before: _Known) -> _Piece:
         others, self.raw_signs = self.raw_signs, []
-        tree = _parse_or_none(source)
+        tree, self._lines = _parse_or_none(source), source.split("\n")
+        self._counts.clear()
         for node in tree.body if tree else ():
             self.visit(node)
         after = self._known_names()
@@ -613,8 +631,26 @@ class _Reader(_Walker):
                 del _PIECES[next(iter(_PIECES))]
         return kept
 
-    def _add_sign(self, name: str, node: ast.AST, evidence: str = "") -> None:
-        self.raw_signs.append((name, evidence or ast.unparse(node), getattr(node, "lineno", 0)))
+    def _add_sign(self, name: str, node: ast.expr | ast.stmt, evidence: str = "") -> None:
+        if self._counts[name] < 200:  # more of the same show nothing new, and each costs time
+            self._counts[name] += 1
+            self.raw_signs.append((name, evidence or self._source_of(node), node.lineno))
+
+    def _source_of(self, node: ast.expr | ast.stmt) -> str:
+        """The normal form of a node, or its own text if that is long or has no normal form."""
+        lines = self._lines[node.lineno - 1 : node.end_lineno]
+        if sum(map(len, lines)) <= _LONG_SOURCE:
+            try:
+                return ast.unparse(node)
+            except (ValueError, RecursionError):  # a number of thousands of digits
+                pass
+        lines[-1:] = [
+            line.encode()[: node.end_col_offset].decode("utf-8", "replace") for line in lines[-1:]
+        ]
+        lines[:1] = [
+            line.encode()[node.col_offset :].decode("utf-8", "replace") for line in lines[:1]
+        ]
+        return "\n".join(lines)
 
     # -- names
 
@@ -640,14 +676,14 @@ class _Reader(_Walker):
 
     def _full_name(self, node: ast.AST) -> str:
         """`np.linalg.norm` as `numpy.linalg.norm`; "" for anything but a chain of names."""
-        if isinstance(node, ast.Name):
-            return self._names.get(node.id, "")
-        if isinstance(node, ast.Attribute):
-            base = self._full_name(node.value)
-            return f"{base}.{node.attr}" if base else ""
-        return ""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+            node = node.value
+        base = self._names.get(node.id, "") if isinstance(node, ast.Name) else ""
+        return ".".join([base, *reversed(attributes)]) if base else ""
 
-    def _check_dotted_name(self, full: str, node: ast.AST) -> None:
+    def _check_dotted_name(self, full: str, node: ast.expr | ast.stmt) -> None:
         if full in _WHERE:
             self._add_sign(_WHERE[full], node)
 
@@ -659,7 +695,7 @@ class _Reader(_Walker):
 
     # -- replacing functions that others use
 
-    def _check_target(self, node: ast.AST, statement: ast.AST) -> None:
+    def _check_target(self, node: ast.AST, statement: ast.stmt) -> None:
         full = self._full_name(node) if isinstance(node, ast.Attribute) else ""
         if full and full.partition(".")[0] in _SHARED and full not in _HARMLESS:
             self._add_sign("patching", statement)
@@ -695,7 +731,7 @@ class _Reader(_Walker):
         )
         if name in ("setattr", "delattr", "builtins.setattr") and node.args:
             self._check_setattr(node)
-        if name == "print" and not self._prints and _RESULT.search(ast.unparse(node)):
+        if name == "print" and not self._prints and _RESULT.search(self._source_of(node)):
             self._add_sign("forged", node)
         if name in ("__import__", "importlib.import_module") and node.args:
             self._check_import_by_name(node)
@@ -710,14 +746,18 @@ class _Reader(_Walker):
             "allclose",
             "isclose",
         )
+        self._shield_children(node, shields)
+
+    def _shield_children(self, node: ast.AST, shields: bool) -> None:
+        """Visit the children of a node as shielded, if it shields them."""
         self._shielded += shields
+        self.visit_later(-shields)
         self.generic_visit(node)
-        self._shielded -= shields
 
     def _check_setattr(self, node: ast.Call) -> None:
         full = self._full_name(node.args[0])
         if full.partition(".")[0] in _SHARED or (
-            isinstance(node.args[0], ast.Subscript) and "modules" in ast.unparse(node.args[0])
+            isinstance(node.args[0], ast.Subscript) and "modules" in self._source_of(node.args[0])
         ):
             self._add_sign("patching", node)
 
@@ -761,16 +801,12 @@ class _Reader(_Walker):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        named = [
-            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _TOLERANCE.search(n.id)
-        ]
         if any(
-            _TOLERANCE.search(name) and not re.search(r"eps|margin", name, re.I) for name in named
+            _TOLERANCE.search(name) and not re.search(r"eps|margin", name, re.I)
+            for name in _names_compared(node)
         ):
             self._add_sign("tolerance", node)
-        self._shielded += 1
-        self.generic_visit(node)
-        self._shielded -= 1
+        self._shield_children(node, True)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         outward = isinstance(node.op, ast.Add) and (
@@ -778,10 +814,8 @@ class _Reader(_Walker):
         )
         if outward and not self._shielded:
             self._add_sign("tolerance", node)
-        self.visit(node.left)
-        self._shielded += isinstance(node.op, ast.Div)
-        self.visit(node.right)
-        self._shielded -= isinstance(node.op, ast.Div)
+        divides = isinstance(node.op, ast.Div)
+        self.visit_later(node.left, +divides, node.right, -divides)
 
     @cached_property
     def _divides(self) -> frozenset[str]:
@@ -793,21 +827,43 @@ class _Reader(_Walker):
 
         A name that is the step of a difference quotient does not count.
         """
-        if isinstance(node, ast.Name):
-            return node.id in self._tiny and node.id not in self._divides
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            return any(
-                self._is_small(side) and not _is_share(side) for side in (node.left, node.right)
-            )
-        return _is_tiny(node)
+        waiting, in_product = [node], False
+        while waiting:
+            factor = waiting.pop()
+            if isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Mult):
+                waiting += (factor.left, factor.right)
+                in_product = True
+            elif isinstance(factor, ast.Name):
+                if factor.id in self._tiny and factor.id not in self._divides:
+                    return True
+            elif _is_tiny(factor) and not (in_product and _is_share(factor)):
+                return True
+        return False
+
+
+def _names_compared(node: ast.Compare) -> Iterable[str]:
+    """The names in a comparison, without those in comparisons inside it."""
+    waiting: list[ast.AST] = [node.left, *node.comparators]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, ast.Name):
+            yield inner.id
+        elif not isinstance(inner, ast.Compare):
+            waiting += ast.iter_child_nodes(inner)
 
 
 def _divisor_names(tree: ast.Module) -> frozenset[str]:
     """Names in divisors: a tiny one among them is the step of a difference quotient."""
     names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            names.update(n.id for n in ast.walk(node.right) if isinstance(n, ast.Name))
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, divides = waiting.pop()
+        if isinstance(node, ast.Name) and divides:
+            names.add(node.id)
+        divisor = (
+            node.right if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) else None
+        )
+        waiting += ((each, divides or each is divisor) for each in ast.iter_child_nodes(node))
     return frozenset(names)
 
 

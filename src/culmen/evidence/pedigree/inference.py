@@ -8,9 +8,15 @@ import numpy as np
 
 from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, padded_array
 from culmen.evidence.pedigree.failing import FailureModel
-from culmen.evidence.pedigree.learning import Learner, Learnt, next_turn
+from culmen.evidence.pedigree.learning import (
+    Learner,
+    Learnt,
+    Parameters,
+    extended_posterior,
+    next_turn,
+    tree_prior,
+)
 from culmen.evidence.pedigree.observations import Observations
-from culmen.evidence.pedigree.parameters import Parameters, extended_posterior, tree_prior
 from culmen.evidence.pedigree.scale import ScaledScores
 from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
@@ -79,9 +85,11 @@ class Inference:
             None  # by numbers of observations and of candidates
         )
 
-    def append_observation(self, id: str, reward: float | None, case: str) -> None:
-        """Enter one observation."""
-        is_turn = self._observations.append(id, reward, case)
+    def append_observation(
+        self, id: str, reward: float | None, case: str, drew: bool = False
+    ) -> None:
+        """Enter one observation; `drew`: it drew random numbers."""
+        is_turn = self._observations.append(id, reward, case, drew)
         count = self._observations.count
         if is_turn or count >= self._next_turn:
             self._turns.append(count)

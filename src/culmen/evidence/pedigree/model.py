@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, Ints, sum_by_row
-from culmen.evidence.pedigree.effects import LevelGain, level_gains
 from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
-from culmen.evidence.pedigree.inference import Inference, ValueBeliefs
+from culmen.evidence.pedigree.inference import Inference, Marginals, ValueBeliefs
 from culmen.evidence.pedigree.learning import Learner, StepLaw
 from culmen.evidence.pedigree.observations import Observations
 
@@ -87,9 +86,12 @@ class ScaledModel:
         """
         return self._observations.add_candidate(id, parents)
 
-    def observe(self, id: str, reward: float | None, case: str = "") -> None:
-        """Enter one evaluation of a candidate on a case; None: it failed."""
-        self._inference.append_observation(id, reward, case)
+    def observe(self, id: str, reward: float | None, case: str = "", drew: bool = False) -> None:
+        """Enter one evaluation of a candidate on a case; None: it failed.
+
+        From one that `drew` random numbers on, scores are not assumed to be exact.
+        """
+        self._inference.append_observation(id, reward, case, drew)
 
     @property
     def declared_exact(self) -> bool | None:
@@ -108,7 +110,7 @@ class ScaledModel:
 
     @property
     def has_differed(self) -> bool:
-        """True if a repeat differed from the first evaluation."""
+        """True if a repeat differed from the first evaluation, or an evaluation drew."""
         return self._observations.differed_at is not None
 
     @property
@@ -219,19 +221,12 @@ class ValueModel(ScaledModel):
             asked[number] += times
         return (sum_by_row(self.parents, good, size) + 2.0 * share) / asked
 
-    def level_gains(
-        self, ids: Sequence[str], factors: Sequence[Sequence[int]], void: Sequence[bool]
-    ) -> list[list[LevelGain]]:
-        """Gain of what made these candidates: of each level of each factor.
-
-        Each candidate was evaluated and has a parent; `factors` hold their levels, from 0 on.
-        `void` ones gained nothing, whatever their scores.
-        """
+    def marginals_of(self, ids: Sequence[str]) -> tuple[Marginals, Ints] | None:
+        """Posterior of the whole run and the rows of these candidates; None if there is none."""
         found = self._inference.marginals()
         if found is None or not len(ids):
-            return [[] for _ in factors]
-        rows = self._observations.rows[[self.index[id] for id in ids]]
-        return level_gains(found, rows, [np.array(each) for each in factors], np.array(void))
+            return None
+        return found, self._observations.rows[[self.index[id] for id in ids]]
 
     def value_of(self, id: str) -> Value:
         """Value of a candidate in units of the reward; KeyError for an unknown one."""

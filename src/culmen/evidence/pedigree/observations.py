@@ -54,7 +54,8 @@ class Observations:
         self.count = 0
         self.repeats = 0  # scored evaluations of a candidate on a case after the first
         self.confirmed = 0  # repeats with the same value, which no other candidate has
-        self.differed_at: int | None = None  # `count` at which a repeat first differed
+        # `count` at which a repeat first differed, or an evaluation first drew random numbers
+        self.differed_at: int | None = None
         self._parents = np.full(64, -1, np.int64)  # by number
         self._row_of = np.full(64, -1, np.int64)  # by number
         self._row_parents = np.zeros(64, np.int64)  # by row
@@ -96,10 +97,11 @@ class Observations:
         self._parents[number], self._row_of[number] = next(above, -1), -1
         return number
 
-    def append(self, id: str, reward: float | None, case: str) -> bool:
+    def append(self, id: str, reward: float | None, case: str, drew: bool = False) -> bool:
         """Enter one evaluation (None: it failed); True if scores are to be judged anew.
 
-        That is at the first score, the first repeat that differs, and the first second case.
+        That is at the first score, the first repeat that differs, the first evaluation that `drew`
+        random numbers, and the first second case.
         """
         number, index = self.add_candidate(id), self.count
         self._make_room(index)
@@ -111,6 +113,8 @@ class Observations:
             case_number = self._case_numbers.setdefault(case, len(self._case_numbers))
             self._cases[index] = case_number
             self._judge_repeat(number, case_number, reward)
+            if drew:
+                self.differed_at = self.differed_at or self.count
         self._sizes[index], self._case_counts[index] = (
             self._size,
             self.case_count,

@@ -16,6 +16,13 @@ EVIDENCE = 3.0  # least gain in log likelihood of steps for scores to be taken a
 HUGE = 1e100  # magnitude from which rewards are divided by the largest one
 ABSURD = 30.0  # spreads below the median and the first score from which a score is a failure
 
+REACH = 5.0
+"""Deviations of one evaluation within which candidates inform about the noise at a level.
+
+They are counted by the largest deviation that those nearer leave plausible (95 %): 30 true
+deviations are out of reach from three repeats on.
+"""
+
 
 class RewardScale(NamedTuple):
     """Transformation to the scale on which steps from parents to children are alike.
@@ -125,9 +132,53 @@ class ScaledScores:
         return float(self.values.max() - self.values.min())
 
     @cached_property
+    def near(self) -> Flags:
+        """True for rows within reach of the best repeated one or of the initial program.
+
+        The noise is learnt from these. On a data set all are.
+        """
+        repeated = np.flatnonzero(self.counts > 1)
+        if self.case_count > 1 or not len(repeated):
+            return np.ones(self.size, bool)
+        roots = np.flatnonzero((self.parents < 0) & (self.counts > 0))[:1]
+        levels = np.append(self.means[roots], self.means[repeated].max())
+        squares = sum_by_row(self.rows, (self.values - self.means[self.rows]) ** 2, self.size)
+        spreads = np.column_stack([self.means, squares, self.counts - 1])[repeated]
+        return _distances(self.means, levels) <= reach_of(spreads, levels)
+
+    @cached_property
     def degrees(self) -> float:
-        """Degrees of freedom within candidates."""
-        return float(np.maximum(self.counts - 1, 0).sum())
+        """Degrees of freedom within candidates near the leader."""
+        return float(np.maximum(self.counts - 1, 0)[self.near].sum())
+
+
+def reach_of(spreads: Floats, levels: Floats) -> float:
+    """The distance from the nearest of the `levels` up to which candidates inform about them.
+
+    `spreads` has a row of mean, squares and degrees of freedom for each repeated candidate. The
+    first one, by distance, that is further than `REACH` deviations of those before it ends it;
+    infinity if none is. The nearest of each level always counts: beside a bound of the scores two
+    evaluations are often equal by luck, and would put all others out of reach.
+    """
+    apart = np.abs(spreads[:, :1] - levels)
+    distances = apart.min(axis=1)
+    ranks = distances.copy()
+    ranks[apart.argmin(axis=0)] = 0.0
+    order = np.argsort(ranks, kind="stable")
+    _, squares, degrees = np.cumsum(spreads[order], axis=0).T
+    reach = REACH * np.sqrt(squares / _least_chi_square(degrees))
+    out = np.flatnonzero((squares[:-1] > 0.0) & (ranks[order[1:]] > reach[:-1]))
+    return float(distances[order[: out[0] + 1]].max()) if len(out) else math.inf
+
+
+def _distances(means: Floats, levels: Floats) -> Floats:
+    return np.abs(means[:, None] - levels).min(axis=1)
+
+
+def _least_chi_square(degrees: Floats) -> Floats:
+    """The 5 % quantile of chi square (Wilson and Hilferty, 1931; 0.0039 for one degree)."""
+    share = 2.0 / (9.0 * degrees)
+    return degrees * np.maximum(0.0039, (1.0 - share - 1.645 * np.sqrt(share)) ** 3)
 
 
 def _parent_child_means(sample: Sample) -> tuple[Floats, Floats]:

@@ -7,8 +7,10 @@ closes it again. These functions never make the writer wait and create no file. 
 
 from culmen.store.views.ascent import (
     Ancestor,
+    FamilyNode,
     TriedCandidate,
     ascent_to,
+    family_tree,
     tried_candidates,
 )
 from culmen.store.views.candidates import (
@@ -19,6 +21,7 @@ from culmen.store.views.candidates import (
     candidate_detail,
     candidate_rows,
     find_candidate,
+    first_score_of,
     lineage_steps,
     pareto_front,
 )
@@ -34,46 +37,30 @@ from culmen.store.views.course import (
     progress_points,
     search_evaluations,
 )
-from culmen.store.views.events import (
+from culmen.store.views.effects import (
     EffectCost,
     EffectMark,
     EmbeddedCandidates,
-    EvaluationMark,
-    FamilyNode,
     JournalPiece,
-    StrategyNote,
     candidate_embeddings,
     costs_of_events,
     cut_off_evaluations,
-    dollars_at,
     effect_costs,
     effect_marks,
     effect_results,
     effect_subjects,
-    evaluation_mark,
-    evaluation_seqs,
-    event_count,
-    failure_causes,
-    family_tree,
     in_flight,
     journal_pieces,
-    last_seq,
-    log_events,
-    newest_observations,
-    note_events,
-    partial_faults,
-    seq_at,
     spending_by_event,
-    strategy_notes,
+)
+from culmen.store.views.evaluations import (
+    EvaluationMark,
+    evaluation_mark,
+    evaluation_seqs,
+    failure_causes,
+    newest_observations,
+    partial_faults,
     stream_observations,
-)
-from culmen.store.views.factors import (
-    REST as REST_LEVEL,
-)
-from culmen.store.views.factors import (
-    FactorGains,
-    candidate_costs,
-    factor_gains,
 )
 from culmen.store.views.integrity import (
     Integrity,
@@ -100,6 +87,15 @@ from culmen.store.views.listing import (
     candidate_page,
     search_candidates,
 )
+from culmen.store.views.log import (
+    StrategyNote,
+    event_count,
+    last_seq,
+    log_events,
+    note_events,
+    seq_at,
+    strategy_notes,
+)
 from culmen.store.views.run import (
     Agents,
     CallCosts,
@@ -110,7 +106,9 @@ from culmen.store.views.run import (
     best_result,
     call_costs,
     find_run,
+    initial_program,
     list_runs,
+    model_lessons,
     run_lines,
     run_meta,
     run_status,

@@ -1,4 +1,4 @@
-"""A candidate's way up: its scored ancestors, the gain of each, and what else the run tried."""
+"""A candidate's way up: its scored ancestors and their gains; the family tree of all."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from culmen.core.candidate import Origin
+import msgspec
+
+from culmen.core.candidate import CARRIED, INITIAL, Origin
 from culmen.core.result import Z
-from culmen.store import packs, sql
 from culmen.store.codec import decode_value, escape_text, unescape_text
+from culmen.store.columns import OBSERVATIONS, read_columns
 from culmen.store.database import open_snapshot
-from culmen.store.evidence import MODELLED, evidence_of
+from culmen.store.evidence import MODELLED, Scores, evidence_of
+from culmen.store.sql import Connection, Row
 from culmen.store.views.candidates import resolve_id
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from culmen.evidence.evidence import Evidence
 
 
@@ -99,13 +100,12 @@ class _ChainRow(NamedTuple):
 
 def _chain_rows(connection: Connection, evidence: Evidence, name: str) -> list[_ChainRow]:
     """The candidate and its ancestors by best parents, the first one first; cycles are cut."""
-    c = sql.candidate.c
+    query = "SELECT operator, model, parents FROM candidate WHERE id = :id"
     rows: list[_ChainRow] = []
     seen: set[str] = set()
     while name and name not in seen:
         seen.add(name)
-        query = sql.select(c.operator, c.model, c.parents).where(c.id == escape_text(name))
-        row = connection.execute(query).first()
+        row = connection.execute(query, id=escape_text(name)).first()
         if row is None:
             break
         parents = tuple(unescape_text(row.parents).split())
@@ -148,24 +148,20 @@ def _estimate_rewards(
 
 def _known_deviation(evidence: Evidence, sd: float) -> float | None:
     account = evidence.account
-    if account.is_exact and not account.is_flaky and not account.task.cases:
-        return 0.0
+    if account.is_settled and not account.is_flaky and not account.task.cases:
+        return 0.0 if account.is_exact else None
     return None if account.is_exact is None else sd or None
 
 
 def _first_scores(connection: Connection, names: list[str]) -> dict[str, tuple[int, float]]:
     """Event and active seconds of each candidate's first score."""
-    o, e = sql.observation.c, sql.event.c
     firsts: dict[str, tuple[int, float]] = {}
+    query = (
+        "SELECT o.seq, e.elapsed FROM observation o JOIN event e ON e.seq = o.seq "
+        "WHERE o.candidate = :id AND o.score IS NOT NULL ORDER BY o.seq LIMIT 1"
+    )
     for name in names:
-        query = (
-            sql.select(o.seq, e.elapsed)
-            .join(sql.event, e.seq == o.seq)
-            .where(o.candidate == escape_text(name), o.score.is_not(None))
-            .order_by(o.seq)
-            .limit(1)
-        )
-        row = connection.execute(query).first()
+        row = connection.execute(query, id=escape_text(name)).first()
         if row is not None:
             firsts[name] = row.seq, row.elapsed
     return firsts
@@ -173,26 +169,28 @@ def _first_scores(connection: Connection, names: list[str]) -> dict[str, tuple[i
 
 def _evaluation_counts(connection: Connection, seqs: list[int]) -> dict[int, int]:
     """Number of evaluations up to each of these events."""
-    made = packs.PackReader(connection).read(packs.OBSERVATIONS, "seq")["seq"]
+    made = read_columns(connection, OBSERVATIONS, "seq")["seq"]
     return dict(zip(seqs, made.searchsorted(seqs, "right").tolist()))
 
 
 def tried_candidates(run: Path | str) -> list[TriedCandidate]:
-    """Every candidate that scored, except initial programs, in order of appearance.
+    """Every candidate of this search that scored, in order of appearance.
 
     Empty for a run with more than `MODELLED` of them.
     """
     from culmen.evidence.verdict import clip_to_bounds
 
-    folder, c, t = Path(run), sql.candidate.c, sql.tally.c
-    query = sql.select(c.id, c.operator, c.model, c.origin).join(sql.tally, t.candidate == c.id)
-    query = query.where(t.count > 0, c.operator != "seed")
-    some = query.with_only_columns(c.id).limit(MODELLED + 1).subquery()
+    folder = Path(run)
+    scored = (
+        "FROM candidate c JOIN tally t ON t.candidate = c.id "
+        f"WHERE t.count > 0 AND c.operator NOT IN ('{INITIAL}', '{CARRIED}')"
+    )
     with open_snapshot(folder) as connection:
-        found = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
-        if found > MODELLED:
+        some = f"SELECT c.id {scored} LIMIT {MODELLED + 1}"
+        if connection.execute(f"SELECT count(*) FROM ({some}) AS found").scalar() > MODELLED:
             return []
-        rows = connection.execute(query.order_by(c.seq, c.id)).all()
+        query = f"SELECT c.id, c.operator, c.model, c.origin {scored} ORDER BY c.seq, c.id"
+        rows = connection.execute(query).all()
         with evidence_of(connection, folder) as found:
             beliefs, account = found.evidence.ranking.beliefs, found.evidence.account
             tried: list[TriedCandidate] = []
@@ -207,3 +205,51 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
                 shown = clip_to_bounds(found.task, mean)
                 tried.append(TriedCandidate(name, *origin, note, shown, known))
     return tried
+
+
+# The family tree: every candidate with its first parent.
+
+
+class FamilyNode(NamedTuple):
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far.
+
+    `others` are its further parents: of a merge, or programs that the model was shown.
+    """
+
+    id: str
+    seq: int
+    parent: str
+    operator: str
+    count: int
+    mean: float | None
+    failed: int
+    model: str = ""
+    island: int | None = None
+    others: tuple[str, ...] = ()
+
+
+def family_tree(run: Path | str) -> list[FamilyNode]:
+    """Every candidate with its first parent, in order of appearance."""
+    query = (
+        "SELECT c.id, c.seq, c.parents, c.operator, c.model, c.origin, t.failed FROM candidate c "
+        "LEFT JOIN tally t ON t.candidate = c.id ORDER BY c.seq, c.id"
+    )
+    with open_snapshot(Path(run)) as connection:
+        rows = connection.execute(query).all()
+        scores = Scores(connection, Path(run))
+    return [_family_node(row, scores) for row in rows]
+
+
+def _family_node(row: Row, scores: Scores) -> FamilyNode:
+    name, (parent, *others) = unescape_text(row.id), unescape_text(row.parents).split(" ")
+    score = scores.score_of(name)
+    count, mean = (0, None) if score is None else (score.count, score.score)
+    island = decode_value(row.origin, _OriginIsland).island
+    about = (row.failed or 0, unescape_text(row.model), island, tuple(others))
+    return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
+
+
+class _OriginIsland(msgspec.Struct):
+    """The part of a stored origin that is needed here."""
+
+    island: int | None = None

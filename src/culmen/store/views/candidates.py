@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,17 +17,16 @@ from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.result import FrontPoint
 from culmen.core.task import Constraint, MetricGoal, Objective, parse_constraint
 from culmen.core.usage import Usage
-from culmen.store import sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot, read_meta
 from culmen.store.evidence import Scores, evidence_of, last_state
-from culmen.store.reader import PAGE, Texts, assemble_events, candidate_of, lookup_in
+from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events, candidate_of, lookup_in
+from culmen.store.schema import TABLES
+from culmen.store.sql import Connection, Row
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import ColumnElement, Connection, Select
-    from sqlalchemy import Row as SqlRow
 
     from culmen.evidence.front import Floats, FrontModel
 
@@ -119,32 +118,32 @@ def candidate_rows(
     """
     with open_snapshot(Path(run)) as connection:
         scores = Scores(connection, Path(run), order == "best")
-        query = sql.select(sql.candidate.c.id).select_from(
-            sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
-        )
-        if operator is not None:
-            query = query.where(sql.candidate.c.operator == operator)
-        if model is not None:
-            query = query.where(sql.candidate.c.model == model)
+        wanted = {"c.operator = :operator": operator, "c.model = :model": model}
+        conditions = [condition for condition, value in wanted.items() if value is not None]
         if failed is not None:
-            failures = sql.func.coalesce(sql.tally.c.failed, 0)
-            query = query.where(failures > 0 if failed else failures == 0)
-        if order == "best":
-            filtered = not operator is model is failed is None
-            page = _best_page(connection, query, scores, filtered, offset, limit)
-            return [row_of(row, scores) for row in fetch_rows(connection, page)]
-        query = _order_query(
-            query.order_by(sql.tally.c.candidate.is_(None)), order, scores.direction
-        )
-        page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
+            conditions.append(f"coalesce(t.failed, 0) {'> 0' if failed else '= 0'}")
+        query = f"SELECT c.id {_WITH_TALLY} WHERE {' AND '.join(conditions) or '1 = 1'}"
+        values = {
+            name: value
+            for name, value in (("operator", operator), ("model", model))
+            if value is not None
+        }
+        if order != "best":
+            keys = _order_keys(order, scores.direction)
+            query += f" ORDER BY {keys} LIMIT {END if limit is None else limit} OFFSET {offset}"
+            page = connection.execute(query, **values).scalars()
+        elif conditions or limit is None or offset + limit > scores.ranked_count:
+            page = _best_page(connection, query, values, scores, offset, limit)
+        else:
+            page = [escape_text(name) for name in scores.ranked_ids(offset, offset + limit)]
         return [row_of(row, scores) for row in fetch_rows(connection, page)]
 
 
 def _best_page(
     connection: Connection,
-    query: Select[str],
+    query: str,
+    values: Mapping[str, object],
     scores: Scores,
-    filtered: bool,
     offset: int,
     limit: int | None,
 ) -> list[str]:
@@ -153,12 +152,9 @@ def _best_page(
     Candidates that cannot be the best come last: scored ones first, then in order of appearance.
     """
     end = None if limit is None else offset + limit
-    if not filtered and end is not None and end <= scores.ranked_count:
-        return [escape_text(name) for name in scores.ranked_ids(offset, end)]
-    c, t = sql.candidate.c, sql.tally.c
-    unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
-    first = sql.func.coalesce(t.first, -1)  # databases differ in where they put NULL
-    names = connection.execute(query.order_by(unscored, first, c.seq, c.id)).scalars().all()
+    # databases differ in where they put NULL
+    keys = f"{_UNSCORED}, coalesce(t.first, -1), c.seq, c.id"
+    names = connection.execute(f"{query} ORDER BY {keys}", **values).scalars()
     ranked = scores.ranked_ids(0, scores.ranked_count)
     ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}
     return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
@@ -184,14 +180,11 @@ def candidate_detail(
     folder = Path(run)
     with open_snapshot(folder) as connection:
         name = resolve_id(connection, folder, id_prefix)
-        stored = connection.execute(
-            sql.select(sql.candidate).where(sql.candidate.c.id == name)
-        ).one()
+        stored = connection.execute("SELECT * FROM candidate WHERE id = :id", id=name).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         candidate = candidate_of(connection, folder, stored)
-        found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
-        row = row_of(found_row, Scores(connection, folder))
-        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == stored.seq)).all()
+        row = row_of(fetch_rows(connection, [name])[0], Scores(connection, folder))
+        first = connection.execute(f"{EVENTS} WHERE seq = :seq", seq=stored.seq).all()
         proposal = (
             assemble_events(connection, folder, first, Texts())[0].entry.result if first else None
         )
@@ -209,52 +202,44 @@ def candidate_detail(
         )
 
 
-def with_tallies() -> Select[*tuple[object, ...]]:
-    """A query for candidates with their tallies; NULLs for candidates never evaluated."""
-    columns = (
-        sql.candidate.c.id,
-        sql.candidate.c.seq,
-        sql.candidate.c.operator,
-        sql.candidate.c.model,
-        sql.candidate.c.parents,
-    )
-    sums = [column for column in sql.tally.c if column.name not in ("candidate", "first")]
-    joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
-    return sql.select(*columns, *sums).select_from(joined)
+_WITH_TALLY = "FROM candidate c LEFT JOIN tally t ON t.candidate = c.id"
+_UNSCORED = "CASE WHEN coalesce(t.count, 0) = 0 THEN 1 ELSE 0 END"
+# Candidates with their tallies; NULLs for candidates never evaluated.
+_SUMS = ", ".join(f"t.{name}" for name in TABLES["tally"] if name not in ("candidate", "first"))
+_ROWS = (
+    f"SELECT c.id, c.seq, c.operator, c.model, c.parents, c.origin, {_SUMS} {_WITH_TALLY} "
+    "WHERE c.id IN :ids"
+)
 
 
-def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[object, ...]]]:
+def fetch_rows(connection: Connection, names: Sequence[str]) -> list[Row]:
     """The rows of these ids, in their order.
 
     Sorting ids first and fetching one page of them is faster than sorting whole rows.
     """
-    rows_by_id: dict[str, SqlRow[*tuple[object, ...]]] = {}
+    rows_by_id: dict[str, Row] = {}
     for start in range(0, len(names), PAGE):
-        rows = connection.execute(
-            with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE]))
-        )
+        rows = connection.execute(_ROWS, ids=list(names[start : start + PAGE]))
         rows_by_id.update((row.id, row) for row in rows)
     return [rows_by_id[name] for name in names if name in rows_by_id]
 
 
-def _order_query(query: Select[str], order: Order, direction: str) -> Select[str]:
-    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    reward = sql.tally.c.mean * (1.0 if direction == "max" else -1.0)
-    keys: dict[str, tuple[ColumnElement[int] | ColumnElement[float], ...]] = {
-        "score": (unscored, reward.desc()),
-        "worst": (unscored, reward),
-        "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
+def _order_keys(order: Order, direction: str) -> str:
+    """The keys of an order in SQL; candidates that were never evaluated come last."""
+    falls, rises = ("DESC", "ASC") if direction == "max" else ("ASC", "DESC")
+    keys = {
+        "score": f"{_UNSCORED}, t.mean {falls}, c.seq, c.id",
+        "worst": f"{_UNSCORED}, t.mean {rises}, c.seq, c.id",
+        "count": "coalesce(t.count, 0) DESC, c.seq, c.id",
+        "new": "c.seq DESC, c.id",
+        "old": "c.seq, c.id",
     }
-    if order == "new":
-        return query.order_by(None).order_by(sql.candidate.c.seq.desc(), sql.candidate.c.id)
-    if order == "old":
-        return query.order_by(None).order_by(sql.candidate.c.seq, sql.candidate.c.id)
-    return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
+    return keys[order] if order in ("new", "old") else f"t.candidate IS NULL, {keys[order]}"
 
 
-def row_of(row: SqlRow[*tuple[object, ...]], scores: Scores) -> CandidateRow:
+def row_of(row: Row, scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
-    name, searched = unescape_text(row.id), row._mapping["count"] or 0
+    name, searched = unescape_text(row.id), row.count or 0
     score = scores.score_of(name)
     worst = row.low if scores.direction == "max" else row.high
     certified = worst if score is not None and row.accepted == row.asked else None
@@ -291,10 +276,9 @@ def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
     """The full id that begins with `prefix`; raises `UserError` if no id or several do."""
     matches: list[str] = []
     if prefix and all(letter in "0123456789abcdef" for letter in prefix):
-        inside = sql.select(sql.candidate.c.id).where(
-            sql.candidate.c.id >= prefix[:12], sql.candidate.c.id < prefix[:12] + "g"
-        )
-        matches = list(connection.execute(inside.order_by(sql.candidate.c.id).limit(9)).scalars())
+        inside = "SELECT id FROM candidate WHERE id >= :low AND id < :high ORDER BY id LIMIT 9"
+        low = prefix[:12]
+        matches = connection.execute(inside, low=low, high=f"{low}g").scalars()
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -304,37 +288,38 @@ def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
             where=str(folder),
             fix=f"give one of: {more}",
         )
-    known = list(
-        connection.execute(
-            sql.select(sql.candidate.c.id).order_by(sql.candidate.c.seq.desc()).limit(5000)
-        ).scalars()
-    )
-    close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5) or known[:3]
-    fix = f"did you mean {', '.join(close)}?" if close else "the run has no candidates yet"
+    known = connection.execute("SELECT id FROM candidate ORDER BY seq DESC LIMIT 5000").scalars()
+    close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5)
+    latest = f"the latest are {', '.join(known[:3])}" if known else "the run has no candidates yet"
+    fix = f"did you mean {', '.join(close)}?" if close else latest
     raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
+
+
+def first_score_of(run: Path | str, candidates: Iterable[str]) -> Observation | None:
+    """The first evaluation of the run that gave one of these candidates (ids) a score, if any."""
+    folder, names = Path(run), [escape_text(name) for name in candidates]
+    first = "SELECT min(seq) FROM observation WHERE candidate IN :ids AND score IS NOT NULL"
+    with open_snapshot(folder) as connection:
+        rows = connection.execute(f"{EVENTS} WHERE seq = ({first})", ids=names).all()
+        events = assemble_events(connection, folder, rows, Texts())
+    result = events[0].entry.result if events else None
+    return result if isinstance(result, Observation) else None
 
 
 def _newest_observations(
     connection: Connection, folder: Path, name: str, limit: int
 ) -> tuple[Observation, ...]:
-    newest = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == name)
-    newest = newest.order_by(sql.observation.c.seq.desc()).limit(limit).subquery()
-    rows = connection.execute(
-        sql.select(sql.event)
-        .join(newest, newest.c.seq == sql.event.c.seq)
-        .order_by(sql.event.c.seq)
-    ).all()
+    newest = "SELECT seq FROM observation WHERE candidate = :id ORDER BY seq DESC LIMIT :limit"
+    query = f"{EVENTS} WHERE seq IN ({newest}) ORDER BY seq"
+    rows = connection.execute(query, id=name, limit=limit).all()
     results = [each.entry.result for each in assemble_events(connection, folder, rows, Texts())]
     return tuple(result for result in results if isinstance(result, Observation))
 
 
 def _child_ids(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
-    query = (
-        sql.select(sql.candidate.c.id)
-        .where(sql.candidate.c.parents.contains(name))
-        .order_by(sql.candidate.c.seq)
-    )
-    return tuple(connection.execute(query.limit(limit)).scalars())
+    is_child = connection.contains("parents", ":id")
+    query = f"SELECT id FROM candidate WHERE {is_child} ORDER BY seq LIMIT :limit"
+    return tuple(connection.execute(query, id=name, limit=limit).scalars())
 
 
 # Lineage of a candidate.
@@ -357,18 +342,13 @@ def lineage_steps(run: Path | str, id_prefix: str) -> list[Step]:
     """The candidate's ancestors from the initial program to itself, by first parents."""
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        objective = read_meta(connection).task.objective
         chain = _rows_with_notes(
             connection, folder, _lineage_ids(connection, resolve_id(connection, folder, id_prefix))
         )
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
-        gain = (
-            None
-            if before is None or now is None
-            else objective.reward(now) - objective.reward(before)
-        )
+        gain = None if before is None or now is None else now - before
         steps.append(Step(row, gain, note))
     return steps
 
@@ -378,12 +358,13 @@ def _lineage_ids(connection: Connection, name: str) -> list[str]:
 
     One recursive query; its UNION stops if the parents form a cycle.
     """
-    columns = (sql.candidate.c.id, sql.func.substr(sql.candidate.c.parents, 1, _ID).label("parent"))
-    line = sql.select(*columns).where(sql.candidate.c.id == name).cte("line", recursive=True)
-    line = line.union(sql.select(*columns).join(line, sql.candidate.c.id == line.c.parent))
-    parents = {
-        row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))
-    }
+    query = (
+        "WITH RECURSIVE line (id, parent) AS ("
+        f"SELECT id, substr(parents, 1, {_ID}) FROM candidate WHERE id = :id UNION "
+        f"SELECT c.id, substr(c.parents, 1, {_ID}) FROM candidate c JOIN line ON c.id = line.parent"
+        ") SELECT id, parent FROM line"
+    )
+    parents = dict(connection.execute(query, id=name))
     chain: list[str] = []
     while name in parents:
         chain.append(name)
@@ -395,14 +376,9 @@ def _rows_with_notes(
     connection: Connection, folder: Path, names: list[str]
 ) -> list[tuple[CandidateRow, str]]:
     """Each candidate with its statistics and the note of its origin, in the order of `names`."""
-    scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
-    rows_by_id: dict[str, tuple[CandidateRow, str]] = {}
-    for start in range(0, len(names), PAGE):
-        for row in connection.execute(
-            query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))
-        ):
-            rows_by_id[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
-    return [rows_by_id[name] for name in names]
+    scores = Scores(connection, folder)
+    rows = fetch_rows(connection, names)
+    return [(row_of(row, scores), decode_value(row.origin, Origin).note) for row in rows]
 
 
 # The Pareto front of a run with several objectives, and how its hypervolume grew.

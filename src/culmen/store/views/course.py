@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from culmen.store import packs, sql
 from culmen.store.codec import island_in_origin, unescape_text
+from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.evidence import MODELLED, RunEvidence, observation_count
 from culmen.store.reader import PAGE
+from culmen.store.sql import Connection
 from culmen.store.views.run import standing_best
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import Connection
 
 COLUMNS, ROWS = 220, 60  # cells of a chart with many evaluations
 # for a chart of one run: evaluations after each of which the leader is computed, and later parts
@@ -87,12 +87,12 @@ def search_evaluations(run: Path) -> list[SeenScore]:
     """
     with open_snapshot(run) as connection:
         names = ("seq", "score", "status", "phase")
-        found = packs.PackReader(connection).read(packs.OBSERVATIONS, *names)
+        found = read_columns(connection, OBSERVATIONS, *names)
         places, counts = _grid_cells(found)
         return _seen_scores(connection, found, places, counts)
 
 
-def _grid_cells(found: packs.Columns) -> tuple[NDArray[np.int64], list[int]]:
+def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
     """Places of the first observation of the search in each cell, and the number in the cell.
 
     Of few observations each is in a cell of its own. Those without a score share a row of the grid
@@ -120,19 +120,19 @@ _SEEN = """
 SELECT o.seq, e.elapsed, o.score, o.status, o.candidate, coalesce(c.operator, ''),
        coalesce(c.model, ''), c.origin
 FROM observation o JOIN event e ON e.seq = o.seq LEFT JOIN candidate c ON c.id = o.candidate
-WHERE o.seq IN ({seqs}) ORDER BY o.seq
+WHERE o.seq IN :seqs ORDER BY o.seq
 """
 
 
 def _seen_scores(
-    connection: Connection, found: packs.Columns, places: NDArray[np.int64], counts: list[int]
+    connection: Connection, found: Columns, places: NDArray[np.int64], counts: list[int]
 ) -> list[SeenScore]:
     """The observations at these places with their origin."""
-    cursor, seen = connection.connection.cursor(), list[SeenScore]()
+    seen = list[SeenScore]()
     seqs, numbers = found["seq"][places].tolist(), (places + 1).tolist()
     for start in range(0, len(seqs), PAGE):
-        cursor.execute(_SEEN.format(seqs=", ".join(map(str, seqs[start : start + PAGE]))))
-        rows = zip(cursor.fetchall(), numbers[start:], counts[start:])
+        found_rows = connection.execute(_SEEN, seqs=seqs[start : start + PAGE]).all()
+        rows = zip(found_rows, numbers[start:], counts[start:])
         for (seq, elapsed, score, status, *texts, raw), n, count in rows:
             name, operator, model = map(unescape_text, texts)
             origin = operator, model, island_in_origin(raw)
@@ -158,7 +158,6 @@ class LeaderCourse:
 
     def points(self) -> list[LeaderPoint]:
         """All points; the latest evaluations are left out until the next step is reached."""
-        o, e = sql.observation.c, sql.event.c
         with self._lock, open_snapshot(self._run) as connection:
             if observation_count(connection) > MODELLED:
                 self._evidence, self._points = (
@@ -166,10 +165,11 @@ class LeaderCourse:
                     [],
                 )  # frees much memory
                 return []
-            query = sql.select(o.seq, e.elapsed, o.phase).join(sql.event, e.seq == o.seq)
-            rows = connection.execute(
-                query.where(o.seq > self._evidence.last).order_by(o.seq)
-            ).all()
+            query = (
+                "SELECT o.seq, e.elapsed, o.phase FROM observation o JOIN event e ON e.seq = o.seq "
+                "WHERE o.seq > :last ORDER BY o.seq"
+            )
+            rows = connection.execute(query, last=self._evidence.last).all()
             for n, (seq, elapsed, phase) in enumerate(rows, self._evaluations + 1):
                 if not phase and self._is_due(n):
                     self._evidence.read(connection, seq)
@@ -220,18 +220,10 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
         meta = read_meta(connection)
     course = leader_course(folder, meta, steps)
     with open_snapshot(folder) as connection:
-        columns = (
-            sql.progress.c.evaluations,
-            sql.progress.c.elapsed,
-            sql.progress.c.candidate,
-            sql.progress.c.mean,
-            sql.progress.c.count,
-            sql.progress.c.seq,
+        query = (
+            "SELECT evaluations, elapsed, candidate, mean, count, seq FROM progress ORDER BY seq"
         )
-        points = [
-            ProgressPoint(*row)
-            for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))
-        ]
+        points = [ProgressPoint(*row) for row in connection.execute(query)]
         if course:
             points = [
                 ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
@@ -242,11 +234,8 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
         while best is not None and points and points[-1].evaluations >= evaluations:
             points.pop()
         if best is not None:
-            last = connection.execute(
-                sql.select(sql.event.c.elapsed, sql.event.c.seq)
-                .order_by(sql.event.c.seq.desc())
-                .limit(1)
-            ).one()
+            newest = "SELECT elapsed, seq FROM event ORDER BY seq DESC LIMIT 1"
+            last = connection.execute(newest).one()
             points.append(
                 ProgressPoint(evaluations, last.elapsed, best.id, best.value, best.count, last.seq)
             )

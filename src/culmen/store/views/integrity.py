@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,14 +13,12 @@ from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport
-from culmen.store import sql
 from culmen.store.codec import encode_value, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import evidence_of, last_state
-from culmen.store.reader import PAGE, Texts, assemble_events
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+from culmen.store.reader import EVENTS, PAGE, Texts, assemble_events
+from culmen.store.schema import OTHERS
+from culmen.store.sql import Connection
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True):
@@ -64,18 +61,9 @@ def run_integrity(run: Path | str, limit: int = 200) -> Integrity:
     """
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        repeated = connection.execute(
-            sql.select(sql.func.count()).select_from(sql.tally).where(sql.tally.c.count > 1)
-        ).scalar_one()
-        signs, kinds = (
-            sum(count for _, count in _scope_counts(connection, "sign")),
-            dict(_scope_counts(connection, "signed")),
-        )
-        kinds = (
-            {unescape_text(name): n for name, n in kinds.items() if name}
-            if kinds.get("") == signs
-            else {}
-        )
+        repeated = connection.execute("SELECT count(*) FROM tally WHERE count > 1").scalar()
+        kinds = {unescape_text(name): n for name, n in _scope_counts(connection, "signed")}
+        signs = kinds.pop("", 0)
         return Integrity(
             levels=_trust_levels(connection),
             noise=_estimated_noise(connection, folder),
@@ -88,10 +76,8 @@ def run_integrity(run: Path | str, limit: int = 200) -> Integrity:
 
 
 def _estimated_noise(connection: Connection, folder: Path) -> NoiseReport:
-    from culmen.evidence.verdict import noise_report
-
     with evidence_of(connection, folder) as found:
-        return noise_report(found.evidence.account)
+        return found.evidence.ranking.noise_report
 
 
 def final_choice(run: Path | str) -> JsonObject | None:
@@ -103,31 +89,24 @@ def final_choice(run: Path | str) -> JsonObject | None:
 
 def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[str, float]:
     """Mean score of each candidate over its evaluations of one phase (`final`)."""
-    query = sql.select(sql.observation.c.candidate, sql.func.avg(sql.observation.c.score)).where(
-        sql.observation.c.candidate.in_(list(candidates)),
-        sql.observation.c.phase == phase,
-        sql.observation.c.score.is_not(None),
+    query = (
+        "SELECT candidate, avg(score) FROM observation WHERE candidate IN :ids AND phase = :phase "
+        "AND score IS NOT NULL GROUP BY candidate"
     )
     with open_snapshot(Path(run)) as connection:
-        return {
-            unescape_text(row[0]): row[1]
-            for row in connection.execute(query.group_by(sql.observation.c.candidate))
-        }
+        rows = connection.execute(query, ids=list(candidates), phase=phase)
+        return {unescape_text(name): mean for name, mean in rows}
 
 
 def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str, float]]:
     """Mean score of each candidate on every case it was scored on."""
-    query = sql.select(
-        sql.observation.c.candidate, sql.observation.c.case, sql.func.avg(sql.observation.c.score)
-    ).where(sql.observation.c.score.is_not(None))
-    query = query.where(sql.observation.c.candidate.in_(list(candidates))).group_by(
-        sql.observation.c.candidate, sql.observation.c.case
+    query = (
+        'SELECT candidate, "case", avg(score) FROM observation WHERE candidate IN :ids '
+        'AND score IS NOT NULL GROUP BY candidate, "case" ORDER BY min(seq)'
     )
     means: dict[str, dict[str, float]] = {}
     with open_snapshot(Path(run)) as connection:
-        for candidate, case, mean in connection.execute(
-            query.order_by(sql.func.min(sql.observation.c.seq))
-        ):
+        for candidate, case, mean in connection.execute(query, ids=list(candidates)):
             means.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
     return means
 
@@ -140,10 +119,9 @@ def _trust_levels(connection: Connection) -> dict[str, int]:
 
 
 def _scope_counts(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
-    rows = connection.execute(
-        sql.select(sql.counter.c.name, sql.counter.c.value).where(sql.counter.c.scope == scope)
-    )
-    return [(row[0], row[1]) for row in rows]
+    return connection.execute(
+        "SELECT name, value FROM counter WHERE scope = :scope", scope=scope
+    ).all()
 
 
 def _unstable_count(connection: Connection) -> int:
@@ -151,29 +129,28 @@ def _unstable_count(connection: Connection) -> int:
 
     Only candidates scored more than once in the search, or again in the final choice, can differ.
     """
-    t, winner = sql.tally.c, last_state(connection).get("winner")
-    often = sql.select(t.candidate).where(t.count > 1)
+    winner = last_state(connection).get("winner")
+    often = "SELECT candidate FROM tally WHERE count > 1"
     final = (
         set(winner.get("finalists") or ()) | {winner["id"]}
         if isinstance(winner, dict)
         else set[str]()
     )
-    known = connection.execute(often.where(t.candidate.in_(sorted(final)))).scalars().all()
-    return _differing_count(connection, often) + _differing_count(
-        connection, sorted(final.difference(known))
+    known = connection.execute(f"{often} AND candidate IN :ids", ids=sorted(final)).scalars()
+    rest = sorted(final.difference(known))
+    return _differing_count(connection, f"({often})") + _differing_count(
+        connection, ":ids", ids=rest
     )
 
 
-def _differing_count(connection: Connection, candidates: Iterable[str] | Select[str]) -> int:
-    seen = sql.observation.c
-    differ = sql.select(seen.candidate).where(
-        seen.score.is_not(None), seen.candidate.in_(candidates)
+def _differing_count(connection: Connection, candidates: str, **values: object) -> int:
+    """Number of these candidates, a list or a statement, with different scores for one case."""
+    differ = (
+        f"SELECT candidate FROM observation WHERE score IS NOT NULL AND candidate IN {candidates} "
+        'GROUP BY candidate, "case" HAVING max(score) > min(score)'
     )
-    differ = differ.group_by(seen.candidate, seen.case)
-    differ = differ.having(sql.func.max(seen.score) > sql.func.min(seen.score)).subquery()
-    return connection.execute(
-        sql.select(sql.func.count(sql.distinct(differ.c.candidate)))
-    ).scalar_one()
+    query = f"SELECT count(DISTINCT candidate) FROM ({differ}) AS differ"
+    return connection.execute(query, **values).scalar()
 
 
 _RARE = 8  # observations read for each kind of sign that the latest ones do not show
@@ -194,12 +171,10 @@ def _latest_signs(
 ) -> list[IntegrityFinding]:
     """The signs of the latest observations whose record holds these bytes."""
     query = (
-        sql.select(sql.event)
-        .where(sql.event.c.shape == "observation", sql.holds(sql.event.c.result, marked))
-        .order_by(sql.event.c.seq.desc())
-        .limit(limit)
+        f"{EVENTS} WHERE shape = 'observation' AND {connection.contains('result', ':marked')} "
+        "ORDER BY seq DESC LIMIT :limit"
     )
-    rows = connection.execute(query).all()
+    rows = connection.execute(query, marked=marked, limit=limit).all()
     findings: list[IntegrityFinding] = []
     for start in range(0, len(rows), PAGE):
         for event in assemble_events(connection, folder, rows[start : start + PAGE], Texts()):
@@ -247,19 +222,13 @@ class ScoreChange(msgspec.Struct, frozen=True):
 
 def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
     """Scores that differ for the same case and random seed, the widest range first."""
-    low, high, count = (
-        sql.func.min(sql.observation.c.score),
-        sql.func.max(sql.observation.c.score),
-        sql.func.count(),
+    query = (
+        'SELECT candidate, "case", min(score), max(score), count(*) FROM observation '
+        'WHERE score IS NOT NULL GROUP BY candidate, "case", seed '
+        "HAVING max(score) > min(score) ORDER BY max(score) - min(score) DESC LIMIT :limit"
     )
-    query = sql.select(sql.observation.c.candidate, sql.observation.c.case, low, high, count).where(
-        sql.observation.c.score.is_not(None)
-    )
-    query = query.group_by(
-        sql.observation.c.candidate, sql.observation.c.case, sql.observation.c.seed
-    ).having(high > low)
     with open_snapshot(Path(run)) as connection:
-        rows = connection.execute(query.order_by((high - low).desc()).limit(limit)).all()
+        rows = connection.execute(query, limit=limit).all()
     return [
         ScoreChange(unescape_text(row[0]), unescape_text(row[1]), row[2], row[3], row[4])
         for row in rows
@@ -269,16 +238,14 @@ def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
 def stream_prose(run: Path | str) -> Iterator[Prose]:
     """Proposers' hypotheses and agents' texts from their sessions, oldest first."""
     folder, last = Path(run), 0
-    wanted = (sql.others, sql.event.c.shape.in_(("proposal", "custom")))
-    query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
+    query = (
+        f"{EVENTS} WHERE {OTHERS} AND shape IN ('proposal', 'custom') AND seq > :last "
+        f"ORDER BY seq LIMIT {PAGE}"
+    )
     while True:
-        with open_snapshot(folder, tables=False) as connection:
-            events = assemble_events(
-                connection,
-                folder,
-                connection.execute(query.where(sql.event.c.seq > last)).all(),
-                Texts(),
-            )
+        with open_snapshot(folder) as connection:
+            rows = connection.execute(query, last=last).all()
+            events = assemble_events(connection, folder, rows, Texts())
         if not events:
             return
         for event in events:

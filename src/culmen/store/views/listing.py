@@ -1,6 +1,6 @@
 """The table of candidates, filtered, sorted and paged by columns of all of them.
 
-The columns are read as arrays (`store.packs`), the rows of one page from their tables.
+The columns are read as arrays (`store.columns`), the rows of one page from their tables.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import msgspec
 from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import LEVELS, trust_rank
-from culmen.store import sql
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.columns import NO_ISLAND
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import MODELLED, Scores
-from culmen.store.packs import NO_ISLAND
 from culmen.store.reader import PAGE, lookup_in
+from culmen.store.sql import Connection
 from culmen.store.views.candidates import CandidateRow, fetch_rows, row_of
 from culmen.store.views.table import TableColumns, float_ranks, text_ranks, text_words
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from culmen.store.views.table import Column, Places
 
 SORTS = (
@@ -58,7 +56,7 @@ _FOUND = 400  # different lines that are counted
 class CandidateQuery(msgspec.Struct, frozen=True):
     """One page of the table.
 
-    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `views.candidates`. `text` is
+    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `candidate_rows`. `text` is
     searched for in ids, parents, operators and models. `status`: scored (every evaluation gave a
     score), mixed, failed (none did) or unseen (not evaluated). `trust` keeps scored candidates
     whose weakest score is at least at that level, `below` those whose weakest score is lower.
@@ -143,12 +141,16 @@ def search_candidates(
     At most `limit` matches of each kind; reading stops after `max_bytes` bytes of code.
     """
     found: dict[tuple[str, str], TextMatch] = {}
-    c, sought, read, searched = sql.candidate.c, text.lower(), 0, 0
+    sought, read, searched = text.lower(), 0, 0
+    start = escape_text(text)
+    named = "SELECT id FROM candidate WHERE substr(id, 1, :length) = :start ORDER BY seq, id"
+    every = "SELECT id, origin, parts FROM candidate ORDER BY seq, id"
     with open_snapshot(Path(run)) as connection:
-        named = sql.select(c.id).where(c.id.startswith(escape_text(text), autoescape=True))
-        ids = connection.execute(named.order_by(c.seq, c.id).limit(limit)).scalars().all()
-        query = sql.select(c.id, c.origin, c.parts).order_by(c.seq, c.id)
-        rows = connection.execute(query).all()
+        found_ids = connection.execute(
+            f"{named} LIMIT :limit", length=len(start), start=start, limit=limit
+        )
+        ids = found_ids.scalars()
+        rows = connection.execute(every).all()
         blobs = Blobs(Path(run) / "blobs", lookup_in(connection))
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
@@ -231,7 +233,7 @@ def _page_ids(
 
 
 def _candidate_count(connection: Connection) -> int:
-    return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
+    return connection.execute("SELECT count(seq) FROM candidate").scalar()
 
 
 def candidate_facets(run: Path | str) -> Facets:
@@ -292,7 +294,7 @@ def _sort_places(
     """These places in the order of the query.
 
     Candidates without a value come last in either direction; ties are in order of appearance. The
-    order of `best` is that of `views.candidates`, or the reverse.
+    order of `best` is that of `candidate_rows`, or the reverse.
     """
     import numpy as np
 
@@ -363,10 +365,10 @@ def _looked_up(
 
 def _parts_of(connection: Connection, ids: Sequence[str]) -> dict[str, bytes]:
     """The digest of the parts of each of these candidates."""
-    c, found = sql.candidate.c, dict[str, bytes]()
+    found = dict[str, bytes]()
     for start in range(0, len(ids), PAGE):
-        page = sql.select(c.id, c.parts).where(c.id.in_(ids[start : start + PAGE]))
-        found.update((row.id, row.parts) for row in connection.execute(page))
+        query = "SELECT id, parts FROM candidate WHERE id IN :ids"
+        found.update(connection.execute(query, ids=ids[start : start + PAGE]))
     return found
 
 
@@ -381,25 +383,23 @@ def _text_sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) ->
 
 def _mean_seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
     """Mean duration in seconds of the evaluations of these candidates, or of all."""
-    seen = sql.observation.c
-    times = sql.select(seen.candidate, sql.func.avg(seen.seconds)).group_by(seen.candidate)
-    times = times if ids is None else times.where(seen.candidate.in_(ids))
-    return {name: mean for name, mean in connection.execute(times)}
+    only, values = ("", {}) if ids is None else ("WHERE candidate IN :ids", {"ids": list(ids)})
+    times = f"SELECT candidate, avg(seconds) FROM observation {only} GROUP BY candidate"
+    return dict(connection.execute(times, **values))
 
 
 def _sibling_counts(connection: Connection, seqs: set[int]) -> dict[int, int]:
     """Number of candidates that each of these events brought."""
-    born = sql.candidate.c.seq
-    counts = sql.select(born, sql.func.count()).where(born.in_(seqs)).group_by(born)
-    return {seq: count for seq, count in connection.execute(counts)}
+    counts = "SELECT seq, count(*) FROM candidate WHERE seq IN :seqs GROUP BY seq"
+    return dict(connection.execute(counts, seqs=sorted(seqs)))
 
 
 def _listed_candidates(
     connection: Connection, folder: Path, rows: list[CandidateRow]
 ) -> list[ListedCandidate]:
-    c = sql.candidate.c
     ids, seqs = [escape_text(row.id) for row in rows], {row.seq for row in rows}
-    stored_rows = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
+    query = "SELECT id, origin, parts FROM candidate WHERE id IN :ids"
+    stored_rows = connection.execute(query, ids=ids).all()
     sizes = _text_sizes(connection, folder, [row.parts for row in stored_rows])
     seconds, among = _mean_seconds(connection, ids), _sibling_counts(connection, seqs)
     known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in stored_rows}

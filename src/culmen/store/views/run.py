@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from culmen.core.brief import ANSWERED, LEARNT, SILENT, UNANSWERED, is_unusable, refused_budget
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
-from culmen.core.evaluation import Scoring
+from culmen.core.evaluation import Scoring, names_of_files
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
-from culmen.store import sql
 from culmen.store.address import (
     Owner,
     has_run,
@@ -27,16 +27,15 @@ from culmen.store.address import (
     parse_address,
     read_pointer,
 )
-from culmen.store.chain import open_checked
 from culmen.store.codec import decode_value, escape_text, unescape_text
 from culmen.store.database import RunMeta, open_snapshot, read_meta, run_folders
 from culmen.store.evidence import RunEvidence, last_state, result_before, result_of
 from culmen.store.lease import current_owner
+from culmen.store.schema import JUDGED, TABLES
 from culmen.store.sidecar import sampling_line
+from culmen.store.sql import Connection
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from culmen.evidence.pedigree import StepLaw
 
 
@@ -63,7 +62,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     `state`: running | interrupted (its process is gone) | paused | finished | failed. `integrity`
     is the run's reaction to grave signs, `findings` the number of candidates that showed one, and
     `best_before_first_finding` the best candidate by the evidence before the first finding (None:
-    no finding).
+    no finding). `written` are the names of files that were written beside the evaluator.
     """
 
     run: str
@@ -101,7 +100,20 @@ class RunStatus(msgspec.Struct, frozen=True):
     sampling: str = ""  # progress of the advisor's replies that are being drawn
     # None if the strategy had enough turns, or while the search runs
     few_turns: FewTurns | None = None
+    reserve: KeptReserve | None = None  # of the final choice, if it was planned by the gain
     data: str = ""  # made-up data of the task, in words
+    written: tuple[str, ...] = ()
+    # evaluations by random generator that they drew from (those with a score), and by what they
+    # left in their process; `keeps_state`: it is there for the next one
+    drew: dict[str, int] = {}
+    left: dict[str, int] = {}
+    keeps_state: bool = False
+    unanswered: tuple[Unanswered, ...] = ()  # models none of whose answers could be used
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True if a search or its evaluator had not one usable answer of a model."""
+        return any(each.is_alone for each in self.unanswered)
 
     @property
     def task_label(self) -> str:
@@ -113,6 +125,40 @@ class RunStatus(msgspec.Struct, frozen=True):
         """State for display: a search that ended without a score counts as failed."""
         scored = self.best is not None or self.statuses.get("ok") or not self.evaluations
         return self.state if scored or self.state != "finished" else "failed"
+
+    def __str__(self) -> str:
+        """The state for people: labels and values, one a line."""
+        limit, best, spent = self.budget.evaluations, self.best, self.usage
+        margin = f" ± {best.margin:.2g}" if best is not None and best.margin else ""
+        reason = f" ({self.error or self.reason})" if self.error or self.reason else ""
+        rows = {
+            "run": self.path,
+            "state": f"{self.shown_state}{reason}",
+            "task": self.task_label,
+            "best": "nothing has scored yet"
+            if best is None
+            else f"{best.score:.6g}{margin} (n {best.count:,}), {best.id}",
+            "evaluations": f"{self.evaluations:,}" + (f" of {limit:,}" if limit else ""),
+            "spent": f"{spent.calls:,} calls, ${spent.dollars:.4g}, {self.elapsed_seconds:.0f} s",
+            "isolation": self.isolation,
+        }
+        return "\n".join(f"{label:<11}  {value}" for label, value in rows.items())
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """A model none of whose answers could be used.
+
+    Of its `attempts`, `number` had the `fault`; `words` are the server's own on it, `where` is its
+    address. `is_alone`: no other model answered in its place.
+    """
+
+    model: str
+    fault: str
+    number: int
+    attempts: int
+    words: str = ""
+    where: str = ""
+    is_alone: bool = True
 
 
 class CallCosts(msgspec.Struct, frozen=True):
@@ -141,13 +187,10 @@ def step_law(run: Path | str) -> StepLaw | None:
 
 
 def run_status(run: Path | str) -> RunStatus:
-    """State of the run now.
-
-    Raises `JournalDamaged` if the journal is not as culmen wrote it.
-    """
+    """State of the run now."""
     folder = Path(run)
     holder = current_owner(folder)
-    with open_checked(folder) as connection:
+    with open_snapshot(folder) as connection:
         meta = read_meta(connection)
         counts = _read_counters(connection)
         last = last_state(connection)
@@ -190,20 +233,36 @@ def run_status(run: Path | str) -> RunStatus:
             training=training_state(connection),
             sampling=sampling_line(folder) if state == "running" else "",
             few_turns=few_turns(connection),
+            reserve=kept_reserve(connection),
+            written=names_of_files(counts.get("left", {})),
+            drew=counts.get("drew", {}),
+            left=counts.get("left", {}),
+            keeps_state=meta.task.evaluator.keeps_state,
+            unanswered=tuple(_unanswered_models(connection, spent, counts.get("fault", {}))),
         )
 
 
 def best_result(run: Path | str) -> RunResult | None:
-    """The best candidate; None while no candidate has scored.
-
-    Raises `JournalDamaged` if the journal is not as culmen wrote it.
-    """
-    with open_checked(Path(run)) as connection:
+    """The best candidate; None while no candidate has scored."""
+    with open_snapshot(Path(run)) as connection:
         return standing_best(connection, Path(run))
 
 
+def initial_program(run: Path | str) -> str:
+    """Id of the task's initial program that the result is compared with; "" without one.
+
+    Before there is a result, it is the first one; none that the journal does not hold.
+    """
+    with open_snapshot(Path(run)) as connection:
+        best, meta = standing_best(connection, Path(run)), read_meta(connection)
+        first = next((each.id for each in meta.task.initial_candidates()), "")
+        initial = first if best is None or best.initial is None else best.initial.id
+        known = "SELECT id FROM candidate WHERE id = :id"
+        return connection.execute(known, id=escape_text(initial)).scalar() or ""
+
+
 def standing_best(connection: Connection, folder: Path) -> RunResult | None:
-    """Like `best`, on an open connection."""
+    """Like `best_result`, on an open connection."""
     return _best_with_tolerance(connection, folder, read_meta(connection))
 
 
@@ -231,10 +290,9 @@ def _run_state(recorded: str, holder: Owner | None) -> str:
 
 def _read_counters(connection: Connection) -> dict[str, dict[str, int]]:
     counters: dict[str, dict[str, int]] = {}
-    for row in connection.execute(
-        sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())
-    ):
-        counters.setdefault(row.scope, {})[unescape_text(row.name)] = row.value
+    query = "SELECT scope, name, value FROM counter ORDER BY scope, value DESC"
+    for scope, name, value in connection.execute(query):
+        counters.setdefault(scope, {})[unescape_text(name)] = value
     return counters
 
 
@@ -247,7 +305,7 @@ def _read_costs(connection: Connection) -> list[CallCosts]:
             row[3],
             Usage(*row[4:]),
         )
-        for row in connection.execute(sql.select(sql.spend))
+        for row in connection.execute(f"SELECT {', '.join(TABLES['spend'])} FROM spend")
     ]
 
 
@@ -272,21 +330,15 @@ _ON_TOP = ("torn", "uncertain")
 
 def _active_seconds(connection: Connection, holder: Owner | None) -> float:
     """Active seconds up to the last event, or up to now while a process works on the run."""
-    recent = (
-        sql.select(sql.event.c.elapsed, sql.event.c.time)
-        .order_by(sql.event.c.seq.desc())
-        .limit(100)
-        .subquery()
-    )
-    until, last = connection.execute(
-        sql.select(sql.func.max(recent.c.elapsed), sql.func.max(recent.c.time))
-    ).one()
+    recent = "SELECT elapsed, time FROM event ORDER BY seq DESC LIMIT 100"
+    query = f"SELECT max(elapsed), max(time) FROM ({recent}) AS recent"
+    until, last = connection.execute(query).one()
     since = 0.0 if holder is None else max(last or 0.0, holder.since)
     return (until or 0.0) + (max(0.0, time.time() - since) if since else 0.0)
 
 
 def _candidate_count(connection: Connection) -> int:
-    return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
+    return connection.execute("SELECT count(seq) FROM candidate").scalar()
 
 
 def _best_with_tolerance(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
@@ -309,9 +361,7 @@ def _best_before_finding(
 
 def count_grave_signs(connection: Connection) -> tuple[int, int | None]:
     """Number of candidates with a grave sign, and the event of the first such sign."""
-    seen = sql.select(sql.func.count(), sql.func.min(sql.tally.c.grave)).where(
-        sql.judged, sql.tally.c.grave.is_not(None)
-    )
+    seen = f"SELECT count(*), min(grave) FROM tally WHERE {JUDGED} AND grave IS NOT NULL"
     count, first = connection.execute(seen).one()
     return count, first
 
@@ -326,19 +376,76 @@ def latest_note(connection: Connection, topic: str) -> JsonObject:
 
 def newest_notes(connection: Connection, topic: str, limit: int) -> list[JsonObject]:
     """Fields of the last `most` notes of a kind, the newest first."""
-    notes = sql.select(sql.event.c.body).where(
-        sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
+    notes = (
+        "SELECT body FROM event WHERE kind = 'note' AND topic = :topic "
+        "ORDER BY seq DESC LIMIT :limit"
     )
-    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(limit)).scalars()
+    rows = connection.execute(notes, topic=escape_text(topic), limit=limit).scalars()
     return [decode_value(raw, JsonObject) for raw in rows]
 
 
 def note_count(connection: Connection, topic: str) -> int:
     """Number of notes of a kind."""
-    query = sql.select(sql.func.count(sql.event.c.seq)).where(
-        sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
+    query = "SELECT count(seq) FROM event WHERE kind = 'note' AND topic = :topic"
+    return connection.execute(query, topic=escape_text(topic)).scalar()
+
+
+# Models without a usable answer, and what was learnt of them, from notes and counters.
+
+
+def model_lessons(run: Path | str) -> tuple[list[JsonObject], list[str]]:
+    """The notes on models, oldest first, and the models that gave a usable answer."""
+    with open_snapshot(Path(run)) as connection:
+        return _model_notes(connection), _models_of_candidates(connection)
+
+
+def _model_notes(connection: Connection) -> list[JsonObject]:
+    query = (
+        "SELECT body FROM event WHERE kind = 'note' AND topic IN (:learnt, :silent, :answered) "
+        "ORDER BY seq"
     )
-    return connection.execute(query).scalar_one()
+    topics = {"learnt": LEARNT, "silent": UNANSWERED, "answered": ANSWERED}
+    rows = connection.execute(query, **topics).scalars()
+    return [decode_value(raw, JsonObject) for raw in rows]
+
+
+def _models_of_candidates(connection: Connection) -> list[str]:
+    query = "SELECT DISTINCT model FROM candidate WHERE model <> ''"
+    return [unescape_text(name) for name in connection.execute(query).scalars()]
+
+
+def _unanswered_models(
+    connection: Connection, spent: list[CallCosts], faults: dict[str, int]
+) -> Iterator[Unanswered]:
+    """Models without a usable answer: those noted, else those of answers that cannot be read."""
+    notes = {str(note["model"]): note for note in _model_notes(connection) if _is_on_answers(note)}
+    silent = {model: note for model, note in notes.items() if note["note"] == UNANSWERED}
+    roles: dict[tuple[str, str], set[str]] = {}
+    for row in spent:
+        if row.effect in ("propose", "ask") and row.model:
+            roles.setdefault((row.effect, row.role), set()).add(row.model)
+    # requests that the budget did not hold were never made
+    unmade = sum(n for name, n in faults.items() if refused_budget(name))
+    asked = sum(row.effects for row in spent if row.effect == "propose") - unmade
+    for model, note in silent.items():
+        own = [models for models in roles.values() if model in models]
+        is_alone = not roles or any(models <= silent.keys() for models in own)
+        fault, number, of = str(note["fault"]), int(note["number"]), int(note["attempts"])
+        if len(silent) == 1 and faults.get(fault, 0) >= SILENT:
+            number, of = faults[fault], max(asked, faults[fault])
+        words, where = str(note["words"]), str(note["where"])
+        yield Unanswered(model, fault, number, of, words, where, is_alone)
+    unread = {name: n for name, n in faults.items() if n and is_unusable(name)}
+    if silent or asked < SILENT or sum(unread.values()) < asked:
+        return
+    if not _models_of_candidates(connection):
+        worst = max(unread, key=lambda name: unread[name])
+        model = next((row.model for row in spent if row.effect == "propose" and row.model), "")
+        yield Unanswered(model, worst, unread[worst], asked)
+
+
+def _is_on_answers(note: JsonObject) -> bool:
+    return note["note"] in (UNANSWERED, ANSWERED)
 
 
 # Progress of a strategy with agents, from its notes.
@@ -440,6 +547,25 @@ class FewTurns(msgspec.Struct, frozen=True):
     needed: int
 
 
+class KeptReserve(msgspec.Struct, frozen=True):
+    """Reserve of the final choice that was planned by the gain (`engine.reserve`).
+
+    `evaluations` of a run of `of` were kept, to tell a gain of size `gain` (in units of the score;
+    0: any) where one evaluation deviates by `noise`.
+    """
+
+    evaluations: int
+    of: int
+    gain: float
+    noise: float
+
+
+def kept_reserve(connection: Connection) -> KeptReserve | None:
+    """The engine's note on its reserve; None without one."""
+    body = latest_note(connection, "reserve")
+    return msgspec.convert(body, KeptReserve, strict=False) if body else None
+
+
 def few_turns(connection: Connection) -> FewTurns | None:
     """The engine's note at the end of a search with few turns; None without one."""
     body = latest_note(connection, "few_turns")
@@ -519,7 +645,9 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
         address = parse_address(name)
         if not address.name:
             raise UserError(
-                "which run of this database?", where=name, fix=f"culmen db list '{address.url}'"
+                "which run of this database?",
+                where=name,
+                fix=f"culmen runs db list '{address.url}'",
             )
         return local_folder(
             address, Path(folder) if read_pointer(Path(folder) / address.name) == address else None

@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from culmen.store import packs, sql
+from culmen.store import columns
 from culmen.store.codec import escape_text
+from culmen.store.sql import Connection
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from sqlalchemy import Connection
 
     from culmen.store.evidence import Scores
 
     Places = NDArray[np.int64]
-    Column = packs.Array
+    Column = columns.Array
 
 
 class TableColumns:
@@ -24,8 +24,7 @@ class TableColumns:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._packs = packs.PackReader(connection)
-        self._read: packs.Columns = {}
+        self._read: columns.Columns = {}
 
     def __len__(self) -> int:
         return len(self.column("seq"))
@@ -33,7 +32,7 @@ class TableColumns:
     def column(self, name: str) -> Column:
         """A column of the table `candidate`; of texts with few values, places in `texts`."""
         if name not in self._read:
-            self._read |= self._packs.read(packs.CANDIDATES, name)
+            self._read |= columns.read_columns(self._connection, columns.CANDIDATES, name)
         return self._read[name]
 
     def texts(self, name: str) -> list[str]:
@@ -69,17 +68,17 @@ class TableColumns:
         """True for candidates with this text in id, parents, operator or model, in any case."""
         import numpy as np
 
-        c = sql.candidate.c
-        columns = (c.id, c.parents, c.operator, c.model)
-        sought = (each.icontains(escape_text(text), autoescape=True) for each in columns)
-        query = sql.select(c.id).where(sql.or_(*sought))
-        names = [name.encode() for name in self._connection.execute(query).scalars()]
+        texts = ("id", "parents", "operator", "model")
+        sought = (self._connection.contains(f"lower({each})", "lower(:text)") for each in texts)
+        query = f"SELECT id FROM candidate WHERE {' OR '.join(sought)}"
+        found = self._connection.execute(query, text=escape_text(text)).scalars()
+        names = [name.encode() for name in found]
         return np.isin(self.column("id"), np.array(names, "S"))
 
     @cached_property
-    def _tallies(self) -> tuple[Places, packs.Columns]:
+    def _tallies(self) -> tuple[Places, columns.Columns]:
         """All tallies, and the place of the candidate of each (-1: none)."""
-        tallies = self._packs.read_tallies()
+        tallies = columns.read_columns(self._connection, columns.TALLIES)
         return self._places_of(tallies["key"]), tallies
 
     def _places_of(self, keys: Column) -> Places:

@@ -10,8 +10,10 @@ from random import Random
 from typing import Annotated, Protocol, cast
 
 from culmen.core.evaluation import Rollout
+from culmen.core.foreign import Unreadable, boundary
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
+from culmen.core.replies.json_forms import find_object
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.memory import (
     Failure,
@@ -134,16 +136,43 @@ class _Draft:
 
 
 @dataclass(frozen=True)
-class Advising:
-    """Three steps, each repeated with a reminder if the reply cannot be read."""
+class DecisionSettings:
+    """Settings of all ways to ask the advisor for a decision."""
 
-    hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
     tries: Annotated[int, About("attempts at a step before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
     def __post_init__(self) -> None:
         check(self)
+
+    def common_slots(self, lab: Lab, parent: Rollout | None, failures: FailureMemory) -> JsonObject:
+        """Slots common to all steps: the task and the state of the search."""
+        objective = lab.task.objective
+        reward = parent.reward if parent else None
+        return {
+            "goal": lab.task.goal,
+            "direction": "higher scores are better"
+            if objective.direction == "max"
+            else "lower scores are better",
+            "score": None if reward is None else objective.score(reward),
+            "program": parent.candidate.text[: self.program_chars] if parent else "",
+            "failures": [
+                {
+                    "idea": f.idea,
+                    "experiment": f.experiment,
+                    "why": f"{f.kind}: {f.reason}".rstrip(": "),
+                }
+                for f in failures.latest_failures(self.failures)
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Advising(DecisionSettings):
+    """Three steps, each repeated with a reminder if the reply cannot be read."""
+
+    hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
 
     @property
     def cost(self) -> str:
@@ -163,7 +192,7 @@ class Advising:
         An experiment that failed before word by word is refused, and the request repeated.
         """
         draft = _Draft(ideas)
-        shown = common_slots(lab, parent, failures, self.program_chars, self.failures)
+        shown = self.common_slots(lab, parent, failures)
         hypotheses = await self._generate_hypotheses(lab, voice, draft, shown)
         if not hypotheses:
             return Decision(ideas, samples=tuple(draft.samples), fault=UNREADABLE)
@@ -211,7 +240,7 @@ class Advising:
             answer = read_object(reply.text)
             number, description = (
                 whole_number(answer.get("idea")),
-                str(answer.get("description") or ""),
+                plain_text(answer.get("description")),
             )
             if (
                 answer.get("exists") is True
@@ -251,7 +280,7 @@ class Advising:
             answer = read_object(reply.text)
             number, experiment = (
                 whole_number(answer.get("idea")),
-                str(answer.get("experiment") or "").strip(),
+                plain_text(answer.get("experiment")),
             )
             if number is None or not experiment or draft.ideas.find_idea(number) is None:
                 continue
@@ -267,33 +296,6 @@ class Advising:
                 )
             )
         return 0, "", "repeat" if refused else UNREADABLE
-
-
-def common_slots(
-    lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int
-) -> JsonObject:
-    """Slots common to all steps: the task and the state of the search.
-
-    They hold the first `chars` characters of the parent and the `latest` failures.
-    """
-    objective = lab.task.objective
-    reward = parent.reward if parent else None
-    return {
-        "goal": lab.task.goal,
-        "direction": "higher scores are better"
-        if objective.direction == "max"
-        else "lower scores are better",
-        "score": None if reward is None else objective.score(reward),
-        "program": parent.candidate.text[:chars] if parent else "",
-        "failures": [
-            {
-                "idea": f.idea,
-                "experiment": f.experiment,
-                "why": f"{f.kind}: {f.reason}".rstrip(": "),
-            }
-            for f in failures.latest_failures(latest)
-        ],
-    }
 
 
 UNREADABLE = "advisor_format"
@@ -333,16 +335,25 @@ def read_hypotheses(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in texts))))
 
 
-def read_object(text: str) -> JsonObject:
-    """The JSON object of a reply, repaired if it is slightly broken; {} if there is none."""
-    start = text.find("{")
-    if start < 0:
-        return {}
-    import json_repair
+ANSWER_KEYS = {
+    *("hypotheses", "experiments", "experiment", "idea", "exists", "description"),
+    *("result", "lesson", "drop"),
+}
+"""The keys of answers to an advisor's steps; an object without any of them is no answer."""
 
-    read: object = json_repair.loads(text[start:])
-    first = next(iter(list_or_empty(read)), read)
-    return cast(JsonObject, first) if isinstance(first, dict) else {}
+
+def read_object(text: str) -> JsonObject:
+    """The JSON object of a reply, the last of several; {} if there is none."""
+    try:
+        return find_answer(text)
+    except Unreadable:
+        return {}
+
+
+@boundary()
+def find_answer(text: str) -> JsonObject:
+    """The last object of a text that is an answer; {} if there is none."""
+    return find_object(text, lambda found: bool(ANSWER_KEYS & found.keys()))
 
 
 def list_or_empty(value: object) -> list[object]:
@@ -351,10 +362,20 @@ def list_or_empty(value: object) -> list[object]:
 
 
 def whole_number(value: object) -> int | None:
-    """A whole number, also one written as text; None for anything else."""
-    if isinstance(value, str) and value.strip().lstrip("#").isdigit():
-        return int(value.strip().lstrip("#"))
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A whole number of at most nine digits, also one written as text; None for anything else."""
+    if isinstance(value, str):
+        return int(value.strip().lstrip("#")) if _NUMBER.fullmatch(value) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if abs(value) < 10**9 else None
+
+
+_NUMBER = re.compile(r"\s*#*[0-9]{1,9}\s*")
+
+
+def plain_text(value: object) -> str:
+    """A text or number of a reply as text without space around it, "" for anything else."""
+    return str(value).strip() if value and isinstance(value, str | int | float) else ""
 
 
 def _idea_description(ideas: IdeaRepository, number: int) -> str:
@@ -409,7 +430,7 @@ class Upkeep:
         )
         slots = {"experiment": experiment, "outcome": line, "feedback": feedback}
         answer = await self._ask_for_field(lab, voice, "result", "lesson", slots)
-        return f"{line}: {str(answer.get('lesson') or '').strip() or experiment}"
+        return f"{line}: {plain_text(answer.get('lesson')) or experiment}"
 
     async def tidy_ideas(
         self,
@@ -439,11 +460,11 @@ class Upkeep:
             }
             answer = await self._ask_for_field(lab, voice, "condense", "result", slots)
             result = (
-                str(answer.get("result") or "")
+                plain_text(answer.get("result"))
                 or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
             )
             ideas = ideas.with_condensed_history(
-                number, str(answer.get("description") or ""), result
+                number, plain_text(answer.get("description")), result
             )
         free = ideas.without_ideas(planned)
         excess = min(len(ideas.ideas) - self.cap, len(free.ideas))
@@ -515,7 +536,7 @@ def _comparison_words(reward: float, before: float) -> str:
 
 
 @dataclass(frozen=True)
-class Planning:
+class Planning(DecisionSettings):
     """Decisions of `experiments` experiments with one parent in one request.
 
     Each experiment is under an idea known or new, and the reply names ideas to give up. The
@@ -523,12 +544,6 @@ class Planning:
     """
 
     experiments: Annotated[int, About("experiments decided in one request", least=1)] = 8
-    tries: Annotated[int, About("requests before the decision fails", least=1)] = 3
-    program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
-    failures: Annotated[int, About("latest failures shown", least=0)] = 6
-
-    def __post_init__(self) -> None:
-        check(self)
 
     @property
     def cost(self) -> str:
@@ -547,10 +562,7 @@ class Planning:
 
         The advisor is asked again, up to `tries` times, if none is left.
         """
-        shown, fault = (
-            common_slots(lab, parent, failures, self.program_chars, self.failures),
-            UNREADABLE,
-        )
+        shown, fault = self.common_slots(lab, parent, failures), UNREADABLE
         for attempt in range(self.tries):
             slots = {
                 **shown,
@@ -603,8 +615,8 @@ def _file_experiments(
     fresh: dict[str, int] = {}
     for one in experiments:
         text, about = (
-            str(one.get("experiment") or "").strip(),
-            str(one.get("description") or "").strip(),
+            plain_text(one.get("experiment")),
+            plain_text(one.get("description")),
         )
         number = whole_number(one.get("idea"))
         if not text:

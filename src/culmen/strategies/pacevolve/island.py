@@ -276,7 +276,3 @@ class Population:
         if not among:
             return None
         return self._members[min(rng.sample(range(among), min(size, among)))][1]
-
-    def best_rollouts(self, count: int) -> list[Rollout]:
-        """The best `count`."""
-        return [rollout for _, rollout in self._members[:count]]

@@ -1,0 +1,1 @@
+"""Worlds with known true scores, their hazards, and rules of choice to compare with."""

@@ -1,1 +1,0 @@
-"""Evaluations on Ray, in Slurm jobs and by workers of a queue, and journals in PostgreSQL."""

@@ -1,1 +1,0 @@
-"""AlphaEvolve's notebooks as task folders: their own statements judge a construction."""

@@ -1,0 +1,244 @@
+"""Answers in which evaluators report their own failure: their number is no score.
+
+An evaluator that catches every error returns a number all the same: 0 for a program that raised,
+and 0 for a judge that did not run. `read_refusal` finds the words that report it, `settle_answer`
+turns such an answer into a failure if its number is the worst one known. Every form of evaluator is
+read by these rules:
+
+- A *whole* answer failed by a `status` with a word of failure, a `validity` of 0, or a text called
+  `error`, `exception` or `traceback`: among its values, its artifacts, or one level below.
+- Other texts count if they report a judge, a package or a program as *absent*; those called
+  `stderr` also if they hold an error.
+- Errors of several parts of an answer are those of cases, and `errors` are a list of them: they
+  explain a score and take nothing from it. So does the error of one case of a data set, unless it
+  reports something absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import (
+    EVALUATOR_LOG,
+    LOG,
+    OUTPUT,
+    REFUSED,
+    TRAJECTORY,
+    Observation,
+    Refusal,
+    Status,
+)
+from culmen.core.task import Objective
+
+_ERRORS = (
+    *("error", "error_message", "exception", "traceback", "failure", "failure_reason"),
+    *("failure_stage", "err"),
+)
+_VALIDITY = ("validity", "valid", "is_valid", "can_run", "runs_successfully")
+_STDERR = ("stderr", "std_err")
+_UNREAD = (LOG, EVALUATOR_LOG, OUTPUT, TRAJECTORY, "certificate", "conversation")
+_NOTHING = re.compile(r"\W*(?:none|null|nan|false|no|no errors?|n/?a|ok|0|0\.0|)\W*", re.I)
+_SUCCESS = re.compile(
+    r"\W*(?:success|ok\b|pass|done|complete|valid|solved|optimal|accept|feasib)", re.I
+)
+_FAILED_STATUS = re.compile(
+    r"err|fail|invalid|infeasib|missing|crash|abort|reject|refus|exception|time_?out|timed.?out"
+    r"|unavail|unreach|unsupported|unknown_judge|skipp|killed|panic|broken|oom|denied|forbidden"
+    r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b",
+    re.I,
+)
+_FAILED_TEXT = re.compile(
+    r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b\s*:|\b(?:fatal )?error\s*:"
+    r"|\bfatal\s*:|Segmentation fault|panicked at",
+)
+_GONE = (
+    r"(?:missing|absent|unavailable|unreachable|offline|down|(?:was |were )?not (?:be )?"
+    r"(?:installed|available|found|reachable|running|present|started|configured|responding)"
+    r"|(?:could not|cannot|can't) be (?:found|reached|started|loaded))"
+)
+_JUDGE = r"(?:judge|grader|simulator|scorer)(?:[ _-](?:server|service|process))?"
+_TOOL = (
+    r"(?:compiler|toolchain|solver|docker|cuda|gpus?|package|library|dependenc(?:y|ies)|binary"
+    r"|executable|libraries|packages)"
+)
+# said by any text of an answer; the two below only where a mark says that the answer failed
+_NO_JUDGE = re.compile(
+    rf"\b{_JUDGE}\b(?: (?:is|was))? {_GONE}|\b(?:missing|no)[ _]{_JUDGE}\b"
+    r"|max retries exceeded|could not resolve host|name or service not known"
+    r"|temporary failure in name resolution",
+    re.I,
+)
+_NO_PACKAGE = re.compile(
+    r"No module named|\bnot installed\b|\bcommand not found\b|\bexecutable file not found"
+    r"|: \w[\w+.-]*: not found|No such file or directory: ['\"][\w+-]+['\"]"
+    rf"|\b{_TOOL}\b(?: ['\"`]?[\w+.-]+['\"`]?)?(?: (?:is|are|was|were))? {_GONE}"
+    r"|\bmissing (?:dependency|dependencies|packages?)\b|\bno (?:cuda|gpu|compiler)\b",
+    re.I,
+)
+_NO_SERVICE = re.compile(
+    r"connection (?:was )?(?:refused|reset|aborted|timed out)|\bno route to host"
+    r"|(?:could not|cannot|can't|failed to|unable to) (?:connect|reach)|status code 50[234]"
+    rf"|\b(?:server|service|daemon|endpoint|api|host|database)\b[^.\n]{{0,80}} {_GONE}"
+    r"|\b(?:missing|no|without)[ _](?:server|service|daemon|endpoint|simulator)\b",
+    re.I,
+)
+_NO_OTHER = re.compile(
+    r"\bImportError\b|\bcannot import name\b|\bnot found in PATH\b|\bexternal[ _]missing"
+    rf"|\b(?:missing|no|without)[ _](?:\w+[ _])?{_TOOL}\b"
+    rf"|\b(?:module|licen[cs]e|api[ _]key|credentials|driver|environment|weights)\b {_GONE}"
+    r"|\bmissing[ _](?:module|licen[cs]e|api[ _]key|credentials|environment|weights)\b",
+    re.I,
+)
+_MODULE = re.compile(r"No module named ['\"]?([\w]+)")
+
+
+def is_mark(name: str) -> bool:
+    """True for names of texts by which a whole answer may say that it failed."""
+    key = _last_name(name)
+    return key in (*_ERRORS, "status") or key.endswith("_status")
+
+
+def read_refusal(
+    metrics: Mapping[str, float], texts: Mapping[str, str], feedback: str = ""
+) -> Refusal | None:
+    """The words in which an answer reports its own failure; None if it does not.
+
+    `texts` are those of `jail.plain.answer_texts`, and the artifacts; `feedback` has no name.
+    """
+    marks = dict(_marks(metrics, texts))
+    others = {**{name: text for name, text in texts.items() if name not in marks}, "": feedback}
+    readable = {name: text for name, text in others.items() if name not in _UNREAD}
+    said = [
+        text
+        for name, text in readable.items()
+        if _absence(text, bool(marks))
+        or (_last_name(name) in _STDERR and _FAILED_TEXT.search(text))
+    ]
+    if not marks and not said:
+        return None
+    absent = _absence("\n".join((*marks.values(), *said)).replace("_", " "), True)
+    if not said:
+        said = [text for name, text in readable.items() if "feedback" in name or "message" in name]
+    named = [f"{name}: {_telling_line(text)}" for name, text in marks.items()]
+    words = "; ".join(dict.fromkeys((*named, *map(_telling_line, said[:1]))))
+    return Refusal(words[:600], whole=bool(marks), absent=absent)
+
+
+def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names and texts by which the whole answer failed, the most telling first."""
+    errors = [
+        (name, text)
+        for name, text in texts.items()
+        if _last_name(name) in _ERRORS and not _NOTHING.fullmatch(text)
+    ]
+    own = [each for each in errors if "." not in each[0]]
+    below = [each for each in errors if "." in each[0]]
+    yield from own
+    if len(below) == 1 and not re.search(r"\d", below[0][0]):
+        yield from below
+    for name, text in texts.items():
+        key = _last_name(name)
+        if key == "status" or key.endswith("_status"):
+            words = text.replace("_", " ")
+            if _FAILED_STATUS.search(words) and not _SUCCESS.match(words):
+                yield name, text
+        elif key in _VALIDITY and text == "False":
+            yield name, text
+    for name, value in metrics.items():
+        if name in _VALIDITY and value == 0:
+            yield name, "0"
+
+
+def _last_name(name: str) -> str:
+    return name.rpartition(".")[2].strip().lower()
+
+
+def _absence(text: str, is_marked: bool) -> str:
+    """`service` or `package` if a text reports that one is absent, else ""."""
+    if _NO_JUDGE.search(text) or (is_marked and _NO_SERVICE.search(text)):
+        return "service"
+    return "package" if _NO_PACKAGE.search(text) or (is_marked and _NO_OTHER.search(text)) else ""
+
+
+def _telling_line(text: str) -> str:
+    """The last line of a traceback, the first of another text."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return lines[-1] if any(line.startswith("Traceback (") for line in lines) else lines[0]
+
+
+def is_no_score(
+    seen: Observation,
+    objective: Objective,
+    lowest: float | None = None,
+    failing: float | None = None,
+) -> bool:
+    """True if an answer reports its own failure and its number is the worst known.
+
+    `lowest` is the lowest reward of answers that do not say so (None: none yet), `failing` that of
+    a program that is known to fail. A number above 0 that is maximised is credit for a part,
+    unless a failing program gets it or no lower one is allowed; an exact 0 is the usual number of
+    a whole answer that failed, even if it is a good one.
+    """
+    refusal, score = seen.refusal, seen.score
+    if refusal is None or score is None or refusal.raised:
+        return False
+    if seen.case and not (refusal.whole and refusal.absent):
+        return False
+    reward, floor = objective.reward(score), objective.floor
+    if any(level is not None and reward <= level for level in (floor, failing)):
+        return True
+    is_credit = objective.direction == "max" and score > 0
+    is_worst = (lowest is None or reward <= lowest) and not is_credit
+    return is_worst or (refusal.whole and score == 0)
+
+
+def settle_answer(
+    candidate: Candidate,
+    seen: Observation,
+    objective: Objective,
+    lowest: float | None = None,
+    failing: float | None = None,
+) -> Observation:
+    """The observation, as a failure if it `is_no_score`.
+
+    The evaluator's words are the last line of the feedback. An absent service or package is not the
+    candidate's fault, except a package that its own text names.
+    """
+    refusal = seen.refusal
+    if refusal is None or not is_no_score(seen, objective, lowest, failing):
+        return seen
+    module = _MODULE.search(refusal.words)
+    is_named = module is not None and any(
+        re.search(rf"\bimport\b.*\b{module[1]}\b|\bfrom {module[1]}\b", text)
+        for text in candidate.parts.values()
+    )
+    culprit = {"service": "provider", "package": "scorer"}.get(refusal.absent, "candidate")
+    return msgspec.structs.replace(
+        seen,
+        status=Status.INVALID,
+        score=None,
+        reason=REFUSED,
+        culprit="candidate" if is_named else culprit,
+        metrics={**seen.metrics, "claimed_score": float(seen.score or 0.0)},
+        feedback="\n".join([*_other_lines(seen.feedback, refusal.words), refusal.words]),
+    )
+
+
+def refusal_remedy(refused: Observation) -> str:
+    """The fix, in words, for an answer that reports its own failure."""
+    remedies = {
+        "provider": "start what the evaluator asks for: no program can score before",
+        "scorer": "install what the evaluator says is missing: no program can score before",
+    }
+    usual = "correct the initial program, or the evaluator if the program is right"
+    return remedies.get(refused.culprit, usual)
+
+
+def _other_lines(feedback: str, words: str) -> list[str]:
+    """Lines of a feedback that the words do not hold already."""
+    lines = [line.rstrip() for line in feedback.strip().splitlines()]
+    return [line for line in lines if line.strip() not in words]

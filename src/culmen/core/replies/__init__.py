@@ -1,0 +1,1 @@
+"""Reading of models' replies: the text that was meant, or a fault with its name."""

@@ -1,0 +1,97 @@
+"""Noise of one evaluation as a function of the level: log-linear, robust, learnt nearby.
+
+Of each candidate that was evaluated repeatedly, the squares about its mean are known. The deviation
+of one evaluation is modelled as a power of the size of the expected reward, so that its logarithm
+is linear in that of the size:
+
+    s(L) = s · ((|L| + s) / (m + s)) ^ slope     m middle level; slope -1 .. 1, all are weighed
+
+Candidates out of reach of the levels of interest tell nothing, and one candidate of extraordinary
+spread has a bounded influence (Huber).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from culmen.evidence.pedigree.arrays import Floats
+from culmen.evidence.pedigree.scale import reach_of
+from culmen.evidence.spread import ROUNDING
+
+BOUND = 4.0
+"""Standard errors by which the squares of one candidate may exceed their expectation (Huber)."""
+
+SLOPES = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+"""Exponents of the size of a reward in the deviation: 0 equal noise, 1 a share of the reward."""
+
+BELIEFS = np.array([1.0, 2.0, 6.0, 8.0, 13.0]) / 30.0
+"""Prior probabilities of `SLOPES`: noise that falls as the reward grows is rare.
+
+One that grows in proportion weighs most, since the best is above the levels that were repeated.
+"""
+
+_LEAST = 1 / 16  # of the plain variance that is left at least: many equal repeats prove nothing
+
+
+class NoiseLaw:
+    """Noise of one evaluation by the level, learnt within reach of the `levels` of interest.
+
+    `spreads` are rows of `spread.spread_of`, one a candidate. `degrees` are the degrees of freedom
+    within reach; without spread the variance is 0 at every level.
+    """
+
+    def __init__(self, spreads: Floats, levels: Sequence[float]) -> None:
+        means, squares, degrees = _within_reach(_without_rounding(spreads), np.array(levels)).T
+        self.degrees = float(degrees.sum())
+        self._variances, self._weights = np.zeros(len(SLOPES)), BELIEFS
+        unit = math.sqrt(float(squares.max(initial=0.0)))
+        if not 0.0 < unit < math.inf:
+            return
+        squares = squares / unit**2  # so that no sum overflows
+        self._least = unit * math.sqrt(float(squares.sum()) / self.degrees)
+        self._middle = float(np.median(np.abs(means)))
+        sizes = np.log((np.abs(means) + self._least) / (self._middle + self._least))
+        logs = np.zeros(len(SLOPES))
+        for place, slope in enumerate(SLOPES):
+            shares = np.exp(2.0 * slope * sizes)
+            variance = _bounded_variance(squares / shares, degrees)
+            logs[place] = -0.5 * (self.degrees * math.log(variance) + degrees @ np.log(shares))
+            self._variances[place] = unit**2 * variance
+        self._weights = BELIEFS * np.exp(logs - logs.max())
+
+    def variance_at(self, level: float) -> float:
+        """Variance of one evaluation whose expected reward is `level`."""
+        if not self._variances.any():
+            return 0.0
+        size = math.log((abs(level) + self._least) / (self._middle + self._least))
+        variances = self._variances * np.exp(2.0 * SLOPES * size)
+        return float(self._weights @ variances / self._weights.sum())
+
+
+def _without_rounding(spreads: Floats) -> Floats:
+    """The rows with squares that errors of arithmetic explain set to 0."""
+    means, squares, degrees = spreads.T
+    sound = np.where(squares > degrees * (ROUNDING * means) ** 2, squares, 0.0)
+    return np.column_stack([means, sound, degrees])
+
+
+def _within_reach(spreads: Floats, levels: Floats) -> Floats:
+    if not len(spreads) or not len(levels):
+        return spreads
+    distances = np.abs(spreads[:, :1] - levels).min(axis=1)
+    return spreads[distances <= reach_of(spreads, levels)]
+
+
+def _bounded_variance(squares: Floats, degrees: Floats) -> float:
+    """Variance by these squares, each bounded at `BOUND` errors above its expectation."""
+    total, bounds = float(degrees.sum()), degrees + BOUND * np.sqrt(2.0 * degrees)
+    plain = before = float(squares.sum()) / total
+    while before > _LEAST * plain:
+        variance = float(np.minimum(squares, bounds * before).sum()) / total
+        if before - variance <= 1e-3 * before:
+            return variance
+        before = variance
+    return _LEAST * plain

@@ -1,0 +1,34 @@
+"""Spread of repeated evaluations: the one estimate of noise that all surfaces quote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+ROUNDING = 1e-12
+"""Share of a score up to which a deviation is an error of arithmetic."""
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, sum of squared deviations (without rounding errors) and degrees of freedom.
+
+    Of at least one value.
+    """
+    mean, degrees = fmean(values), len(values) - 1.0
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return mean, squares if squares > degrees * (ROUNDING * mean) ** 2 else 0.0, degrees
+
+
+def pooled_deviation(groups: Iterable[Sequence[float]]) -> float | None:
+    """Standard deviation within groups, pooled over groups of at least two; None without any."""
+    variance = pooled_variance(groups)
+    return None if variance is None else math.sqrt(variance)
+
+
+def pooled_variance(groups: Iterable[Sequence[float]]) -> float | None:
+    """Variance within groups, pooled over groups of at least two; None without any."""
+    spreads = [spread_of(group) for group in groups if len(group) > 1]
+    if not spreads:
+        return None
+    return sum(each[1] for each in spreads) / sum(each[2] for each in spreads)

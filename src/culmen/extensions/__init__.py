@@ -1,0 +1,1 @@
+"""Extensions: what the core does without, each registered through `core/extensions.py`."""

@@ -1,0 +1,1 @@
+"""Baselines: loops of other tools, as strategies beside culmen's own."""

@@ -1,0 +1,598 @@
+"""Results of a place: a table beside the printed one, and the panels of a plot."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
+
+import msgspec
+
+from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
+from culmen.extensions.bench import shares
+from culmen.extensions.bench.analyses import Rows, Table
+from culmen.extensions.bench.analyze import all_analyses
+from culmen.extensions.bench.measure import measure_candidates
+from culmen.extensions.bench.measure_cli import score_text
+from culmen.extensions.bench.picks import SHARES as PICK_SHARES
+from culmen.extensions.bench.picks import evaluate_picks, pick_rows
+from culmen.extensions.bench.records import Moment, read_run
+from culmen.extensions.bench.reproduce.places import PaperPlace
+from culmen.extensions.bench.reproduce.running import Experimenter, Made, Report
+from culmen.report.figures import dollars_text
+from culmen.store import views
+
+CHECKPOINTS = 8
+"""Points of a course at which the leader is measured."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A line or a row of bars: mean and standard error at each x (None: one run)."""
+
+    label: str
+    x: tuple[float | str, ...]
+    y: tuple[float, ...]
+    error: tuple[float | None, ...] = ()
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One panel of a plot with the paper's axes; `levels` are horizontal lines by label."""
+
+    title: str
+    across: str
+    upward: str
+    series: tuple[Series, ...]
+    levels: Mapping[str, float] = {}
+    bars: bool = False
+
+
+class PlaceResult(msgspec.Struct, frozen=True):
+    """The result of a place: a table, panels or analyses for a plot, and remarks."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    panels: tuple[Panel, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+Runs = dict[str, list[Made]]
+"""Finished runs by experiment."""
+
+
+class PlaceEvidence(msgspec.Struct, frozen=True):
+    """All that an analysis reads: the place, its experiments, and their runs."""
+
+    place: PaperPlace
+    experimenters: dict[str, Experimenter]
+    runs: Runs
+    report: Report
+
+    def every_run(self) -> list[Made]:
+        """The runs of all experiments that the place shows."""
+        chosen, tasks = self.place.contenders, self.place.tasks
+        return [
+            run
+            for runs in self.runs.values()
+            for run in runs
+            if (not chosen or run.contender in chosen)
+            and (not tasks or run.cell.task.startswith(tasks))
+        ]
+
+    def by_contender(self) -> dict[str, list[Made]]:
+        """The same by contender, in the order of the record."""
+        order = [name for each in self.experimenters.values() for name in each.plan.contenders]
+        runs = self.every_run()
+        groups = {name: [run for run in runs if run.contender == name] for name in order}
+        return {name: group for name, group in groups.items() if group}
+
+    def label_of(self, task: str) -> str:
+        """A task's name for tables: made-up data are named."""
+        return next(run.cell.label for run in self.every_run() if run.cell.task == task)
+
+    def experimenter_of(self, run: Made) -> Experimenter:
+        """The experiment that a run belongs to."""
+        name = next(name for name, runs in self.runs.items() if run in runs)
+        return self.experimenters[name]
+
+    @property
+    def repeats(self) -> int:
+        """Evaluations on each case of a final measurement; one at toy size."""
+        toy = next(iter(self.experimenters.values())).conditions.toy
+        return 1 if toy else self.place.repeats
+
+    def beside_printed(self, label: str) -> tuple[str, ...]:
+        """The paper's figures of a contender."""
+        return self.place.printed.get(label, ("-",) * len(self.place.printed_heads))
+
+
+def mean_with_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error; the error is None for one value."""
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return fmean(values), error
+
+
+def mean_text(values: Sequence[float], digits: int = 4) -> str:
+    """`0.575 ± 0.021`, mean and standard error; "-" without values."""
+    if not values:
+        return "-"
+    mean, error = mean_with_error(values)
+    return f"{mean:.{digits}g}" + ("" if error is None else f" ± {error:.2g}")
+
+
+def final_table(given: PlaceEvidence) -> PlaceResult:
+    """Best program of each contender, measured afresh on columns of cases (POLCA, Table 1)."""
+    best = {label: _best_run(runs) for label, runs in given.by_contender().items()}
+    maker = given.experimenter_of(next(iter(best.values())))
+    measured = maker.measure_runs(list(best.values()), "test", given.repeats, given.report)
+    columns = given.place.columns
+    first = next(iter(best.values()))
+    rows = [("initial program", _column_scores(given, first, "seed"))]
+    rows += [(label, _column_scores(given, run, "best")) for label, run in best.items()]
+    heads = ("method", *(column.name for column in columns), *given.place.printed_heads)
+    table = tuple(
+        (label, *(text for text, _ in cells), *given.beside_printed(label)) for label, cells in rows
+    )
+    names = tuple(column.name for column in columns)
+    bars = tuple(Series(label, names, tuple(score for _, score in cells)) for label, cells in rows)
+    made = sum(each.made for each in measured.values())
+    panel = Panel("", "cases", "pass@1", bars, bars=True)
+    times = "1 trial" if given.repeats == 1 else f"{given.repeats} trials"
+    note = f"{times} a case, {made} evaluations; ± is half a 95 % interval."
+    return PlaceResult(heads, table, (panel,), notes=(note,))
+
+
+def _column_scores(given: PlaceEvidence, run: Made, word: str) -> list[tuple[str, float]]:
+    """Text and score of a program on each column's cases."""
+    maker, found = given.experimenter_of(run), list[tuple[str, float]]()
+    whole = maker.measurement(run, (word,), "test", given.repeats)
+    for column in given.place.columns:
+        cases = whole.plan.cases[column.first : column.last]
+        part = msgspec.structs.replace(whole, plan=whole.plan._replace(cases=cases))
+        made = measure_candidates(part)
+        row = made.rows[0]
+        wide = row.margin is not None and row.margin > 1
+        text = f"{row.score:.2f}" if wide and row.score is not None else score_text(row, made)
+        found.append((text, math.nan if row.score is None else row.score))
+    return found
+
+
+def _best_run(runs: Sequence[Made]) -> Made:
+    """The run whose reported program has the best score by its own search."""
+    is_max = runs[0].cell.direction == "max"
+    sign = 1 if is_max else -1
+    return max(runs, key=lambda run: -math.inf if run.cell.score is None else sign * run.cell.score)
+
+
+def course_of_best(given: PlaceEvidence) -> PlaceResult:
+    """Best so far against an axis: mean and standard error over runs (POLCA, Figures 2 and 3)."""
+    panels: list[Panel] = []
+    rows: list[tuple[str, ...]] = []
+    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+        lines = [
+            course_line(given, label, [run for run in runs if run.cell.task == task])
+            for label, runs in given.by_contender().items()
+        ]
+        known = tuple(line for line in lines if line.y)
+        name = given.label_of(task)
+        levels = _initial_levels(given, task)
+        panels += _panels_by_pool(name, axis_text(given.place.axis), known, levels)
+        for line in known:
+            end, error = line.y[-1], line.error[-1]
+            text = f"{end:.6g}" + ("" if error is None else f" ± {error:.2g}")
+            half = line.y[len(line.y) // 2]
+            mark = f"{line.x[-1]:.3g}"
+            printed = given.beside_printed(line.label)
+            rows.append((name, line.label, f"{half:.6g}", text, mark, *printed))
+    heads = ("task", "method", "half-way", "end", axis_text(given.place.axis))
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), tuple(panels))
+
+
+def _panels_by_pool(
+    name: str, across: str, lines: Sequence[Series], levels: Mapping[str, float]
+) -> list[Panel]:
+    """One panel, or one for each pool if methods are called `POOL: METHOD`."""
+    pools = dict.fromkeys(line.label.partition(": ")[0] for line in lines if ": " in line.label)
+    if not pools:
+        return [Panel(name, across, "score", tuple(lines), levels)]
+    return [
+        Panel(
+            f"{name}, {pool}",
+            across,
+            "score",
+            tuple(line for line in lines if line.label.startswith(f"{pool}: ")),
+            {label: level for label, level in levels.items() if label.endswith(pool)},
+        )
+        for pool in pools
+    ]
+
+
+def axis_text(axis: str) -> str:
+    """An axis in words."""
+    words = {"evaluations": "metric calls", "dollars": "dollars"}
+    return words.get(axis, axis.replace("_", " "))
+
+
+def _initial_levels(given: PlaceEvidence, task: str) -> dict[str, float]:
+    """The best initial program of a pool, for warm starts (TurboEvolve, Figure 3)."""
+    if given.place.measure != "initial best":
+        return {}
+    levels: dict[str, float] = {}
+    for label, runs in given.by_contender().items():
+        pool = label.partition(": ")[0]
+        for run in runs:
+            stated = list(views.run_meta(run.path).task.stated.values())
+            if run.cell.task == task and stated:
+                choose = max if run.cell.direction == "max" else min
+                levels.setdefault(f"initial best, {pool}", choose(stated))
+    return levels
+
+
+def course_line(given: PlaceEvidence, label: str, runs: Sequence[Made]) -> Series:
+    """Mean and standard error over runs of the leader's score at equal shares of the axis."""
+    axis = given.place.axis
+    courses = [_leader_course(given, run, axis) for run in runs]
+    end = max((each[-1][0] for each in courses if each), default=0.0)
+    marks = [end * step / CHECKPOINTS for step in range(1, CHECKPOINTS + 1)]
+    if axis not in ("dollars", "seconds"):
+        marks = sorted({float(max(1, round(mark))) for mark in marks})
+    found = [
+        (mark, [v for each in courses if (v := _value_at(each, mark)) is not None])
+        for mark in marks
+    ]
+    known = [(mark, *mean_with_error(values)) for mark, values in found if values]
+    return Series(
+        label,
+        tuple(mark for mark, _, _ in known),
+        tuple(mean for _, mean, _ in known),
+        tuple(error for _, _, error in known),
+    )
+
+
+def _value_at(course: Sequence[tuple[float, float]], mark: float) -> float | None:
+    count = bisect_right(course, mark, key=lambda pair: pair[0])
+    return course[count - 1][1] if count else None
+
+
+def _leader_course(given: PlaceEvidence, run: Made, axis: str) -> list[tuple[float, float]]:
+    """Axis and score of the leader along one run.
+
+    With a final protocol (`repeats` > 1) leaders at the checkpoints are measured afresh.
+    """
+    moments = [each for each in read_run(run.path).moments if each.best is not None]
+    whole = [(float(getattr(each, axis)), float(each.best or 0.0)) for each in moments]
+    if given.place.repeats == 1 or not moments:
+        return whole
+    last = getattr(moments[-1], axis)
+    chosen: list[Moment] = []
+    for step in range(1, CHECKPOINTS + 1):
+        past = [each for each in moments if getattr(each, axis) <= last * step / CHECKPOINTS]
+        chosen += past[-1:]
+    maker = given.experimenter_of(run)
+    splits = views.run_meta(run.path).task
+    split = next(name for name in ("train", "test", "") if not name or splits.split(name))
+    ids = list(dict.fromkeys(each.candidate for each in chosen if each.candidate))
+    fresh = maker.measure_leaders(run, ids, split, given.repeats)
+    return [
+        (float(getattr(each, axis)), fresh[each.candidate])
+        for each in chosen
+        if each.candidate in fresh
+    ]
+
+
+def normalised_course(given: PlaceEvidence) -> PlaceResult:
+    """Mean over benchmarks of scores and budgets brought to 0..1 (POLCA, Figure 1, right)."""
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    lines = {
+        (label, name): course_line(given, label, [run for run in runs if run in given.runs[name]])
+        for label, runs in given.by_contender().items()
+        for name in given.runs
+    }
+    ranges = {
+        name: [value for (_, of), line in lines.items() if of == name for value in line.y]
+        for name in given.runs
+    }
+    for label in given.by_contender():
+        points: list[tuple[float, float, float | None]] = []
+        for step in range(1, CHECKPOINTS + 1):
+            share = step / CHECKPOINTS
+            values = [
+                _normal_value(line, share, ranges[name])
+                for name in given.runs
+                if (line := lines[label, name]).y and max(ranges[name]) > min(ranges[name])
+            ]
+            if values:
+                points.append((share, *mean_with_error(values)))
+        if points:
+            x, y, error = zip(*points)
+            series.append(Series(label, x, y, error))
+            end = f"{y[-1]:.3f}" + ("" if error[-1] is None else f" ± {error[-1]:.2g}")
+            rows.append((label, f"{y[len(y) // 2]:.3f}", end, *given.beside_printed(label)))
+    panel = Panel("mean over benchmarks", "share of the budget", "normalised score", tuple(series))
+    heads = ("method", "half-way", "end", *given.place.printed_heads)
+    return PlaceResult(heads, tuple(rows), (panel,))
+
+
+def _normal_value(line: Series, share: float, values: Sequence[float]) -> float:
+    marks = [float(x) for x in line.x]
+    at = _value_at(list(zip(marks, line.y)), marks[-1] * share)
+    low, high = min(values), max(values)
+    return ((line.y[0] if at is None else at) - low) / (high - low)
+
+
+def share_table(given: PlaceEvidence) -> PlaceResult:
+    """Share of tasks solved, or fast_p, with its course (POLCA, Table 2 and Figure 2d)."""
+    measure, outcomes = given.place.measure, list[shares.SuiteRun]()
+    for run in given.every_run():
+        best, goals = views.best_result(run.path), views.run_meta(run.path).task.objective
+        result = shares.is_solved(goals, best), shares.speed_ups(run.path, best)
+        outcomes.append(
+            shares.SuiteRun(run.cell.task, run.contender, run.cell.run, run.cell.state, *result)
+        )
+    rows: list[tuple[str, ...]] = []
+    for label, runs in given.by_contender().items():
+        chosen = [each for each in outcomes if each.strategy == label]
+        by_seed = [
+            [each for each in chosen if each.run.endswith(f"seed-{seed}")]
+            for seed in sorted({run.cell.seed for run in runs})
+        ]
+        values = [
+            row["share"]
+            for part in by_seed
+            for row in shares.share_rows(part)
+            if row["measure"] == measure
+        ]
+        tasks = str(len({each.task for each in chosen}))
+        rows.append((label, mean_text(values, 3), tasks, *given.beside_printed(label)))
+    curve = shares.share_curves(outcomes)
+    series = tuple(_share_series(curve, label, given) for label in given.by_contender())
+    panel = Panel("", axis_text(given.place.axis), measure.replace("solved", "pass rate"), series)
+    heads = ("method", measure.replace("solved", "pass rate"), "tasks", *given.place.printed_heads)
+    return PlaceResult(heads, tuple(rows), (panel,))
+
+
+def _share_series(curve: Rows, label: str, given: PlaceEvidence) -> Series:
+    points = [
+        (row["at"], row["share"])
+        for row in curve
+        if row["strategy"] == label
+        and row["measure"] == given.place.measure
+        and row["axis"] == given.place.axis
+    ]
+    return Series(label, tuple(x for x, _ in points), tuple(y for _, y in points))
+
+
+def pick_table(given: PlaceEvidence) -> PlaceResult:
+    """Scores of programs picked by other rules than the mean (POLCA, Figure 3d)."""
+    picks = [
+        pick
+        for run in given.every_run()
+        for pick in evaluate_picks(
+            run.path,
+            run.contender,
+            run.cell.seed,
+            given.repeats,
+            **given.experimenter_of(run).parts(given.experimenter_of(run).suites()[0]),
+        )
+    ]
+    found = pick_rows(picks)
+    rows = tuple(
+        (
+            f"{row['share']:.0%}",
+            row["rule"],
+            f"{row['mean']:.3g}" + ("" if row["se"] is None else f" ± {row['se']:.2g}"),
+        )
+        for row in found
+    )
+    rules = list(dict.fromkeys(row["rule"] for row in found))
+    series = tuple(
+        Series(
+            rule,
+            tuple(f"{row['share']:.0%}" for row in found if row["rule"] == rule),
+            tuple(row["mean"] for row in found if row["rule"] == rule),
+            tuple(row["se"] for row in found if row["rule"] == rule),
+        )
+        for rule in rules
+        if sum(row["rule"] == rule for row in found) == len(PICK_SHARES)
+    )
+    panel = Panel("", "share of the observations", "score of the pick", series, bars=True)
+    return PlaceResult(("observations", "rule", "score of its pick"), rows, (panel,))
+
+
+def best_table(given: PlaceEvidence) -> PlaceResult:
+    """Best of the runs of each contender on each task (TurboEvolve, Table 1)."""
+    rows: list[tuple[str, ...]] = []
+    groups = given.by_contender()
+    panels: list[Panel] = []
+    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+        bars: list[Series] = []
+        for label, runs in groups.items():
+            cells = [run.cell for run in runs if run.cell.task == task]
+            scores = [cell.score for cell in cells if cell.score is not None]
+            if not scores:
+                continue
+            choose = max if cells[0].direction == "max" else min
+            certified = [cell.certified for cell in cells if cell.certified is not None]
+            arrow = "↑" if cells[0].direction == "max" else "↓"
+            sure = f"{choose(certified):.6f}" if certified else "-"
+            printed = given.place.printed.get(f"{task} {label}", ())
+            blank = ("-",) * (len(given.place.printed_heads) - len(printed))
+            best = f"{choose(scores):.6f} (of {len(cells)})"
+            rows.append((f"{given.label_of(task)} {arrow}", label, best, sure, *printed, *blank))
+            bars.append(Series(label, (label,), (choose(scores),)))
+        panels.append(Panel(given.label_of(task), "", "best", tuple(bars), bars=True))
+    heads = ("task", "method", "best", "certified", *given.place.printed_heads)
+    return PlaceResult(heads, tuple(rows), tuple(panels))
+
+
+def analysis_tables(given: PlaceEvidence) -> PlaceResult:
+    """Analyses of requests for several candidates (TurboEvolve, Figures 4 to 6)."""
+    records = [read_run(run.path) for run in given.every_run()]
+    wanted = given.place.measure.split(",")
+    tables = [analysis(records) for analysis in all_analyses()]
+    chosen = tuple(table for table in tables if table.name in wanted)
+    shown = next((table for table in chosen if table.rows), None)
+    notes = tuple(
+        f"{table.title}: {table.skipped}" if table.skipped else note
+        for table in chosen
+        for note in (table.notes or ((table.skipped,) if table.skipped else ()))
+    )
+    if shown is None:
+        return PlaceResult(("analysis",), (), (), chosen, notes)
+    names = [name for name in shown.rows[0] if not name.endswith(("_q1", "_q3"))]
+    rows = tuple(tuple(_cell_text(row, name) for name in names) for row in shown.rows[:28])
+    return PlaceResult(tuple(names), rows, (), chosen, notes)
+
+
+def _cell_text(row: JsonObject, name: str) -> str:
+    """A figure with its quartiles, where the table has them."""
+    value = row[name]
+    if value is None:
+        return "-"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    low, high = row.get(f"{name}_q1"), row.get(f"{name}_q3")
+    return text if low is None or high is None else f"{text} ({low:.3g} to {high:.3g})"
+
+
+def cost_table(given: PlaceEvidence) -> PlaceResult:
+    """Score and cost of each run, and the best before the first finding (CATO, results)."""
+    rows: list[tuple[str, ...]] = []
+    bars: dict[str, list[tuple[str, float]]] = {}
+    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+        for label, runs in given.by_contender().items():
+            for run in [each for each in runs if each.cell.task == task]:
+                status = views.run_status(run.path)
+                before = _before_finding(status)
+                cost = dollars_text(run.cell.dollars)
+                cost += f" ({run.cell.unpriced} calls without a price)" if run.cell.unpriced else ""
+                score = "-" if run.cell.score is None else f"{run.cell.score:.5f}"
+                printed = given.place.printed.get(f"{task} {label}", ())
+                blank = ("-",) * (len(given.place.printed_heads) - len(printed))
+                sure = "-" if run.cell.certified is None else f"{run.cell.certified:.5f}"
+                cells = (
+                    run.cell.label,
+                    label,
+                    score,
+                    sure,
+                    cost,
+                    str(run.cell.evaluations),
+                    before,
+                )
+                rows.append((*cells, *printed, *blank))
+                bars.setdefault(label, []).append((task, run.cell.dollars))
+    series = tuple(
+        Series(label, tuple(task for task, _ in pairs), tuple(dollars for _, dollars in pairs))
+        for label, pairs in bars.items()
+    )
+    heads = (
+        "task",
+        "method",
+        "score",
+        "certified",
+        "cost",
+        "evaluations",
+        "before the first finding",
+    )
+    panel = Panel("", "", "dollars", series, bars=True)
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), (panel,))
+
+
+def _before_finding(status: views.RunStatus) -> str:
+    best: RunResult | None = status.best_before_first_finding
+    if not status.findings:
+        return "no finding"
+    return "nothing" if best is None else f"{best.score:.5f}"
+
+
+def training_course(given: PlaceEvidence) -> PlaceResult:
+    """A diagnostic of the training against barriers (PACEvolve++, Figures 2 to 10)."""
+    panels: list[Panel] = []
+    rows: list[tuple[str, ...]] = []
+    measures = given.place.measure.split(",")
+    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+        name = given.label_of(task)
+        for measure in measures:
+            lines: list[Series] = []
+            for label, runs in given.by_contender().items():
+                line = _barrier_line(label, [r for r in runs if r.cell.task == task], measure)
+                if line.y:
+                    lines.append(line)
+                    spread = f"{min(line.y):.4g} to {max(line.y):.4g}"
+                    last = f"{line.y[-1]:.4g}"
+                    rows.append((name, measure.replace("_", " "), label, last, spread))
+            panels.append(Panel(name, "barrier", measure.replace("_", " "), tuple(lines)))
+    return PlaceResult(("task", "measure", "method", "last", "range"), tuple(rows), tuple(panels))
+
+
+def _barrier_line(label: str, runs: Sequence[Made], measure: str) -> Series:
+    """Mean over runs of a measure at each barrier; `best_score` is the best so far."""
+    points: dict[int, list[float]] = {}
+    for run in runs:
+        record = read_run(run.path)
+        for barrier in record.barriers:
+            value = barrier.measures.get(measure)
+            if measure == "best_score":
+                value = (
+                    record.moments[barrier.evaluations - 1].best if barrier.evaluations else None
+                )
+            if value is not None:
+                points.setdefault(barrier.number + 1, []).append(value)
+    found = [(number, *mean_with_error(values)) for number, values in sorted(points.items())]
+    return Series(
+        label,
+        tuple(number for number, _, _ in found),
+        tuple(mean for _, mean, _ in found),
+        tuple(error for _, _, error in found),
+    )
+
+
+def metric_table(given: PlaceEvidence) -> PlaceResult:
+    """Separate metrics of the best candidate of each contender (PACEvolve++, Tables 2 to 4)."""
+    wanted = given.place.measure.split(",")
+    rows: list[tuple[str, ...]] = []
+    bars: dict[str, list[float]] = {}
+    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+        name = given.label_of(task)
+        for label, runs in given.by_contender().items():
+            own = [run for run in runs if run.cell.task == task]
+            if own:
+                metrics = _best_metrics(_best_run(own))
+                wanted = wanted if set(wanted) & set(metrics) else list(metrics)
+                cells = [metrics.get(each) for each in wanted]
+                texts = ["-" if value is None else f"{value:.3f}" for value in cells]
+                rows.append((name, label, *texts, *given.beside_printed(label)))
+                bars[label] = [0.0 if value is None else value for value in cells]
+    series = tuple(Series(label, tuple(wanted), tuple(values)) for label, values in bars.items())
+    heads = ("task", "method", *(each.replace("_", " ") for each in wanted))
+    panel = Panel("", "metric", "value", series, bars=True)
+    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), (panel,))
+
+
+def _best_metrics(run: Made) -> dict[str, float]:
+    """Means of the reported candidate's metrics, over the final choice's evaluations if any."""
+    best = views.best_result(run.path)
+    if best is None:
+        return {}
+    seen = list(views.stream_observations(run.path, best.id, "final"))
+    seen = seen or list(views.stream_observations(run.path, best.id))
+    names = dict.fromkeys(name for each in seen for name in each.metrics)
+    return {
+        name: fmean(each.metrics[name] for each in seen if name in each.metrics) for name in names
+    }
+
+
+ANALYSES: dict[str, Callable[[PlaceEvidence], PlaceResult]] = {
+    "final": final_table,
+    "course": course_of_best,
+    "normalised": normalised_course,
+    "shares": share_table,
+    "picks": pick_table,
+    "best": best_table,
+    "analysis": analysis_tables,
+    "costs": cost_table,
+    "training": training_course,
+    "metrics": metric_table,
+}

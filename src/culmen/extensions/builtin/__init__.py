@@ -1,0 +1,1 @@
+"""Built-in tasks, each a folder that a user could have written."""

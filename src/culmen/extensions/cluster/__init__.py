@@ -1,0 +1,1 @@
+"""Evaluations on Ray and in Slurm jobs, and journals in PostgreSQL."""

@@ -1,0 +1,14 @@
+"""The parts of `culmen.extensions.compat`, for the registry of extensions."""
+
+from culmen.core.extensions import Extension
+
+EXTENSION = Extension(
+    name="compat",
+    task_folders={
+        "harbor": "culmen.extensions.compat.harbor",
+        "openevolve": "culmen.extensions.compat.openevolve.folder",
+        "shinka": "culmen.extensions.compat.shinka",
+    },
+    evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
+    judges={"harbor": "culmen.extensions.compat.harbor:HarborJudge"},
+)

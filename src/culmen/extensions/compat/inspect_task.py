@@ -1,0 +1,261 @@
+"""An `inspect_ai` task as evaluator: the candidate is the task's text parameters.
+
+The task's scorer computes the score. Samples are cases. `inspect_ai.eval` runs a sample in the
+scorer's process of a task folder, which stays; it cannot run in a fork of a process in which
+inspect has run, such as that of a Python function. The models are inspect's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
+
+SPLITS = ("train", "val", "test")
+
+
+class ModelAway(ConnectionError):
+    """The model that a task asks was not available; not the candidate's fault."""
+
+
+class SampleFailed(Exception):
+    """A sample ended with an error; the text is inspect's."""
+
+
+class InspectEvaluator:
+    """Scores the text parameters of an inspect_ai task, one sample (or all of them) at a time.
+
+    `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is an inspect model or
+    its name. `parameters` names those that are the candidate's parts, by default all with a text as
+    default; `arguments` are the others. `scorer` and `key` choose among several scorers, and among
+    the values of a scorer that returns a dict. Higher is better: "C" counts 1, "P" 0.5, "I" and "N"
+    0, numbers count as themselves. `more` goes to `inspect_ai.eval`.
+
+    Raises UserError if inspect_ai is missing, or if no such task or parameter exists.
+    """
+
+    def __init__(
+        self,
+        task: Callable[..., object] | str,
+        model: Any,
+        *,
+        parameters: tuple[str, ...] = (),
+        arguments: Mapping[str, object] | None = None,
+        scorer: str = "",
+        key: str = "",
+        **more: Any,
+    ) -> None:
+        self._task = _load_task_function(task) if isinstance(task, str) else task
+        self._model: Any = model
+        self._more: JsonObject = more
+        self._scorer, self._key = scorer, key
+        self._arguments = dict(arguments or {})
+        known = inspect.signature(self._task).parameters
+        texts = [
+            name
+            for name, parameter in known.items()
+            if isinstance(parameter.default, str) and name not in self._arguments
+        ]
+        self._parameters = tuple(parameters) or tuple(texts)
+        missing = [
+            name
+            for name in self._parameters
+            if name not in known or not isinstance(known[name].default, str)
+        ]
+        if missing or not self._parameters:
+            what = (
+                f"the task has no text parameter {missing[0]}"
+                if missing
+                else "the task has no text parameter"
+            )
+            fix = (
+                'give it one with a default, as def my_task(system: str = "You are ..."), and use '
+                "it in its solver"
+            )
+            raise UserError(what, where=getattr(self._task, "__name__", str(task)), fix=fix)
+        self.initial = {name: str(known[name].default) for name in self._parameters}
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The samples as cases: `id`, `input` as text, and `split`.
+
+        The split is the one in a sample's metadata if that is train, val or test.
+        """
+        cases = []
+        for number, sample in enumerate(self._build_task(self.initial).dataset, 1):
+            split = str((sample.metadata or {}).get("split", "train"))
+            text = (
+                sample.input
+                if isinstance(sample.input, str)
+                else "\n".join(m.text for m in sample.input)
+            )
+            name = str(number if sample.id is None else sample.id)
+            cases.append(Case(name, text, split=split if split in SPLITS else "train"))
+        return tuple(cases)
+
+    def __call__(self, candidate: str | Mapping[str, str], case: Case | None = None) -> JsonObject:
+        """The score of a candidate on one sample, or its mean over all.
+
+        Raises SampleFailed and ModelAway.
+        """
+        parts = {self._parameters[0]: candidate} if isinstance(candidate, str) else dict(candidate)
+        samples = self._evaluate_samples(parts, case)
+        scored = [self._score_and_metrics(sample) for sample in samples]
+        metrics: dict[str, float] = {}
+        for name in {name for _, more in scored for name in more}:
+            metrics[name] = fmean(more[name] for _, more in scored if name in more)
+        return {
+            "score": fmean(score for score, _ in scored),
+            "feedback": _describe_samples(samples),
+            "metrics": metrics,
+        }
+
+    def score(self, parts: dict[str, str], case: Case | None) -> JsonObject:
+        """The score of a candidate, with the name and arguments of an evaluator.py's function."""
+        return self(parts, case)
+
+    def _build_task(self, parts: Mapping[str, str]) -> Any:
+        return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
+
+    def _evaluate_samples(self, parts: Mapping[str, str], case: Case | None) -> list[Any]:
+        """The samples of a log, each with its scores."""
+        from inspect_ai import eval as evaluate  # pyright: ignore[reportMissingImports]
+
+        task = self._build_task(parts)
+        if case is not None:
+            numbered = enumerate(task.dataset, 1)
+            wanted = [
+                sample
+                for n, sample in numbered
+                if str(n if sample.id is None else sample.id) == case.id
+            ]
+            if not wanted:
+                raise SampleFailed(f"the task has no sample {case.id}")
+            task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])
+        quiet: JsonObject = {
+            "display": "none",
+            "log_level": "error",
+            "log_realtime": False,
+            "score_display": False,
+        }
+        with tempfile.TemporaryDirectory(prefix="culmen-inspect-") as logs:
+            log = evaluate(task, model=self._model, log_dir=logs, **{**quiet, **self._more})[0]
+            samples = list(log.samples or ())  # read from the file when they are asked for
+        fault = log.error or next((sample.error for sample in samples if sample.error), None)
+        if fault is not None:
+            raise _failure_exception(fault)
+        if not samples:
+            raise SampleFailed(f"the evaluation ended as {log.status} without a sample")
+        return samples
+
+    def _score_and_metrics(self, sample: Any) -> tuple[float, dict[str, float]]:
+        """The chosen value, and all values as metrics."""
+        from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
+
+        metrics = {
+            f"{kind}_tokens": float(
+                sum(getattr(used, f"{kind}_tokens") for used in sample.model_usage.values())
+            )
+            for kind in ("input", "output")
+        }
+        number = value_to_float()
+        for name, score in (sample.scores or {}).items():
+            values = score.value if isinstance(score.value, dict) else {"": score.value}
+            for key, value in values.items():
+                if not isinstance(value, list):
+                    metrics[f"{name}.{key}" if key else name] = float(number(value))
+        scorer = self._scorer or next(iter(sample.scores or {}), "")
+        chosen = f"{scorer}.{self._key}" if self._key else scorer
+        if chosen not in metrics:
+            names = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
+            fix = (
+                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME if a scorer returns "
+                "several values"
+            )
+            raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {names}; {fix}")
+        return metrics[chosen], metrics
+
+
+def _load_task_function(task: str) -> Callable[..., object]:
+    """The task function at FILE.py@NAME."""
+    from culmen.jail.plain import load_file
+
+    path, _, name = task.partition("@")
+    file = Path(path).resolve()
+    if not name or not file.is_file():
+        raise UserError(
+            f"there is no task '{task}'", where="InspectEvaluator", fix="write FILE.py@NAME"
+        )
+    sys.path.insert(0, str(file.parent))
+    try:
+        module = load_file(str(file), "inspect_task_file")
+    except ModuleNotFoundError as error:
+        if error.name != "inspect_ai":
+            raise
+        fix = "pip install 'culmen[inspect]'"
+        raise UserError("inspect_ai is not installed", where="InspectEvaluator", fix=fix) from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UserError(
+            f"{file.name} defines no task '{name}'",
+            where=str(file),
+            fix="name one of its @task functions",
+        )
+    return function
+
+
+def _failure_exception(fault: Any) -> Exception:
+    """The exception for an error in a log: an unavailable model, or a failed sample."""
+    from culmen.jail.culprit import AWAY
+
+    last = fault.traceback.strip().splitlines()[-1] if fault.traceback else fault.message
+    kind = last.partition(":")[0].rpartition(".")[2]
+    return (
+        ModelAway(fault.message)
+        if kind in AWAY
+        else SampleFailed(f"{kind}: {fault.message}"[:6000])
+    )
+
+
+def _describe_samples(samples: list[Any]) -> str:
+    """Questions, answers, targets and scorer's explanations of at most ten samples."""
+    descriptions = []
+    for sample in samples[:10]:
+        question = sample.input if isinstance(sample.input, str) else sample.input[-1].text
+        lines = [
+            f"sample {sample.id}: {question}",
+            f"answer: {sample.output.completion}",
+            f"target: {sample.target}",
+        ]
+        for name, score in (sample.scores or {}).items():
+            lines.append(
+                f"{name}: {score.value}" + (f" ({score.explanation})" if score.explanation else "")
+            )
+        descriptions.append("\n".join(line[:2000] for line in lines))
+    return "\n\n".join(descriptions)
+
+
+def main() -> None:
+    """Write the samples as cases.
+
+    `python -m culmen.extensions.compat.inspect_task FILE.py@NAME > cases.jsonl`
+    """
+    import msgspec
+
+    for case in InspectEvaluator(sys.argv[1], None).cases:
+        sys.stdout.write(
+            msgspec.json.encode({"id": case.id, "input": case.input, "split": case.split}).decode()
+            + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

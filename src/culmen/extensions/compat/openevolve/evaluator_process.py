@@ -1,0 +1,325 @@
+"""The evaluator's process of the form legacy, inside the jail: OpenEvolve's `evaluate`.
+
+The candidate is behind a stub (`run_proxied`) or in the same process (`run_legacy`).
+
+Conventions of such folders: the program lies in a writable folder under a unique identifier with
+its suffix, the evaluator's folder is on `sys.path`, results are a number, a dict or an
+EvaluationResult, also from a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib.util
+import inspect
+import json
+import linecache
+import math
+import os
+import socket
+import sys
+import threading
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from culmen.core.json import JsonObject
+from culmen.extensions.compat import shinka_process
+from culmen.extensions.compat.openevolve.proxy import stub
+from culmen.extensions.compat.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
+from culmen.jail import wire
+from culmen.jail.confine import LINE
+from culmen.jail.kernel import checked_result, libc
+from culmen.jail.plain import (
+    answer_texts,
+    last_lines,
+    load_file,
+    metric_or_type,
+    score_or_type,
+    split_pair,
+)
+from culmen.jail.state import OwnStreams, ProgramStreams, read_settings
+from culmen.jail.streams import IMPORT_SEED, seed_globals
+
+_STANDINS = str(Path(__file__).parent / "standins")
+SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
+
+
+def run_check(channel: socket.socket, request: JsonObject, work: Path) -> None:
+    """Load the evaluator and check that it has its function, without evaluating.
+
+    The answer names settings that the import made and that another thread would not have.
+    """
+    module = _load_evaluator(request)
+    if request["contract"] == SHINKA:
+        shinka_process.check_evaluator(module, request["evaluator"])
+    elif not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
+        raise NameError("the evaluator has no function evaluate(path)")
+    wire.send(channel, "R", wire.encode(_settings_of_this_thread()))
+
+
+def _settings_of_this_thread() -> list[str]:
+    here, elsewhere = read_settings(), JsonObject()
+    other = threading.Thread(target=lambda: elsewhere.update(read_settings()))
+    other.start()
+    other.join()
+    return [name for name, value in here.items() if elsewhere.get(name, value) != value]
+
+
+def run_legacy(channel: socket.socket, request: JsonObject, work: Path) -> None:
+    """Evaluate one program in this process; the report is self-reported."""
+    (work / request["module"]).replace(work / request["program"])
+    wire.send(channel, "R", wire.encode(_evaluation_report(request, work)))
+
+
+def run_proxied(channel: socket.socket, request: JsonObject, work: Path) -> None:
+    """Evaluate one program that runs in another process: a stub takes its place here."""
+    try:
+        folder = ProxyFolder(work, request)
+    except OSError as error:  # no socket or no watch: culmen's failure
+        return wire.send(channel, "J", str(error).encode())
+    try:
+        report = _evaluation_report(request, work)
+    finally:
+        wire.send(channel, "N", wire.encode(folder.read_account()))
+    wire.send(channel, "R", wire.encode(report))
+
+
+def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
+    program = str(work / request["program"])
+    sys.path.insert(0, str(work))
+    module = _load_evaluator(request)
+    state = OwnStreams([(module.__name__, module)])
+    state.begin(request["seed"])
+    ProgramStreams(str(work), request["seed"], state.streams)
+    if request["contract"] == SHINKA:
+        metrics, artifacts = shinka_process.evaluate_program(module, request["evaluator"], program)
+    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
+        metrics, artifacts = _run_cascade(
+            module, program, request["thresholds"], request["features"]
+        )
+    else:
+        metrics, artifacts = _metrics_and_artifacts(module.evaluate(program))
+    return {
+        "traces": state.end().as_json(),
+        "score": combined_fitness(metrics, request["features"]),
+        "metrics": {
+            key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
+        },
+        "feedback": "\n".join(
+            f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
+        ),
+        "texts": answer_texts(metrics, artifacts),
+        "artifacts": {str(key): _artifact_text(value) for key, value in artifacts.items()},
+    }
+
+
+def _load_evaluator(request: JsonObject) -> ModuleType:
+    path = request["evaluator"]
+    sys.path.insert(0, os.path.dirname(path))
+    if importlib.util.find_spec("openevolve") is None:
+        sys.path.append(_STANDINS)
+        os.environ["PYTHONPATH"] = _STANDINS  # evaluators start interpreters of their own
+    if request["contract"] == SHINKA:
+        shinka_process.install_stand_in()
+    seed_globals(IMPORT_SEED)
+    return load_file(path, "evaluator")
+
+
+def _run_cascade(
+    module: ModuleType, program: str, thresholds: list[float], features: list[str]
+) -> tuple[JsonObject, JsonObject]:
+    """Run stages while the last score reaches its threshold.
+
+    Later results take precedence; a failing stage ends the cascade.
+    """
+    metrics, artifacts = _metrics_and_artifacts(module.evaluate_stage1(program))
+    latest = metrics
+    for index, threshold in enumerate(thresholds):
+        stage = getattr(module, f"evaluate_stage{index + 2}", None)
+        score = combined_fitness(latest, features)
+        if stage is None or not _is_number(score) or not score >= threshold:
+            break
+        try:
+            latest, more = _metrics_and_artifacts(stage(program))
+        except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
+            artifacts = {**artifacts, f"stage{index + 2}_traceback": last_lines(error)}
+            break
+        metrics = {**metrics, **{key: value for key, value in latest.items() if key != "error"}}
+        artifacts = {**artifacts, **more}
+    return metrics, artifacts
+
+
+def _metrics_and_artifacts(result: Any) -> tuple[JsonObject, JsonObject]:
+    """One of the accepted results as (metrics, artifacts)."""
+    if inspect.isawaitable(result):
+        result = asyncio.run(_await_result(result))
+    result = split_pair(result, "combined_score")
+    if isinstance(result, dict):
+        metrics = dict(result)
+        artifacts = metrics.pop("artifacts", None)
+        return metrics, artifacts if isinstance(artifacts, dict) else {}
+    if hasattr(result, "metrics") and isinstance(result.metrics, dict):
+        return dict(result.metrics), dict(getattr(result, "artifacts", None) or {})
+    return {"combined_score": result}, {}
+
+
+async def _await_result(result: Awaitable[object]) -> object:
+    return await result
+
+
+def combined_fitness(metrics: JsonObject, features: list[str]) -> object:
+    """`combined_score` if there is one, else the mean of the metrics, else None.
+
+    The mean is over the numbers that are not feature dimensions.
+    """
+    if "combined_score" in metrics:
+        return score_or_type(metrics["combined_score"])
+    named = [
+        (key, value)
+        for key, value in map(_metric_item, metrics.items())
+        if key not in features and _is_number(value)
+    ]
+    # numbers written as texts count if there is no other, as OpenEvolve leaves them out of a mean
+    true = [value for key, value in named if not isinstance(metrics.get(key), str)]
+    plain = true or [value for _, value in named]
+    kept = [value for value in plain if not math.isnan(value)]
+    return sum(kept) / len(kept) if kept else None
+
+
+def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:
+    return str(pair[0]), metric_or_type(pair[1])
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _artifact_text(value: object) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text[:20_000].encode("utf-8", "replace").decode()
+
+
+# -- behind a proxy: stubs in place of the program, and crossings
+# -------------------------------------------------
+
+_IN_OPEN, _IN_CLOSE = 0x20, 0x18
+_NONBLOCK = 0x800  # inotify's IN_NONBLOCK
+
+
+class ProxyFolder:
+    """The evaluator's work folder.
+
+    It has stubs in place of the program, a socket to the candidate, and notes of crossings.
+    """
+
+    def __init__(self, work: Path, request: JsonObject) -> None:
+        self._folder = (
+            work / f".program-{os.urandom(8).hex()}"
+        )  # no other process can guess the socket's path
+        self._folder.mkdir(mode=0o700)
+        settings = {"accept": request["accept"], "learn": request["learn"]}
+        (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+        self._send_listener()
+        self._watch = checked_result(libc.inotify_init1(_NONBLOCK), "inotify_init1")
+        package = str(Path(__file__).resolve().parents[3])
+        for name in request["programs"]:
+            path = work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(stub.stub_text(package, str(self._folder), name), encoding="utf-8")
+            linecache.cache[str(path)] = (0, None, [], str(path))  # traces need not open it
+            watched = libc.inotify_add_watch(
+                self._watch, os.fsencode(path), ctypes.c_uint32(_IN_OPEN | _IN_CLOSE)
+            )
+            checked_result(watched, "inotify_add_watch")
+        stub.install_hooks()
+
+    def _send_listener(self) -> None:
+        """Send the candidate's process a listening socket.
+
+        Every process of the evaluator can reach the socket.
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._folder / SOCKET))
+        listener.listen(4096)  # connections not yet taken; a full queue would refuse the next one
+        with listener, socket.socket(fileno=LINE) as line:
+            wire.send_descriptors(line, b"L", [listener.fileno()])
+
+    def read_account(self) -> JsonObject:
+        """The notes of the evaluator's processes: values that crossed, were refused, or ended.
+
+        Also the number of reads of the program's text, beyond those of imports.
+        """
+        notes = Notes.from_file(self._folder / NOTES)
+        opened = _count_openings(self._watch)
+        return {
+            "used": notes.used,
+            "raised": notes.raised,
+            "refused": notes.refused,
+            "unsupported": notes.unsupported,
+            "gone": os.getpid() in notes.gone,
+            "lost": bool(notes.gone),
+            "reads": max(0, opened - notes.imports),
+            "imports": notes.imports,
+        }
+
+
+@dataclass
+class Notes:
+    """The lines of the file of notes."""
+
+    imports: int = 0
+    used: list[str] = field(default_factory=list)
+    raised: str = ""
+    refused: list[list[str]] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def from_file(path: Path) -> Notes:
+        """The notes so far; a truncated line is ignored."""
+        notes = Notes()
+        try:
+            with path.open("rb") as file:
+                lines = file.read(1 << 20).decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return notes
+        for line in lines:
+            try:
+                notes.add(*json.loads(line))
+            except (ValueError, TypeError):
+                continue
+        return notes
+
+    def add(self, what: str, text: str, reason: str, pid: int) -> None:
+        """Add one line."""
+        if what == "import":
+            self.imports += int(text)
+        elif what == "used" and text not in self.used:
+            self.used.append(text)
+        elif what == "raised":
+            self.raised = self.raised or text
+        elif what == "refused":
+            self.refused.append([reason, text])
+        elif what == "unsupported":
+            self.unsupported.append(text)
+        elif what == "gone":
+            self.gone.append(pid)
+
+
+def _count_openings(watch: int) -> int:
+    """Number of times that the watched files were opened so far."""
+    count = 0
+    while True:
+        try:
+            events = os.read(watch, 1 << 16)
+        except BlockingIOError:
+            return count
+        masks = (
+            int.from_bytes(events[at + 4 : at + 8], "little")
+            for at in range(0, len(events), 16)  # bytes of an event
+        )
+        count += sum(1 for mask in masks if mask & _IN_OPEN)

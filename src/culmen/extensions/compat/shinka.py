@@ -1,0 +1,112 @@
+"""An unmodified ShinkaEvolve folder: `evaluate.py` and `initial.*`.
+
+`evaluate.py` is called as by ShinkaEvolve's runner, with the program's path and a folder for
+`metrics.json` and `correct.json`; the program itself is behind OpenEvolve's proxy. Higher
+`combined_score` is better. If the program has EVOLVE-BLOCK markers, only text between them may
+change, as in ShinkaEvolve.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from culmen.core import markers
+from culmen.core.errors import TaskError
+from culmen.core.inside import path_inside
+from culmen.core.task import Surface, Task
+from culmen.extensions.compat.openevolve import folder as openevolve
+from culmen.tasks import reading
+
+EVALUATOR = "evaluate.py"
+CONTRACT = "shinka"
+READS_TASK_TOML = False
+_MAIN = "main"
+
+
+def initial_programs(folder: Path) -> list[Path]:
+    """The `initial.*` files of a folder."""
+    return sorted(
+        path
+        for path in folder.glob("initial.*")
+        if path_inside(folder, path.name).is_file() and path.suffix != ".pyc"
+    )
+
+
+def can_read_folder(folder: Path) -> bool:
+    """True if there is an `evaluate.py` that mentions shinka or has an `initial.*` beside it."""
+    file = folder / EVALUATOR
+    if (folder / "evaluator.py").is_file() or not file.is_file():
+        return False
+    return bool(initial_programs(folder)) or "shinka" in file.read_text(
+        encoding="utf-8", errors="replace"
+    )
+
+
+def read_folder(folder: Path, goal: str = "") -> Task:
+    """The task of such a folder; raise `TaskError` if it cannot be read."""
+    programs, evaluator = initial_programs(folder), folder / EVALUATOR
+    if len(programs) != 1:
+        names = ", ".join(path.name for path in programs) or "none"
+        fix = "keep one, or write a task.toml: culmen docs tasks"
+        raise TaskError(
+            f"expected one initial.* beside {EVALUATOR}, found {names}", where=str(folder), fix=fix
+        )
+    _check_evaluator(evaluator)
+    others = _runner_files(folder, programs[0])
+    task = openevolve.task_from_files(programs[0], evaluator, None, goal, CONTRACT, others)
+    surface = replace(task.surface, markers=_marker_mode(programs[0]))
+    notes = task.notes
+    if others:
+        names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
+        notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
+    return reading.with_digest(replace(task, surface=surface, notes=notes))
+
+
+def detect_contract(module: reading.Module) -> str:
+    """The contract of an evaluator: `CONTRACT` or "".
+
+    `CONTRACT` for a module with ShinkaEvolve's main and without a function of another contract.
+    """
+    main = module.names.get(_MAIN)
+    if main is None or main.params is None or "score" in module.names or "evaluate" in module.names:
+        return ""
+    return CONTRACT if {"program_path", "results_dir"} <= {*main.params, *main.optional} else ""
+
+
+def _check_evaluator(evaluator: Path) -> None:
+    """Raise `TaskError` unless the file can be called for a program.
+
+    The call has the program's path and a folder for results.
+    """
+    module = reading.read_module(evaluator)
+    if module.may_define(_MAIN) or "__main__" in reading.read_text(evaluator):
+        return
+    fix = (
+        "define main(program_path, results_dir), which writes metrics.json and correct.json into "
+        "results_dir"
+    )
+    raise TaskError(f"{EVALUATOR} has no main and is not a script", where=str(evaluator), fix=fix)
+
+
+def _marker_mode(program: Path) -> str:
+    text = reading.read_text(program)
+    try:
+        markers.split_blocks(text)
+        return "enforced" if markers.has_blocks(text) else Surface().markers
+    except markers.MarkerError as error:
+        fix = "pair every EVOLVE-BLOCK-START with an EVOLVE-BLOCK-END"
+        raise TaskError(str(error), where=f"{program}:{error.line}", fix=fix) from None
+
+
+def _runner_files(folder: Path, program: Path) -> list[Path]:
+    """Files that only ShinkaEvolve's own runner reads, which are not part of the evaluator.
+
+    Its scripts and its YAML files.
+    """
+    mentioned = reading.possible_file_names(reading.read_text(folder / EVALUATOR))
+    files = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]
+    return [
+        path for path in files if path.is_file() and path.name not in mentioned and path != program
+    ]

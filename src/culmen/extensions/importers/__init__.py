@@ -1,0 +1,1 @@
+"""Importers: tasks of other benchmarks, written as task folders."""

@@ -1,0 +1,223 @@
+"""`culmen import`: task folders made of other ecosystems' benchmarks."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import VerbTable
+from culmen.core.errors import UserError
+from culmen.report.figures import count_text
+
+if TYPE_CHECKING:
+    from culmen.extensions.importers.algotune import ImportedSpeedup
+    from culmen.extensions.importers.frontier_cs import ImportedProblem
+    from culmen.extensions.importers.importing import ImportedTask
+    from culmen.extensions.importers.llm4ad import ImportedDesign
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="TASK", help="Tasks to import. Default: all.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder that gets a task folder each.")
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace folders there.")]
+T = TypeVar("T", bound="ImportedTask")
+
+
+class _Layout(NamedTuple):
+    """The table of one benchmark's imported tasks, and the commands that follow."""
+
+    heads: tuple[str, ...]
+    row: Callable[..., tuple[str, ...]]
+    # commands for a folder, each with a comment
+    next_steps: Callable[..., tuple[tuple[str, str], ...]]
+
+
+def algotune(
+    screen: Screen,
+    checkout: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A checkout of AlgoTune's repository.")
+    ],
+    names: Names = None,
+    out: Out = Path("algotune"),
+    milliseconds: Annotated[
+        float,
+        typer.Option(
+            metavar="MS", min=1.0, help="Time that the reference shall take for one problem."
+        ),
+    ] = 100.0,
+    replace: Replace = False,
+) -> Answer:
+    """Make task folders of AlgoTune: faster programs than its references.
+
+    Each task is tried: its reference must pass its own check, results without work must not.
+    """
+    from culmen.extensions.importers.algotune import import_task, task_files
+
+    def import_one(file: Path, target: Path) -> ImportedSpeedup:
+        return import_task(file, target, milliseconds)
+
+    files = task_files(checkout.expanduser(), names or [])
+    return _import_each(screen, files, import_one, _SPEEDUPS, out, replace)
+
+
+def frontier_cs(
+    screen: Screen,
+    checkout: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A checkout of Frontier-CS's repository.")
+    ],
+    names: Names = None,
+    out: Out = Path("frontier-cs"),
+    testlib: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="testlib.h. Default: that of the checkout or system."),
+    ] = None,
+    replace: Replace = False,
+) -> Answer:
+    """Make task folders of the algorithmic problems of Frontier-CS: C++ programs.
+
+    Checkers are compiled; interactive problems are left out.
+    """
+    from culmen.extensions.importers.frontier_cs import find_header, import_problem, problem_folders
+
+    folders = problem_folders(checkout.expanduser(), names or [])
+    header = find_header(checkout.expanduser(), testlib)
+
+    def import_one(folder: Path, target: Path) -> ImportedProblem:
+        return import_problem(folder, target, header)
+
+    return _import_each(screen, folders, import_one, _PROBLEMS, out, replace)
+
+
+def llm4ad(
+    screen: Screen,
+    checkout: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A checkout of LLM4AD's repository.")
+    ],
+    names: Names = None,
+    out: Out = Path("llm4ad"),
+    replace: Replace = False,
+) -> Answer:
+    """Make task folders of LLM4AD's evaluators: functions of heuristics.
+
+    Each task is tried with its template's function.
+    """
+    from culmen.extensions.importers.llm4ad import import_design, task_folders
+
+    checkout = checkout.expanduser().resolve()
+
+    def import_one(folder: Path, target: Path) -> ImportedDesign:
+        return import_design(folder, target, checkout)
+
+    folders = task_folders(checkout, names or [])
+    return _import_each(screen, folders, import_one, _DESIGNS, out, replace)
+
+
+# -- the tables that they print ---------------------------------------------------------------
+
+
+def _speedup_row(task: ImportedSpeedup) -> tuple[str, ...]:
+    return task.name, f"{task.size:,}", f"{task.milliseconds:.3g} ms"
+
+
+def _problem_row(task: ImportedProblem) -> tuple[str, ...]:
+    return task.name, f"{task.cases}", f"{task.seconds:g} s", f"{task.programs or ''}"
+
+
+def _design_row(task: ImportedDesign) -> tuple[str, ...]:
+    score = "none" if task.score is None else f"{task.score:.6g}"
+    return task.name, task.entry, f"{task.calls:,}", score
+
+
+def _speedup_steps(task: ImportedSpeedup, folder: str) -> tuple[tuple[str, str], ...]:
+    return (
+        (f"culmen check {folder}", "the reference against itself: about 1"),
+        (f"culmen audit {folder}", "what could be gamed"),
+        (f"culmen run {folder}", "search"),
+    )
+
+
+def _problem_steps(task: ImportedProblem, folder: str) -> tuple[tuple[str, str], ...]:
+    bank = "bank:" + shlex.quote(f"{task.folder}/bank")
+    return (
+        (f"culmen check {folder}", "the empty program: 0"),
+        (f"culmen run {folder} --model {bank if task.programs else 'NAME'}", "search"),
+    )
+
+
+def _design_steps(task: ImportedDesign, folder: str) -> tuple[tuple[str, str], ...]:
+    return (f"culmen check {folder}", "the initial fitness"), (f"culmen run {folder}", "search")
+
+
+_SPEEDUPS = _Layout(("task", "size", "reference"), _speedup_row, _speedup_steps)
+_PROBLEMS = _Layout(("problem", "tests", "time", "recorded programs"), _problem_row, _problem_steps)
+_DESIGNS = _Layout(("task", "function", "calls", "initial fitness"), _design_row, _design_steps)
+
+
+def _import_each(
+    screen: Screen,
+    places: Mapping[str, Path],
+    import_one: Callable[[Path, Path], T],
+    layout: _Layout,
+    out: Path,
+    replace: bool,
+) -> Answer:
+    """Import each place into a folder of its name; status 1 if one could not be."""
+    taken = [name for name in places if (out / name).exists()]
+    if taken and not replace:
+        raise UserError(
+            f"{count_text(len(taken), 'folder')} of these tasks are there: {taken[0]}, ...",
+            where=str(out),
+            fix="name another folder with --out, or replace them with --replace",
+        )
+    done: list[T] = []
+    for number, (name, place) in enumerate(places.items(), 1):
+        if screen.is_live:
+            screen.err.print(f"{number} of {len(places)}  {name}", highlight=False)
+        done.append(import_one(place, out / name))
+    failed = any(each.error for each in done)
+    data = msgspec.to_builtins(done)
+    return Answer(data, lambda screen: _print_outcome(screen, done, layout, out), int(failed))
+
+
+def _print_outcome(
+    screen: Screen, done: Sequence[ImportedTask], layout: _Layout, out: Path
+) -> None:
+    """Print the table of what was imported, what could not be, notes and weaknesses."""
+    imported = [each for each in done if each.folder]
+    if imported:
+        screen.print_table(layout.heads, [layout.row(each) for each in imported])
+        screen.print_line()
+    for each in done:
+        if each.error:
+            screen.print_finding("error", f"{each.name}: {each.error}", each.fix, "red")
+        for note in each.notes:
+            screen.print_finding("note", f"{each.name}: {note}", "", "yellow")
+        if each.weak:
+            what = f"{each.name}: is_solution accepts {', '.join(each.weak)}"
+            fix = f"change check() in {Path(each.folder, 'evaluator.py')}: refuse such results"
+            screen.print_finding("weak", what, fix, "yellow")
+    counted = count_text(len(imported), layout.heads[0])
+    screen.print_line(f"{counted} of {len(done)} imported into {out}")
+    if imported:
+        folder = shlex.quote(imported[0].folder)
+        screen.print_next_steps(*layout.next_steps(imported[0], folder))
+
+
+VERBS = VerbTable(
+    "Start",
+    groups={
+        "import": (
+            "Make tasks of other benchmarks.",
+            {"algotune": algotune, "frontier-cs": frontier_cs, "llm4ad": llm4ad},
+        )
+    },
+    after="new",
+)

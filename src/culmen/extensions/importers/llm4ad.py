@@ -1,0 +1,228 @@
+"""LLM4AD: `culmen import llm4ad DIR` makes task folders of evaluator classes.
+
+A task of LLM4AD is a class `Evaluation` that calls the function to be designed many times. Here it
+drives the function, which runs in the jail, from the scorer's process (form serve). The task's
+files are copied unchanged; nothing else of LLM4AD is needed: `install_stand_ins` provides the base
+class. LLM4AD: Liu et al. 2024, arXiv:2412.17287.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from culmen.core.errors import UserError
+from culmen.core.foreign import parse_python
+from culmen.core.json import JsonObject
+from culmen.extensions.importers.importing import (
+    ImportedTask,
+    answer_probe,
+    choose_places,
+    probe,
+    remedy,
+    write_task_folder,
+)
+from culmen.jail.scorer import Invalid
+
+ROOT, FILE = "llm4ad", "evaluation.py"
+
+# -- evaluators: their base class, and how they are loaded ------------------------------------
+
+
+class Evaluation:
+    """The base class of LLM4AD's evaluators, with the settings that matter here."""
+
+    def __init__(
+        self, template_program: object, task_description: str = "", **settings: object
+    ) -> None:
+        self.template_program = str(template_program)
+        self.task_description = task_description
+        settings.pop("timeout_seconds", None)
+        self.exec_code = settings.pop("exec_code", True) is not False
+        self.settings = settings
+
+    def evaluate_program(self, program_str: str, callable_func: Callable[..., object]) -> object:
+        """The fitness of a function, larger is better; None if it is not acceptable."""
+        raise NotImplementedError
+
+
+def install_stand_ins(folder: Path, name: str) -> None:
+    """Let the files in `folder` import LLM4AD's base, and one another as package `name`."""
+    base = ModuleType(f"{ROOT}.base")
+    base.__dict__["Evaluation"] = Evaluation
+    sys.modules.setdefault(base.__name__, base)
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        package = ModuleType(".".join(parts[:depth]))
+        package.__path__ = [str(folder)] if depth == len(parts) else []
+        sys.modules.setdefault(package.__name__, package)
+
+
+def load_evaluation(folder: Path, name: str) -> Evaluation:
+    """The evaluator of a task's files.
+
+    Raises what they raise, and LookupError if no class derives from `Evaluation`.
+    """
+    install_stand_ins(folder, name)
+    module = importlib.import_module(f"{name}.{FILE.removesuffix('.py')}")
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Evaluation) and kind is not Evaluation
+    ]
+    if not kinds:
+        raise LookupError(f"{FILE} has no class that derives from Evaluation")
+    return kinds[-1]()  # pyright: ignore[reportCallIssue] - an evaluator has defaults for all
+
+
+def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float:
+    """The fitness of a function; raises Invalid if the evaluator does not accept it.
+
+    The evaluator does not get the program's text, which it might run.
+    """
+    value = evaluation.evaluate_program("", call)
+    if isinstance(value, dict):
+        value = value.get("score", value.get("objective"))
+    if value is None:
+        raise Invalid("the evaluator does not accept the function")
+    number = float(value)  # pyright: ignore[reportArgumentType]
+    if not math.isfinite(number):
+        raise Invalid(f"the fitness is {number}")
+    return number
+
+
+# -- one task: what it needs; in a process of its own -----------------------------------------
+
+
+def probe_task(folder: Path, name: str) -> JsonObject:
+    """Facts of one task, from its initial program; raises what its files raise."""
+    evaluation = load_evaluation(folder, name)
+    if not evaluation.exec_code:
+        return {"runs_code": True}
+    program = evaluation.template_program.strip() + "\n"
+    entry = entry_of(program)
+    names: JsonObject = {"__name__": "program"}
+    exec(compile(program, "program.py", "exec"), names)
+    calls = 0
+
+    def call(*values: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        return names[entry](*values, **named)
+
+    begun = time.monotonic()
+    try:
+        score: float | None = fitness_of(evaluation, call)
+    except Invalid:
+        score = None
+    return {
+        "program": program,
+        "entry": entry,
+        "goal": evaluation.task_description.strip(),
+        "runs_code": False,
+        "ignored": sorted(key for key, value in evaluation.settings.items() if value),
+        "calls": calls,
+        "seconds": time.monotonic() - begun,
+        "score": score,
+    }
+
+
+def entry_of(program: str) -> str:
+    """The name of the function to be designed: the last one; raises LookupError."""
+    functions = [node for node in parse_python(program).body if isinstance(node, ast.FunctionDef)]
+    if not functions:
+        raise LookupError("the template has no function")
+    return functions[-1].name
+
+
+def run_probe() -> None:
+    """Entry point of the probe's process: folder and package in, one JSON document out."""
+    answer_probe(lambda: probe_task(Path(sys.argv[1]), sys.argv[2]))
+
+
+# -- the import -------------------------------------------------------------------------------
+
+EVALUATOR = '''\
+"""LLM4AD's task {name}: its evaluator calls the function, which runs in the jail."""
+
+from pathlib import Path
+
+from culmen.extensions.importers.llm4ad import fitness_of, load_evaluation
+
+EVALUATION = load_evaluation(Path(__file__).parent / "files", "{package}")
+
+
+def score(call):
+    """The evaluator's fitness, larger is better."""
+    return fitness_of(EVALUATION, call)
+'''
+
+
+class ImportedDesign(ImportedTask, kw_only=True):
+    """The result of importing one task: its function, and an evaluation of its initial program."""
+
+    entry: str = ""
+    calls: int = 0
+    seconds: float = 0.0
+    score: float | None = None
+
+
+def task_folders(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
+    """The tasks' folders by name: all of a checkout, or those named; raises `UserError`."""
+    root = checkout / ROOT / "task"
+    found = {path.parent.name: path.parent for path in sorted(root.rglob(FILE))}
+    if not found:
+        raise UserError(
+            f"no task of LLM4AD is here: there is no {ROOT}/task/.../{FILE}",
+            where=str(checkout),
+            fix="give a checkout: git clone https://github.com/Optima-CityU/LLM4AD",
+        )
+    return choose_places(found, names, "task", root)
+
+
+def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
+    """Write the task folder of one task into `target`, which is replaced."""
+    package = ".".join(folder.relative_to(checkout).parts)
+    facts = probe(__name__, str(folder), package)
+    if "error" in facts:
+        fix = remedy(folder / FILE, facts, ROOT)
+        return ImportedDesign(name=folder.name, error=facts["error"], fix=fix)
+    if facts["runs_code"]:
+        what = "its evaluator runs the program's text itself, outside of the jail"
+        return ImportedDesign(name=folder.name, error=what, fix="leave it out")
+    calls_seconds = 2e-3 * facts["calls"]  # two milliseconds for each call into the jail
+    seconds = math.ceil(max(30.0, 3 * facts["seconds"] + calls_seconds))
+    write_task_folder(
+        target,
+        f"LLM4AD's task {folder.name} (see LICENSE). "
+        f"An evaluation of the initial program makes {facts['calls']:,} calls.",
+        {
+            "": {"name": folder.name, "goal": facts["goal"] or f"Improve {facts['entry']}."},
+            "seed": {"files": ["program.py"]},
+            "evaluator": {"form": "serve", "entry": facts["entry"], "packages": ["numpy"]},
+            "limits": {
+                "seconds": seconds,
+                "memory_mb": 2048,
+                "output_kb": 65536,
+                "scorer_seconds": seconds,
+                "scorer_memory_mb": 4096,
+            },
+        },
+        {
+            "program.py": facts["program"],
+            "evaluator.py": EVALUATOR.format(name=folder.name, package=package),
+        },
+        {"files": folder, "LICENSE": checkout / "LICENSE"},
+    )
+    return ImportedDesign(
+        name=folder.name,
+        folder=str(target),
+        notes=[f"{key} is not applied" for key in facts["ignored"]],
+        **{key: facts[key] for key in ("entry", "calls", "seconds", "score")},
+    )

@@ -1,0 +1,203 @@
+"""The verbs `mine` and `nightly`: past sessions of coding agents as cases of a skill."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from culmen.cli.options import LIMITS
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import ModelsFile, VerbTable
+from culmen.core.errors import UserError
+from culmen.report.figures import count_text, join_nonempty
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from culmen.extensions.skills.mining.nightly import NightReport
+    from culmen.extensions.skills.mining.proposals import MiningReport
+
+Logs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="SESSIONS",
+        help="Logs of Claude Code, Codex and OpenCode, ATIF trajectories, or folders of them.",
+        show_default="where these programs keep them",
+    ),
+]
+Least = Annotated[
+    int, typer.Option(metavar="N", min=2, help="Sessions that make a fault a recurring one.")
+]
+
+
+def mine(
+    screen: Screen,
+    sessions: Logs = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of proposed and confirmed cases.")
+    ] = Path("mined"),
+    least: Least = 3,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FAULT", help="Confirm a proposed fault: its tasks are cases then."),
+    ] = None,
+) -> Answer:
+    """Find recurring faults in past sessions of coding agents, and propose cases of them.
+
+    Keys and personal data are cut first. Nothing is a case before a person has confirmed it.
+    """
+    from culmen.extensions.skills.mining.proposals import (
+        accept_proposals,
+        hold_folder,
+        mine_sessions,
+    )
+
+    if accept:
+        if sessions:
+            raise UserError(
+                "one call either reads sessions or confirms faults",
+                where="--accept",
+                fix="leave out the sessions",
+            )
+        with hold_folder(out):
+            moved = accept_proposals(out, accept)
+        return Answer({"confirmed": moved}, lambda screen: _show_accepted(screen, moved, out))
+    places = log_places(sessions)
+    with hold_folder(out):
+        report = mine_sessions(places, out, least)
+    return Answer(msgspec.to_builtins(report), lambda screen: show_report(screen, report, out))
+
+
+def nightly(
+    screen: Screen,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder whose task.toml has [skill].")
+    ],
+    sessions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Logs or a folder of them. Repeatable.",
+            show_default="where the coding agents keep them",
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ROLE=]MODEL", help="As of culmen run.", show_default="task.toml's"),
+    ] = None,
+    models: ModelsFile = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=N,...", help=LIMITS, show_default="task.toml's"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
+    least: Least = 3,
+) -> Answer:
+    """Mine new sessions, search on the confirmed cases, stage a better skill as a git branch.
+
+    For cron: it needs no terminal. Nothing is adopted; the work tree and its branch stay.
+    """
+    from culmen.extensions.skills.mining.nightly import spend_night
+    from culmen.run.request import RunRequest
+
+    places = log_places(sessions) if sessions else existing_places()
+    request = RunRequest(model=model, models=models, budget=budget, seed=seed)
+    report = spend_night(folder, places, request, least)
+    return Answer(msgspec.to_builtins(report), lambda screen: _show_night(screen, report, folder))
+
+
+def _show_night(screen: Screen, report: NightReport, folder: Path) -> None:
+    show_report(screen, report.mining, folder)
+    staged = report.staged
+    screen.print_pairs(
+        ("new", f"{count_text(report.mining.fresh, 'session')} since the last time"),
+        ("outcome", f"{report.outcome}: {report.why}"),
+        ("run", report.run),
+        ("branch", "" if staged is None else staged.branch),
+        ("patch", "" if staged is None else staged.patch),
+    )
+    if staged is not None and staged.branch:
+        screen.print_next_steps(
+            (f"git show {staged.branch}", "the evidence and the change"),
+            (f"git merge {staged.branch}", "adopt it"),
+        )
+
+
+def existing_places() -> list[Path]:
+    """The folders in which the coding agents of this machine keep their sessions."""
+    from culmen.extensions.skills.mining.logs import PLACES
+
+    return [place for each in PLACES.values() if (place := Path(each).expanduser()).exists()]
+
+
+def log_places(given: Sequence[Path] | None) -> list[Path]:
+    """The given places, or those of the programs that are there."""
+    from culmen.extensions.skills.mining.logs import PLACES
+
+    if given:
+        for place in given:
+            if not place.expanduser().exists():
+                raise UserError(
+                    "there are no sessions: no such file or folder",
+                    where=str(place),
+                    fix="name a log, or the folder of the logs",
+                )
+        return [place.expanduser() for place in given]
+    found = existing_places()
+    if not found:
+        raise UserError(
+            "no coding agent has left sessions here",
+            where=", ".join(PLACES.values()),
+            fix="name the folder of the logs: culmen skill mine FOLDER",
+        )
+    return found
+
+
+def show_report(screen: Screen, report: MiningReport, out: Path) -> None:
+    """Print a mining's report."""
+    total = sum(report.sessions.values())
+    formats = join_nonempty(f"{count} {name}" for name, count in report.sessions.items())
+    unread = join_nonempty(f"{name} ({why})" for name, why in list(report.unread.items())[:5])
+    more = f" and {len(report.unread) - 5} more" if len(report.unread) > 5 else ""
+    screen.print_pairs(
+        ("sessions", f"{total} ({formats})" if total else "none"),
+        ("unread", f"{count_text(len(report.unread), 'file')}: {unread}{more}" * bool(unread)),
+        ("damaged", count_text(report.damaged, "line") * bool(report.damaged)),
+        ("cut", join_nonempty(f"{count} {kind}" for kind, count in report.cut.items())),
+    )
+    rows = [
+        (each.name, str(each.sessions), each.why_not or each.state)
+        for each in sorted(report.faults, key=lambda each: (bool(each.why_not), -each.sessions))
+    ]
+    if rows:
+        screen.print_table(["fault", "sessions", "state"], rows, right="sessions")
+    proposed = [each.name for each in report.faults if each.state == "proposed"]
+    if proposed:
+        folder = shlex.quote(str(out))
+        screen.print_next_steps(
+            (f"cat {folder}/proposed/{proposed[0]}/evidence.md", "the evidence"),
+            (f"culmen skill mine --out {folder} --accept {proposed[0]}", "make it a case"),
+        )
+
+
+def _show_accepted(screen: Screen, moved: Sequence[str], out: Path) -> None:
+    folder = shlex.quote(str(out))
+    screen.print_line(f"{count_text(len(moved), 'task')} confirmed: {', '.join(moved)}")
+    screen.print_next_steps(
+        (f"culmen run --skill SKILL --tasks {folder}/tasks --agent NAME", "search")
+    )
+
+
+VERBS = VerbTable(
+    "Skills",
+    groups={
+        "skill": (
+            "Skills of coding agents: from past sessions to a better one.",
+            {"mine": mine, "nightly": nightly},
+        )
+    },
+)

@@ -1,0 +1,311 @@
+"""Folders of Harbor tasks as cases: task.toml, instruction.md, environment/, tests/test.sh.
+
+Keys and layout: harborframework.com/docs/tasks. A task whose environment is declared plain uses the
+programs of this machine; of its Dockerfile WORKDIR, COPY, ADD and ENV are followed. All other tasks
+run in containers of their images (`images`). What a task asks for and cannot have here is named in
+its `gaps`; such a task is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import TaskError
+from culmen.core.foreign import boundary
+from culmen.core.inside import files_inside, text_inside
+from culmen.core.json import JsonObject
+from culmen.extensions.skills.rollouts.images import TaskImage, image_of_task, read_instructions
+
+SPLITS = ("train", "val", "test")
+PLAIN = "plain"
+WORKDIR = "/app"  # if the environment names none
+NO_NETWORK = "a network for the agent, which plain tasks do not have"
+_PLAIN = "declare the environment plain if it needs none"
+_SECONDS = 600.0  # Harbor's default for agent and verifier
+_SHARES = (0.6, 0.8)  # tasks without a split: train up to 60 %, val up to 80 %, test the rest
+# first folders of paths that a working directory cannot have
+_TAKEN = (
+    "bin boot dev etc lib lib32 lib64 libx32 logs proc run sbin skills solution sys tests tmp usr"
+)
+_KEYS = {
+    "": "version schema_version task metadata verifier agent solution environment source",
+    "verifier": "timeout_sec env user environment_mode network_mode",
+    "agent": "timeout_sec user network_mode",
+    "environment": (
+        "build_timeout_sec docker_image cpus memory_mb storage_mb memory storage gpus gpu_types "
+        "allow_internet network_mode os env workdir"
+    ),
+}
+_IGNORED = ("FROM", "LABEL", "CMD", "ENTRYPOINT", "EXPOSE", "SHELL", "USER", "ARG", "MAINTAINER")
+
+
+class HarborTask(msgspec.Struct, frozen=True):
+    """One task, as far as rollouts use it.
+
+    copies    (file or folder below environment/, its path inside `workdir`)
+    image     its container's image; None for a plain task
+    gaps      what the task asks for and cannot have here; not empty: it cannot run
+    ignored   keys and instructions without effect
+    """
+
+    name: str
+    folder: str
+    instruction: str
+    split: str = ""
+    workdir: str = WORKDIR
+    copies: tuple[tuple[str, str], ...] = ()
+    variables: dict[str, str] = {}
+    verifier_variables: dict[str, str] = {}
+    agent_seconds: float = _SECONDS
+    verifier_seconds: float = _SECONDS
+    memory_mb: int = 2048
+    storage_mb: int = 10240
+    network: bool = False
+    image: TaskImage | None = None
+    gaps: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def is_task_folder(folder: Path) -> bool:
+    """True if the folder has Harbor's files, or those of terminal-bench."""
+    return any((folder / name).is_file() for name in ("instruction.md", "task.yaml"))
+
+
+def read_tasks(root: Path, environment: str = "") -> tuple[HarborTask, ...]:
+    """The tasks of a folder, by name, also those with gaps; each has a split.
+
+    Tasks lie in the folder itself, or in its folders train, val and test. `environment` plain
+    declares all of them plain. Raises `TaskError` if there are none.
+    """
+    found = [read_task(folder, environment, split) for folder, split in _task_folders(root)]
+    names = [task.name for task in found]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise TaskError(f"two tasks are called '{twice}'", where=str(root), fix="rename one")
+    if not found:
+        raise TaskError(
+            "no Harbor task here: a task is a folder with task.toml, instruction.md and "
+            "tests/test.sh",
+            where=str(root),
+            fix="name the folder that holds the folders of tasks",
+        )
+    return _with_splits(sorted(found, key=lambda task: task.name))
+
+
+def _task_folders(root: Path) -> Iterator[tuple[Path, str]]:
+    if not root.is_dir():
+        raise TaskError("there is no folder of tasks", where=str(root), fix="check the path")
+    if is_task_folder(root):
+        yield root, ""
+        return
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if is_task_folder(folder):
+            yield folder, ""
+        elif folder.name in SPLITS:
+            inner = sorted(path for path in folder.iterdir() if path.is_dir())
+            yield from ((path, folder.name) for path in inner if is_task_folder(path))
+
+
+def _with_splits(tasks: list[HarborTask]) -> tuple[HarborTask, ...]:
+    """The tasks with a split each; those that name none are dealt by a hash of their names."""
+    free = [task for task in tasks if not task.split]
+    dealt: dict[str, str] = {}
+    by_hash = sorted(free, key=lambda task: hashlib.sha256(task.name.encode()).digest())
+    for place, task in enumerate(by_hash):
+        share = (place + 0.5) / len(free)
+        dealt[task.name] = (
+            # fewer tasks without a split are all training cases
+            "train" if len(free) < 5 else SPLITS[sum(share > edge for edge in _SHARES)]
+        )
+    return tuple(
+        task if task.split else msgspec.structs.replace(task, split=dealt[task.name])
+        for task in tasks
+    )
+
+
+@boundary()
+def read_task(folder: Path, environment: str = "", split: str = "") -> HarborTask:
+    """One task; raise `TaskError` if a file of it cannot be read."""
+    if not (folder / "instruction.md").is_file():
+        gap = "the layout of terminal-bench before Harbor (task.yaml); harbor converts it"
+        return HarborTask(folder.name, str(folder), "", split, gaps=(gap,))
+    file = folder / "task.toml"
+    try:
+        table: JsonObject = tomllib.loads(text_inside(folder, file.name))
+        instruction = text_inside(folder, "instruction.md").strip()
+        return _task_of_table(folder, table, instruction, environment, split)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise TaskError(
+            f"not a task of Harbor: {error}", where=str(file), fix="correct it"
+        ) from None
+
+
+def _task_of_table(
+    folder: Path, table: JsonObject, instruction: str, environment: str, split: str
+) -> HarborTask:
+    world: JsonObject = table.get("environment", {})
+    own: JsonObject = table.get("metadata", {}).get("culmen", {})
+    plain = PLAIN in (environment, own.get("environment", ""))
+    place, inside = str(world.get("workdir", "")), folder / "environment"
+    files_inside(folder / "tests")
+    if plain:  # an engine puts links into an image as links; here what they lead to is copied
+        files_inside(inside)
+    recipe = _read_dockerfile(inside, place) if plain else None
+    image = None if plain else image_of_task(inside, world, place)
+    verifier_variables, wanted = _host_variables(table.get("verifier", {}).get("env", {}))
+    variables, also_wanted = _host_variables(world.get("env", {}))
+    gaps = [
+        *_table_gaps(folder, table),
+        *([] if plain or image else [f"its container, for which there is no Dockerfile: {_PLAIN}"]),
+        *([f"{gap}; {_PLAIN}" for gap in image.gaps] if image else []),
+        *([] if recipe is None else recipe.gaps),
+        *(f"the variable {name} of this machine" for name in (*wanted, *also_wanted)),
+    ]
+    network = world.get("network_mode") == "public" or world.get("allow_internet") is True
+    closed = [NO_NETWORK] if plain and network else []
+    return HarborTask(
+        name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
+        folder=str(folder.resolve()),
+        instruction=instruction,
+        split=_checked_split(split or str(own.get("split", ""))),
+        workdir=recipe.workdir if recipe else image.workdir if image else WORKDIR,
+        copies=tuple(recipe.copies) if recipe else (),
+        variables={**(recipe.variables if recipe else {}), **variables},
+        verifier_variables=verifier_variables,
+        agent_seconds=float(table.get("agent", {}).get("timeout_sec", _SECONDS)),
+        verifier_seconds=float(table.get("verifier", {}).get("timeout_sec", _SECONDS)),
+        memory_mb=int(world.get("memory_mb", 2048)),
+        storage_mb=int(world.get("storage_mb", 10240)),
+        network=network,
+        image=image,
+        gaps=tuple(gaps),
+        ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ()), *closed),
+    )
+
+
+def _checked_split(split: str) -> str:
+    if split and split not in SPLITS:
+        raise ValueError(f"split = {split!r} is none of {', '.join(SPLITS)}")
+    return split
+
+
+def _table_gaps(folder: Path, table: JsonObject) -> Iterator[str]:
+    world: JsonObject = table.get("environment", {})
+    if not (folder / "tests" / "test.sh").is_file():
+        yield "a verifier without tests/test.sh"
+    if "steps" in table:
+        yield "several steps"
+    if any((folder / "environment").glob("docker-compose.y*ml")):
+        yield "several containers (docker-compose)"
+    if world.get("gpus"):
+        yield "a GPU"
+    if str(world.get("os", "linux")).lower() != "linux":
+        yield f"the system {world['os']}"
+    for key in ("mcp_servers", "healthcheck", "skills_dir"):
+        if world.get(key):
+            yield f"environment.{key}"
+    if any(key in table.get("verifier", {}) for key in ("collect", "environment")):
+        yield "a verifier's own image or hooks"
+
+
+def _unknown_keys(table: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that have no effect here."""
+    for section, known in _KEYS.items():
+        inside = table.get(section, {}) if section else table
+        for key in inside:
+            if key not in known.split() and key not in ("steps", "collect", "mcp_servers"):
+                yield f"{section}.{key}".lstrip(".")
+
+
+def _host_variables(wanted: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
+    """Variables with a value, and the names of those that are to come from this machine."""
+    given = {str(name): str(value) for name, value in wanted.items()}
+    missing = [name for name, value in given.items() if re.search(r"\$\{\w+", value)]
+    return {name: value for name, value in given.items() if name not in missing}, missing
+
+
+class _Recipe(msgspec.Struct):
+    """Files that a Dockerfile puts into the working directory."""
+
+    workdir: str
+    copies: list[tuple[str, str]] = []
+    variables: dict[str, str] = {}
+    gaps: list[str] = []
+    ignored: list[str] = []
+
+
+def _read_dockerfile(folder: Path, workdir: str) -> _Recipe:
+    """The recipe of environment/; without a Dockerfile its files are the working directory's."""
+    file = folder / "Dockerfile"
+    if not file.is_file():
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        return _Recipe(workdir or WORKDIR, [(name, name) for name in names])
+    recipe, pending = _Recipe(""), list[tuple[list[str], str]]()
+    for word, rest in read_instructions(text_inside(folder, file.name)):
+        match word:
+            case "WORKDIR":
+                recipe.workdir = posixpath.join(recipe.workdir or "/", rest)
+            case "ENV":
+                recipe.variables |= _environment_pairs(rest)
+            case "COPY" | "ADD":
+                words = [each for each in shlex.split(rest) if not each.startswith("--")]
+                pending.append((words, recipe.workdir or "/"))
+                if "--from" in rest or any("://" in each for each in words):
+                    recipe.gaps.append(f"{word} from elsewhere than environment/")
+            case known if known in _IGNORED:
+                pass
+            case other:
+                recipe.ignored.append(f"{other} in the Dockerfile")
+    recipe.workdir = posixpath.normpath(workdir or recipe.workdir or WORKDIR)
+    first = recipe.workdir.strip("/").partition("/")[0]
+    if not first or first in _TAKEN.split():
+        recipe.gaps.append(f"the working directory {recipe.workdir}")
+    for words, base in pending:
+        _add_copies(recipe, folder, words, base)
+    return recipe
+
+
+def _environment_pairs(rest: str) -> dict[str, str]:
+    words = shlex.split(rest)
+    if words and "=" not in words[0]:  # the old form: ENV NAME VALUE
+        return {words[0]: " ".join(words[1:])}
+    pairs = (word.partition("=") for word in words if "=" in word)
+    return {name: value for name, _, value in pairs}
+
+
+def _add_copies(recipe: _Recipe, folder: Path, words: list[str], base: str) -> None:
+    """Add the files of one COPY; its target must lie in the working directory."""
+    if len(words) < 2:
+        recipe.gaps.append("a COPY that cannot be read")
+        return
+    *sources, target = words
+    whole = posixpath.normpath(posixpath.join(base, target))
+    inside = posixpath.relpath(whole, recipe.workdir)
+    if inside.startswith(".."):
+        recipe.gaps.append(f"COPY to {whole}, outside of {recipe.workdir}")
+        return
+    for source in sources:
+        found = sorted(folder.glob(source.lstrip("/"))) if source not in (".", "./") else [folder]
+        if not found or any(not path.resolve().is_relative_to(folder.resolve()) for path in found):
+            recipe.gaps.append(f"COPY {source}, which is not in environment/")
+        for path in found:
+            into = target.endswith("/") or target in (".", "..") or len([*sources, *found]) > 2
+            name = path.relative_to(folder).as_posix()
+            place = inside if path.is_dir() or not into else posixpath.join(inside, path.name)
+            recipe.copies.append((name, posixpath.normpath(place)))
+
+
+def task_files(task: HarborTask) -> Iterator[Path]:
+    """The files of a task that shape its reward."""
+    folder = Path(task.folder)
+    yield from (folder / "task.toml", folder / "instruction.md")
+    for name in ("environment", "tests"):
+        yield from sorted(path for path in (folder / name).rglob("*") if path.is_file())

@@ -1,0 +1,8 @@
+"""The parts of `culmen.extensions.web`, for the registry of extensions."""
+
+from culmen.core.extensions import Extension
+
+EXTENSION = Extension(
+    name="web",
+    verbs={"report": "culmen.extensions.web.cli:REPORT", "ui": "culmen.extensions.web.cli:UI"},
+)

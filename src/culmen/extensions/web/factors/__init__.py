@@ -1,0 +1,1 @@
+"""Gain of each kind of origin (what mattered), for the page Story alone."""

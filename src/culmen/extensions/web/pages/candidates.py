@@ -1,0 +1,214 @@
+"""Candidates: the table, page by page, and one candidate in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from culmen.core.evaluation import LEVELS, Observation
+from culmen.core.json import JsonObject
+from culmen.core.task import Objective
+from culmen.extensions.web.runs import Digest
+from culmen.store import views
+from culmen.store.evidence import MODELLED
+from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
+
+
+def candidates_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """One page of the table.
+
+    Parameters are those of `views.CandidateQuery`, with `order` = asc | desc.
+    """
+    query = _parse_query(params)
+    page = views.candidate_page(
+        run.run, query, _dollars_by_event(run) if query.sort == "dollars" else None
+    )
+    best = views.best_result(run.run)
+    return {
+        "rows": candidate_table_rows(run, page.rows),
+        "total": page.total,
+        "all": page.all,
+        "offset": query.offset,
+        "limit": query.limit,
+        "sort": query.sort,
+        "order": "desc" if query.descending else "asc",
+        "sorts": views.SORTS if page.all > MODELLED else views.SORTS + views.LOOKED_UP,
+        "facets": run.memoise_result(
+            "facets", page.all, lambda: msgspec.to_builtins(views.candidate_facets(run.run))
+        ),
+        "best": best.id if best else "",
+        "several": bool(run.meta.task.objective.metrics),
+        "direction": run.meta.task.objective.direction,
+    }
+
+
+def _parse_query(params: Mapping[str, str]) -> CandidateQuery:
+    return CandidateQuery(
+        sort=params.get("sort") or "best",
+        descending=params.get("order") == "desc",
+        offset=_parse_whole(params.get("offset"), 0),
+        limit=max(1, min(500, _parse_whole(params.get("limit"), 50))),  # rows of one page
+        text=params.get("text", ""),
+        operator=params.get("operator") or None,
+        model=params.get("model") or None,
+        island=int(params["island"]) if params.get("island", "").isdigit() else None,
+        status=params.get("status", ""),
+        trust=params.get("trust", ""),
+        below=params.get("below", ""),
+    )
+
+
+def _parse_whole(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdigit() else default
+
+
+def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[JsonObject]:
+    """Rows of the table; `dollars` is a candidate's share of the cost of its request."""
+    spent = _request_dollars(run, lines)
+    return [
+        {
+            **candidate_statistics(listed.row, run.meta.task.objective),
+            "island": listed.island,
+            "note": listed.note,
+        }
+        | {
+            "seconds": listed.seconds,
+            "size": listed.size,
+            "dollars": spent.get(listed.row.seq, 0.0) / listed.among,
+        }
+        for listed in lines
+    ]
+
+
+def _dollars_by_event(run: Digest) -> dict[int, float]:
+    """Dollars by event."""
+    last = run.refresh().last
+    return run.memoise_result(
+        "dollars",
+        last,
+        lambda: {cost.seq: cost.usage.dollars for cost in views.effect_costs(run.run, 0, last)},
+    )
+
+
+def _request_dollars(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
+    """Dollars by event for the requests that made these candidates.
+
+    For a short page, the costs of a long run are not all read.
+    """
+    seqs = {each.row.seq for each in lines}
+    if len(seqs) > 100:  # rows up to which costs are looked up one by one
+        return _dollars_by_event(run)
+    return {cost.seq: cost.usage.dollars for cost in views.costs_of_events(run.run, seqs)}
+
+
+def candidate_statistics(row: CandidateRow, objective: Objective) -> JsonObject:
+    """A candidate's statistics.
+
+    `low` to `high` is the 95 % interval of its mean (None: unknown noise), within the bounds of
+    honest scores.
+    """
+    low, high = None, None
+    if row.mean is not None and row.margin is not None:
+        lowest, highest = objective.bounds
+        low = row.mean - row.margin if lowest is None else max(lowest, row.mean - row.margin)
+        high = row.mean + row.margin if highest is None else min(highest, row.mean + row.margin)
+    return {
+        "id": row.id,
+        "seq": row.seq,
+        "operator": row.operator,
+        "model": row.model,
+        "parents": list(row.parents),
+        "count": row.count,
+        "mean": row.mean,
+        "se": row.se,
+        "margin": row.margin,
+        "fresh": row.fresh,
+        "expected": row.expected,
+        "search_mean": row.search_mean,
+        "search_count": row.search_count,
+        "low": low,
+        "high": high,
+        "failed": row.failed,
+        "trust": row.trust,
+        "statuses": row.statuses,
+        "status": candidate_status(row),
+    }
+
+
+def candidate_status(row: CandidateRow) -> str:
+    """scored | mixed | failed | unseen, as in `views.CandidateQuery`."""
+    if row.count:
+        return "mixed" if row.failed else "scored"
+    return "failed" if row.failed else "unseen"
+
+
+def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """One candidate by its `id`: the full id, its first digits, `best` or `seed`."""
+    name = resolve_candidate(run, params.get("id", "best"))
+    detail = views.candidate_detail(run.run, name, observations=200)
+    origin = detail.candidate.origin
+    return {
+        **candidate_statistics(detail.row, run.meta.task.objective),
+        "digest": detail.candidate.digest,
+        "island": origin.island,
+        "rank": origin.rank,
+        "weight": origin.weight,
+        "note": origin.note,
+        "parts": detail.parts,
+        "children": list(detail.children),
+        "ancestors": [_ancestor_row(step) for step in views.lineage_steps(run.run, name)[:-1]],
+        "observations": [
+            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]}
+            for each in detail.observations
+        ],
+        "cases": _case_rows(detail),
+        "hypothesis": detail.hypothesis,
+        "prompt": detail.prompt,
+        "reply": detail.reply,
+        "usage": msgspec.to_builtins(detail.usage) | {"tokens": detail.usage.tokens},
+        "among": detail.among,
+        "language": run.meta.task.surface.language,
+        "direction": run.meta.task.objective.direction,
+        "best": (views.best_result(run.run) or detail).id == name,
+    }
+
+
+def resolve_candidate(run: Digest, name: str) -> str:
+    """The full id of `best`, `seed` or the first digits of an id; raises `UserError`."""
+    if name == "best" and (best := views.best_result(run.run)) is not None:
+        return best.id
+    if name == "seed" and (initial := views.initial_program(run.run)):
+        return initial
+    return views.find_candidate(run.run, name)
+
+
+def _ancestor_row(step: views.Step) -> JsonObject:
+    row = step.row
+    return {
+        "id": row.id,
+        "mean": row.mean,
+        "operator": row.operator,
+        "gain": step.gain,
+        "note": step.note,
+    }
+
+
+def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
+    """Scores by case over the observations shown, in the order of first occurrence."""
+    by_case: dict[str, list[Observation]] = {}
+    for each in detail.observations:
+        by_case.setdefault(each.case, []).append(each)
+    rows: list[JsonObject] = []
+    for case, observations in by_case.items():
+        scores = [each.score for each in observations if each.score is not None]
+        mean = sum(scores) / len(scores) if scores else None
+        rows.append(
+            {
+                "case": case,
+                "count": len(observations),
+                "failed": len(observations) - len(scores),
+                "mean": mean,
+            }
+        )
+    return rows

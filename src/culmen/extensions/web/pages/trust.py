@@ -1,0 +1,146 @@
+"""Trust: the evidence for the reported score, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from culmen.core.evaluation import MEANINGS, SIGNS
+from culmen.core.json import JsonObject
+from culmen.extensions.web.pages.candidates import candidate_statistics
+from culmen.extensions.web.runs import Digest
+from culmen.report.facts import result_facts
+from culmen.report.sentences import end_reason, noise_sentence, reported_score_text, say
+from culmen.report.traces import traces_line
+from culmen.store import views
+from culmen.store.views import RunStatus
+
+_FINALISTS = 16  # finalists that are listed
+
+ISOLATION = {
+    "namespaces": (
+        "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and "
+        "limits."
+    ),
+    "container": (
+        "A container without network, with a read-only root, and in it users of their own and "
+        "limits."
+    ),
+    "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
+    "limits": "Time, memory and counts only: files and network are open to candidates.",
+    "seatbelt": "macOS's sandbox-exec and limits; not tested against attacks yet.",
+    "portable": (
+        "Time and memory only, on systems other than Linux: everything else is open to candidates."
+    ),
+    "none": "Candidates run in this process: a function of the program that made the run.",
+    "not needed": "Candidates are texts that a model gets: nothing of them is run.",
+}
+
+
+def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
+    """Isolation in force, trust of all scores, noise, final choice, and findings.
+
+    `gap` is the fresh score of the winner minus the search's estimate, as rewards: below zero, the
+    search was too optimistic. `noise.sd` is the standard deviation of repeated scores of one
+    candidate on one case, pooled over all.
+    """
+    now, about = views.run_status(run.run), run.meta
+    integrity = views.run_integrity(run.run, 200)
+    winner = _winner_verdict(now)
+    return {
+        "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
+        "form": about.task.evaluator.form,
+        "verifier": bool(about.task.evaluator.verifier),
+        "levels": [
+            {"level": name, "count": n, "meaning": MEANINGS[name]}
+            for name, n in integrity.levels.items()
+        ],
+        "noise": {
+            "told": noise_sentence(integrity.noise if now.best is None else now.best.noise),
+            "traces": traces_line(now),
+            "sd": integrity.noise.sd or None,
+            "exact": integrity.noise.exact,
+            "repeats": integrity.noise.repeats,
+            "repeated": integrity.repeated,
+            "deterministic": bool(about.task.deterministic),
+            "unstable": integrity.unstable,
+        },
+        "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "score": "" if now.best is None else reported_score_text(now.best),
+        "looks": say("basis", result_facts(run.run, now)),
+        "winner": winner,
+        "gap": _optimism_gap(winner, now.direction),
+        "finalists": _finalist_rows(run, now),
+        "split": winner.get("split", "") if winner else "",
+        "statuses": now.statuses,
+        "failures": now.failures,
+        "signs": _sign_rows(integrity),
+        "signed": {
+            "all": integrity.signs,
+            "read": len({each.seq for each in integrity.findings}),
+            "counted": bool(integrity.kinds),
+        },
+        "limits": msgspec.to_builtins(about.task.limits),
+        "bounds": list(about.task.objective.bounds),
+        "known": getattr(about.task.objective, "known", None),
+        "direction": now.direction,
+        "state": now.state,
+        "ended": end_reason(now.state, now.reason, now.error),
+    }
+
+
+def _winner_verdict(now: RunStatus) -> JsonObject | None:
+    return views.final_choice(now.path)
+
+
+def _optimism_gap(winner: JsonObject | None, direction: str) -> float | None:
+    """Fresh score minus the search's estimate, as rewards; None without a fresh score."""
+    if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
+        return None
+    gap = winner["score"] - winner["search_score"]
+    return gap if direction == "max" else -gap
+
+
+def _finalist_rows(run: Digest, now: RunStatus) -> list[JsonObject]:
+    """The finalists with all their scores; before the final choice, the leading candidates."""
+    winner = _winner_verdict(now) or {}
+    names = list(winner.get("finalists") or ())
+    if not names:
+        leading = views.candidate_rows(run.run, limit=5)
+        return [
+            candidate_statistics(each, run.meta.task.objective) | {"fresh": None}
+            for each in leading
+        ]
+    fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
+    rows: list[JsonObject] = []
+    for name in names[:_FINALISTS]:
+        row = views.candidate_detail(run.run, name, observations=0, children=0).row
+        rows.append(
+            {**candidate_statistics(row, run.meta.task.objective), "fresh": fresh.get(name)}
+        )
+    return rows
+
+
+def _sign_rows(integrity: views.Integrity) -> list[JsonObject]:
+    """Signs by kind, the grave ones first, then the most frequent.
+
+    `count` is the number of evaluations that showed the sign (without `kinds`: among those read),
+    `examples` has one for each candidate, the newest first.
+    """
+    groups: dict[str, list[views.IntegrityFinding]] = {}
+    for each in integrity.findings:
+        groups.setdefault(each.sign, []).append(each)
+    rows: list[JsonObject] = []
+    for name, each in groups.items():
+        alone = list({finding.candidate: finding for finding in reversed(each)}.values())[::-1]
+        shown = [msgspec.to_builtins(finding) for finding in alone[:8]]  # candidates of each sign
+        about = {"sign": name, "grave": each[0].grave, "meaning": SIGNS.get(name, (False, ""))[1]}
+        rows.append(
+            {
+                **about,
+                "count": integrity.kinds.get(name, len({finding.seq for finding in each})),
+                "examples": shown,
+            }
+        )
+    return sorted(rows, key=lambda group: (not group["grave"], -group["count"], group["sign"]))

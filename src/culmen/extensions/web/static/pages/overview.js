@@ -1,0 +1,235 @@
+// Result: what came of the run, or where it stands.
+
+import { reply } from "../actions.js";
+import { chart, colour } from "../chart.js";
+import { h } from "../dom.js";
+import { front } from "../front.js";
+import { clock, count, dollars, duration, number, plural, typeset, words } from "../format.js";
+import { choice, copyButton, empty, facts, idLink, pill, running, section, table, th } from "../parts.js";
+import { budgets } from "./calls.js";
+import { stepsInShort } from "./story.js";
+
+export const title = "Result";
+export const load = (ctx) => ctx.get("overview");
+
+const TALL = 320; // pixels that a chart is high where there is room
+const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
+
+export function view(doc, ctx) {
+  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
+    h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
+}
+
+/** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
+export function verdict(doc, past = false) {
+  const { summary } = doc;
+  const { headline, tone, details } = summary.verdict;
+  const bad = doc.state === "failed";
+  const ended = ["running", "finished", "stopped"].includes(doc.label) || bad ? "" : doc.ended;
+  return h("section", { class: `card first tone-${tone}`, "aria-label": "Verdict", "data-tone": tone },
+    h("p", { class: "headline", "data-role": "headline" }, typeset(headline)),
+    summary.cause ? h("p", { class: bad ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, typeset(summary.cause_detail))) : null,
+    summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
+    details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
+    h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
+    past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+}
+
+/** What else ails the run, and what may be done. */
+function ailments(doc) {
+  const { others } = doc.summary;
+  if (!others.length) return null;
+  return section("What else ails it", { wide: true, key: "ails" },
+    h("ul", { class: "ails" }, others.map((each) => h("li", { "data-topic": each.topic }, typeset(each.what), h("span", { class: "note" }, ` Try: ${each.do}`)))));
+}
+
+/** Prompts that wait for a person. */
+function asked(doc, ctx) {
+  if (!doc.questions.length || !ctx.data.live) return null;
+  const why = ctx.data.writing ? null : "Open the address that culmen ui printed: it contains the token required for writing.";
+  const rows = doc.questions.map((each) => h("li", { "data-key": each.number }, h("span", {}, `Prompt ${each.number} waits for your answer`), h("span", { class: "note" }, `${plural(each.text.length, "character")}, for ${duration(each.waits)}`),
+    h("button", { type: "button", class: "button primary", disabled: Boolean(why), title: why, onclick: () => reply(ctx.data, ctx.run, each) }, "Answer")));
+  return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
+}
+
+function tiles(doc, ctx) {
+  const best = doc.best;
+  const { usage } = doc;
+  const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
+  const [value, ...interval] = doc.score.split(" ");
+  const lead = best ? [typeset(value), " ", interval.length ? h("span", { class: "error" }, typeset(interval.join(" "))) : null] : "–";
+  const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null,
+    doc.summary.verdict.doubts.map((each) => h("span", { class: "pill pill-warn", title: "What makes the score worth less" }, each))] : "nothing has scored yet";
+  const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
+  return h("section", { class: "card tiles", "aria-label": "In short" },
+    doc.front ? tile("Pareto front", plural(doc.front.members.length, "member"), best ? ["default choice ", trust] : trust, true) : tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
+    tile("Evaluations", count(doc.evaluations), failures(doc)),
+    tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
+    tile("Spent", dollars(usage.dollars), spent),
+    tile("Active time", doc.state === "running" ? running(doc.elapsed) : duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : doc.ended));
+}
+
+function failures(doc) {
+  const failed = Object.entries(doc.statuses).filter(([name]) => name !== "ok").reduce((sum, [, n]) => sum + n, 0);
+  return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
+}
+
+/** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */
+export function progress(doc, ctx, height = TALL) {
+  const axis = ctx.params.x || "evaluations";
+  const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
+  const late = ctx.params.y === "late";
+  const known = doc.course.length ? doc.course : doc.progress;
+  const points = known.map((point) => [point[axis], point.score]);
+  const kinds = ["operator", "model", "island"].filter((name) => groupsOf(doc, name).length > 1);
+  const by = kinds.includes(ctx.params.colour) ? ctx.params.colour : "";
+  const paid = doc.progress.some((point) => point.dollars > 0);
+  const refs = Object.entries({ initial: "initial", target: "target", known: "best known" })
+    .filter(([kind]) => doc.lines[kind] !== null)
+    .map(([kind, text]) => ({ kind, label: text, value: doc.lines[kind] }));
+  const aside = h("div", { class: "toolbar" },
+    choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? "nothing was paid for, or prices are unknown" : null]), axis, (x) => ctx.go({ x }, true)),
+    choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)),
+    kinds.length ? choice("Colour", [["", "One"], ...kinds.map((name) => [name, name[0].toUpperCase() + name.slice(1)])], by, (value) => ctx.go({ colour: value }, true)) : null);
+  if (!points.length) return section("Scores", { wide: true }, empty("Nothing has scored yet: the chart begins with the first score."));
+  const end = doc.progress.at(-1)[axis] || points.at(-1)[0] || 1;
+  points.push([end, points.at(-1)[1]]);
+  const spec = {
+    label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
+    height,
+    x: { label, unit, domain: [late ? end / 2 : 0, end] },
+    y: { label: "score", domain: doc.domain, ...lateDomain(points, refs, late) },
+    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
+    refs,
+    onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
+  };
+  const note = doc.course.length
+    ? "The line is what all evaluations together let one expect of the leader, not its luckiest score; the band is its 95 % interval."
+    : "The run is too long for the value model: the line is the highest mean so far.";
+  return section("Scores", { wide: true, aside }, chart(spec), h("p", { class: "note below" }, note, late ? "" : beyond(doc)));
+}
+
+/** How many evaluations lie beyond the axis, as the lineage says of candidates. */
+function beyond(doc) {
+  const [low, high] = doc.domain;
+  const far = doc.scores.filter(({ score }) => score !== null && (score < low || score > high)).reduce((sum, { count: alike }) => sum + alike, 0);
+  return far ? ` ${plural(far, "evaluation")} with a score far from the others ${far === 1 ? "lies" : "lie"} on the edge.` : "";
+}
+
+const GROUPS = 5; // colours of groups, beside those of the leader and the confirmed score; the rest are one
+
+/** What candidates may have come from, the most frequent first. */
+function groupsOf(doc, by) {
+  const found = new Map();
+  for (const each of doc.scores) found.set(each[by], (found.get(each[by]) || 0) + each.count);
+  return [...found].filter(([value]) => value !== null && value !== "").sort((a, b) => b[1] - a[1]).map(([value]) => value);
+}
+
+/** The evaluations that scored, coloured by what their candidates came from. */
+function dots(doc, axis, by) {
+  const scored = doc.scores.filter((each) => each.score !== null);
+  const look = { kind: "dots", faint: !by, edge: true, size: scored.length > 400 ? 3 : 4 };
+  const drawn = (name, ink, some) => ({ ...look, name, colour: ink, points: some.map((each) => [each[axis], each.score]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate });
+  if (!by) {
+    const many = scored.some((each) => each.count > 1);
+    return scored.length ? [drawn(many ? "evaluations (a dot for those alike)" : "evaluations", "var(--soft)", scored)] : [];
+  }
+  const shown = groupsOf(doc, by).slice(0, GROUPS);
+  const rest = scored.filter((each) => !shown.includes(each[by]));
+  return [
+    ...shown.map((value, place) => drawn(by === "island" ? `island ${value}` : String(value), colour(place + 2), scored.filter((each) => each[by] === value))),
+    ...(rest.length ? [drawn(`other or no ${words(by)}`, "var(--soft)", rest)] : []),
+  ];
+}
+
+const told = (each) => [`evaluation ${count(each.evaluations)}: ${each.score === null ? words(each.status) : number(each.score)}`,
+  [each.candidate.slice(0, 8), each.operator, each.model, each.island === null ? "" : `island ${each.island}`].filter(Boolean).join(", "),
+  ...(each.count > 1 ? [`one of ${count(each.count)} alike`] : [])];
+
+/** Those that gave no score, by their status, as marks at the foot. */
+function unscored(doc, axis) {
+  const failed = doc.scores.filter((each) => each.score === null);
+  return [...new Set(failed.map((each) => each.status))].sort().map((status, place) => {
+    const some = failed.filter((each) => each.status === status);
+    return { name: words(status), kind: "rug", colour: place ? `var(--s${7 - place})` : "var(--bad)", points: some.map((each) => [each[axis]]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate };
+  });
+}
+
+function leader(doc, axis, points) {
+  if (!doc.course.length) return [{ name: "best mean so far", kind: "step", colour: "var(--s1)", points }];
+  const band = doc.course.map((point) => [point[axis], within(doc.bounds, point.low), within(doc.bounds, point.high)]);
+  band.push([points.at(-1)[0], ...band.at(-1).slice(1)]);
+  return [
+    { name: "", kind: "band", colour: "var(--s1)", points: band },
+    { name: "expected of the leader", kind: "step", colour: "var(--s1)", points },
+  ];
+}
+
+/** The fresh score at the right edge, a bar over its interval. */
+function confirmed(doc, end) {
+  const best = doc.best;
+  if (!best || !best.confirmed) return [];
+  const half = best.margin || 0;
+  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [-half, half].map((side) => [end, within(doc.bounds, best.score + side)]) }] : [];
+  return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
+}
+
+/** The steps of the story at their first scores, numbered. */
+function stepMarks(doc, axis) {
+  const { steps } = doc.story;
+  if (!steps.length) return [];
+  const name = "steps of the story";
+  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], each.score]),
+    tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
+}
+
+/** An end of an interval, within the bounds of honest scores. */
+const within = ([low, high], value) => Math.min(high ?? Infinity, Math.max(low ?? -Infinity, value));
+
+/** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */
+function lateDomain(points, refs, late) {
+  if (!late) return {};
+  const half = points.at(-1)[0] / 2;
+  const shown = [points.findLast(([x]) => x <= half) || points[0], ...points.filter(([x]) => x >= half)].map(([, y]) => y);
+  const values = shown.concat(refs.filter((ref) => ref.kind !== "initial").map((ref) => ref.value));
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  const room = (high - low) * 0.08 || Math.abs(high) * 0.02 || 0.1;
+  return { domain: [low - room, high + room] };
+}
+
+function flight(doc, ctx) {
+  if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
+  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
+  const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
+  return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
+}
+
+function events(doc, ctx) {
+  const rows = doc.events.map((event) => h("tr", { "data-key": event.seq },
+    h("td", { class: "num" }, clock(event.elapsed)),
+    h("td", {}, event.kind === "done" ? event.effect : event.kind),
+    h("td", {}, event.candidate ? [h("a", { href: ctx.href("candidate", { id: event.candidate }) }, event.words)] : event.words)));
+  return section("Last events", { wide: true }, rows.length
+    ? table("Last events, the newest first", [th("time", { class: "num" }), th("what"), th("in words")], rows, { class: "events" })
+    : empty("Nothing was journaled yet."));
+}
+
+export function about(doc) {
+  const config = Object.entries(doc.config);
+  return section("What is run", { wide: true },
+    doc.goal ? h("p", { class: "plain" }, doc.goal) : null,
+    h("details", { open: true }, h("summary", {}, "Settings"),
+      facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), [doc.path.includes("://") ? "database" : "folder", doc.path]])),
+    doc.notes.length ? h("details", {}, h("summary", {}, "Remarks of the task's loader"), doc.notes.map((note) => h("p", { class: "note" }, note))) : null);
+}
+
+/** A setting as text: of an object its fields only. */
+function setting(value) {
+  if (value === null) return "none";
+  if (typeof value !== "object") return String(value);
+  if (Array.isArray(value)) return value.map(setting).join(", ") || "none";
+  const name = String(value.object || "").split(":").pop();
+  const inner = Object.entries(value.fields || (value.object ? {} : value)).map(([key, each]) => `${key}=${setting(each)}`).join(", ");
+  return name ? (inner ? `${name}(${inner})` : name) : inner;
+}

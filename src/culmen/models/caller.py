@@ -1,0 +1,596 @@
+"""The policy above every backend, and the callers of a run.
+
+Lanes, limits, outages, a deadline, retries, spending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from culmen.core.brief import MISCOUNTED, OVER_LIMIT, SILENT
+from culmen.core.errors import NoAnswer, UserError
+from culmen.core.foreign import UNREADABLE, Unreadable
+from culmen.core.ports import with_protocol_defaults
+from culmen.core.usage import Usage
+from culmen.models.call import (
+    COUNTED_MORE,
+    BadResponse,
+    Call,
+    CallFailed,
+    Completion,
+    Declined,
+    Interrupted,
+    MinimalModel,
+    ModelBackend,
+    RateLimited,
+    Reply,
+    ServerFailed,
+    Tokens,
+)
+from culmen.models.lessons import Lessons
+from culmen.models.limits import AsyncClock, Health, RateLimiter, RealClock
+from culmen.models.spec import Key, ModelSpec, PriceList, Provider, RetryPolicy
+
+RAW_KEPT = 20_000  # characters of a bad response that are stored
+_RAW_READ = RAW_KEPT + 2_000  # of these, so that no part of a key is left at the end
+# refused requests in a row after which the settings are wrong, not the requests
+DECLINED_IN_A_ROW = 3
+
+
+class CallOutcome(msgspec.Struct, frozen=True):
+    """Outcome of one call.
+
+    `choices` (none if `fault` is set), the cost of all attempts, the number of failed ones by kind
+    and their raw texts.
+    """
+
+    choices: tuple[Completion, ...]
+    usage: Usage
+    faults: dict[str, int]
+    raws: tuple[str, ...] = ()
+    fault: str = ""
+
+
+class RequestSpending:
+    """Possible cost of all attempts at one request: ended, in flight, and future ones.
+
+    `permit` must allow future attempts; it is called with the sum.
+    """
+
+    def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
+        self._permit, self.cost, self.flight = permit or _permit_always, Usage(), Usage()
+
+    def begin_attempts(self, largest: Usage) -> None:
+        """Begin first attempts, which are permitted already."""
+        self.flight = self.flight + largest
+
+    def permit_retry(self, largest: Usage) -> bool:
+        """Begin further attempts of at most this cost; False if they are not permitted."""
+        allowed = self._permit(self.cost + self.flight + largest)
+        if allowed:
+            self.begin_attempts(largest)
+        return allowed
+
+    def settle_attempt(self, largest: Usage, cost: Usage) -> None:
+        """Replace the reservation of an ended attempt by its cost."""
+        self.flight, self.cost = self.flight - largest, self.cost + cost
+
+
+@dataclass
+class _Progress:
+    """State of one call so far."""
+
+    left: float
+    usage: Usage = field(default_factory=Usage)
+    faults: Counter[str] = field(default_factory=Counter)
+    raws: list[str] = field(default_factory=list)
+    tries: int = 0
+    bad: int = 0
+
+    def to_outcome(self, choices: tuple[Completion, ...] = (), fault: str = "") -> CallOutcome:
+        return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
+
+
+class Unreported:
+    """Attempts at one model whose cost the provider did not report, such as replies cut off.
+
+    Before the first report each counts with its largest cost. Then replies are taken to be as long
+    as those that were reported: n of them as n times their mean, with three standard deviations of
+    that sum and two of the mean. Prompts count with the most tokens for a byte seen so far.
+    """
+
+    def __init__(self) -> None:
+        self._reports = self._samples = self._attempts = self._priced = 0
+        self._mean = self._squares = self._ratio = 0.0
+        self._bytes = self._prompts = self._longest = 0
+        self._held = Usage()
+
+    def add_report(self, call: Call, tokens: Tokens) -> None:
+        """Count an attempt with known tokens (Welford's update)."""
+        each = tokens.output / call.samples
+        self._reports += 1
+        delta = each - self._mean
+        self._mean += delta / self._reports
+        self._squares += delta * (each - self._mean)
+        self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
+
+    def add_attempt(self, call: Call, prompt: int, is_unpriced: bool) -> None:
+        """Count an attempt without a report; `prompt` bounds the tokens of its prompt."""
+        self._attempts += 1
+        self._priced += is_unpriced
+        self._samples += call.samples
+        self._bytes += call.most_prompt_tokens()
+        self._prompts += prompt
+        self._longest += call.samples * call.max_tokens
+
+    def settle(self, prices: PriceList) -> Usage:
+        """The change of the likely cost of all these attempts since the last call."""
+        if not self._attempts:
+            return Usage()
+        n = self._attempts
+        prompt, reply = -(-self._prompt_tokens() // n), -(-self._reply_tokens() // n)
+        each = prices.largest_usage(Tokens(prompt, reply))
+        bound = Usage(
+            input_tokens=n * each.input_tokens,
+            output_tokens=n * each.output_tokens,
+            dollars=self._priced * each.dollars,
+        )
+        change, self._held = bound - self._held, bound
+        return change
+
+    def _prompt_tokens(self) -> int:
+        known = math.ceil(self._ratio * self._bytes) if self._reports else self._prompts
+        return min(self._prompts, known)
+
+    def _reply_tokens(self) -> int:
+        if not self._reports:
+            return self._longest
+        # one report says nothing of their spread
+        variance = self._squares / (self._reports - 1) if self._reports > 1 else self._mean**2
+        room = 3 * math.sqrt(self._samples) + 2 * self._samples / math.sqrt(self._reports)
+        likely = self._samples * self._mean + room * math.sqrt(variance)
+        return min(self._longest, math.ceil(likely) + self._attempts)
+
+
+def _permit_always(_: Usage) -> bool:
+    return True
+
+
+def _log_warning(sentence: str) -> None:
+    import logging
+
+    logging.getLogger("culmen.models").warning("%s", sentence)
+
+
+class Caller:
+    """Calls one provider.
+
+    `lanes`, `limiter` and `health` are shared by all callers of that provider.
+    """
+
+    def __init__(
+        self,
+        backend: MinimalModel,
+        *,
+        policy: RetryPolicy | None = None,
+        lanes: asyncio.Semaphore | None = None,
+        limiter: RateLimiter | None = None,
+        health: Health | None = None,
+        key: Key | None = None,
+        clock: AsyncClock | None = None,
+        rng: random.Random | None = None,
+        tell: Callable[[str], None] = _log_warning,
+        provider: Provider | None = None,
+        lessons: Lessons | None = None,
+    ) -> None:
+        self._provider, self._lessons = provider or Provider(""), lessons or Lessons()
+        self.backend, self.policy, self._key = (
+            with_protocol_defaults(ModelBackend, backend),
+            policy or RetryPolicy(),
+            key or Key(),
+        )
+        self._tell, self._has_told = tell, False
+        self._clock, self._rng = clock or RealClock(), rng or random.Random()
+        self._lanes = lanes or asyncio.Semaphore(64)
+        self.limiter = limiter or RateLimiter(clock=self._clock)
+        self._health = health or Health(clock=self._clock)
+        self._declined = 0
+        # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
+        self._ratios: dict[str, tuple[float, int]] = {}
+        self._unreported: dict[str, Unreported] = {}
+
+    async def call(
+        self, call: Call, prices: PriceList, spending: RequestSpending | None = None
+    ) -> CallOutcome:
+        """Make the call until it succeeds, fails for good or its deadline ends.
+
+        `spending` must permit each attempt after a billed one; if it refuses, the call ends with
+        its present fault. The first attempt has begun there (None: everything is permitted). Raises
+        `UserError` (wrong key or model) and `Unavailable` (outage).
+        """
+        so_far, largest = _Progress(self.policy.deadline), self.largest_cost(call, prices)
+        if spending is None:
+            spending = RequestSpending()
+            spending.begin_attempts(largest)
+        while True:
+            try:
+                reply = await self._make_attempt(call, so_far)
+            except CallFailed as failure:
+                self._note_failure(call, failure.kind, failure.message)
+                cost = self._count_failure(failure, call, prices, so_far, largest)
+                if not self._should_retry(failure, so_far):
+                    spending.settle_attempt(largest, cost)
+                    return so_far.to_outcome(fault=failure.kind)
+                if failure.billed:
+                    spending.settle_attempt(largest, cost)
+                    if not spending.permit_retry(largest):
+                        return so_far.to_outcome(fault=failure.kind)
+                pause = self._retry_pause(failure, so_far)
+                so_far.left -= max(pause, self._requested_wait(failure))
+                if so_far.left <= 0:
+                    spending.settle_attempt(largest, Usage())
+                    return so_far.to_outcome(fault="deadline")
+                await self._clock.sleep(pause)
+            else:
+                self._note_reply(call, reply)
+                cost = self._reply_cost(call, reply, prices, largest, so_far)
+                spending.settle_attempt(largest, cost)
+                so_far.usage = so_far.usage + cost
+                return so_far.to_outcome(tuple(map(self._stored_choice, reply.choices)))
+
+    def _note_reply(self, call: Call, reply: Reply) -> None:
+        """Note that a reply can be used, or why none of its samples can."""
+        if any(choice.is_usable for choice in reply.choices):
+            self._lessons.count_answer(f"{self._provider.name}/{call.model}")
+        elif reply.choices:
+            first = reply.choices[0]
+            fault = "empty" if first.finish in ("stop", "length") else first.finish
+            self._note_failure(call, fault, first.text if fault == "refused" else "")
+
+    def _note_failure(self, call: Call, fault: str, words: str) -> None:
+        """Note an attempt without a usable answer.
+
+        Raises `NoAnswer` if there is nothing at an endpoint of the user's own: an outage would be
+        waited for in vain.
+        """
+        if fault == "too_long":  # it is asked again, shorter
+            return
+        provider, words = self._provider, self._key.scrub(clean_text(words[:_RAW_READ]))
+        address = provider.effective_base_url or ""
+        model = f"{provider.name}/{call.model}"
+        attempts = self._lessons.count_failure(model, fault, words, address)
+        is_vain = fault == "no_connection" and attempts >= SILENT and not self._health.has_served
+        if is_vain and provider.is_own:
+            raise NoAnswer(
+                f"nothing answers at {address}: {words}",
+                where=f"base_url of {provider.name}",
+                fix="start the server, or correct the address; culmen resume RUN goes on",
+            )
+
+    def largest_cost(self, call: Call, prices: PriceList) -> Usage:
+        """The largest cost of one attempt.
+
+        A token for each byte of the prompt, or more if the provider has ever counted more, and all
+        the tokens allowed for the reply.
+        """
+        prompt = self._most_prompt_tokens(call)
+        return prices.largest_usage(Tokens(prompt, call.samples * call.max_tokens))
+
+    def _most_prompt_tokens(self, call: Call) -> int:
+        ratio, more = self._ratios.get(call.model, (1.0, 0))
+        return math.ceil(call.most_prompt_tokens() * ratio) + more
+
+    def _reply_cost(
+        self, call: Call, reply: Reply, prices: PriceList, largest: Usage, so_far: _Progress
+    ) -> Usage:
+        """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
+        tokens = reply.tokens
+        if tokens is not None:
+            size, (ratio, more) = (
+                call.most_prompt_tokens(),
+                self._ratios.get(call.model, (1.0, 0)),
+            )
+            ratio = max(ratio, min(tokens.input / size, COUNTED_MORE))
+            self._ratios[call.model] = ratio, max(more, tokens.input - COUNTED_MORE * size)
+            if tokens.output > call.samples * call.max_tokens:
+                so_far.faults[OVER_LIMIT] += 1
+        return self._with_uncertain_cost(
+            prices.usage_for(tokens, reply.dollars), tokens, call, prices
+        )
+
+    def _with_uncertain_cost(
+        self, cost: Usage, tokens: Tokens | None, call: Call, prices: PriceList
+    ) -> Usage:
+        """The cost of an attempt, with the change of the likely cost of attempts without a report.
+
+        A reply with a report tells more about those before it, so the change may be negative.
+        """
+        unreported = self._unreported.setdefault(call.model, Unreported())
+        if tokens is None:
+            prompt = self._most_prompt_tokens(call)
+            unreported.add_attempt(call, prompt, is_unpriced=cost.unpriced > 0)
+        else:
+            unreported.add_report(call, tokens)
+        change = unreported.settle(prices)
+        return msgspec.structs.replace(
+            cost, uncertain_tokens=change.tokens, uncertain_dollars=change.dollars
+        )
+
+    def _stored_choice(self, choice: Completion) -> Completion:
+        """A choice as it may be stored: without the provider's key."""
+        calls = tuple(self._key.hide_in(call) for call in choice.tool_calls)
+        text = self._key.hide(clean_text(choice.text))
+        return msgspec.structs.replace(choice, text=text, tool_calls=calls)
+
+    def with_backend(self, backend: MinimalModel) -> Caller:
+        """A caller of another backend of the same provider; lanes, limits and health are shared."""
+        return Caller(
+            backend,
+            policy=self.policy,
+            lanes=self._lanes,
+            limiter=self.limiter,
+            health=self._health,
+            key=self._key,
+            clock=self._clock,
+            rng=self._rng,
+            tell=self._tell,
+            provider=self._provider,
+            lessons=self._lessons,
+        )
+
+    async def close(self) -> None:
+        """Close the backend."""
+        await self.backend.close()
+
+    async def _make_attempt(self, call: Call, so_far: _Progress) -> Reply:
+        tokens = call.prompt_tokens() + call.samples * call.max_tokens
+        async with (
+            self._lanes,
+            self._health.attempt_turn(),
+            self.limiter.admitted(tokens) as slot,
+        ):
+            started = self._clock.now()
+            try:
+                reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
+                texts = sum(len(choice.text) for choice in reply.choices)
+                if not self._is_believable(call, reply.tokens, texts, so_far):
+                    reply = msgspec.structs.replace(reply, tokens=None, dollars=None)
+            except CallFailed as failure:
+                if not self._is_believable(call, failure.tokens, len(failure.raw), so_far):
+                    failure.tokens = None
+                self._report_failure(failure)
+                slot.tokens = _used_tokens(failure.tokens, slot.tokens if failure.billed else 0)
+                raise
+            finally:
+                so_far.left -= self._clock.now() - started
+            self._health.report_success()
+            self._declined = 0
+            slot.tokens = _used_tokens(reply.tokens, slot.tokens)
+            return reply
+
+    def _is_believable(
+        self, call: Call, tokens: Tokens | None, characters: int, so_far: _Progress
+    ) -> bool:
+        """False if a request and a reply of this length cannot have this number of tokens."""
+        written = call.samples * call.max_tokens + characters
+        if tokens is None or tokens.are_believable(call.most_prompt_tokens(), written):
+            return True
+        so_far.faults[MISCOUNTED] += 1
+        if not self._has_told:
+            self._has_told = True
+            read, written = (min(number, 2**63) for number in (tokens.input, tokens.output))
+            self._tell(
+                f"{call.model}: the provider counted {read:.6g} tokens of a prompt and "
+                f"{written:.6g} of a reply, more than the request can have: budgets count the "
+                "most that it could have cost"
+            )
+        return False
+
+    async def _complete_within(self, call: Call, seconds: float) -> Reply:
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                reply = await self.backend.complete(call)
+        except TimeoutError:
+            raise Interrupted("timeout") from None
+        except Unreadable as error:
+            raise BadResponse(UNREADABLE, error.what) from None
+        return _as_reply(reply)
+
+    def _report_failure(self, failure: CallFailed) -> None:
+        """Update the provider's shared health from this failure."""
+        if isinstance(failure, RateLimited):
+            self._health.report_refusal(failure.kind, self._requested_wait(failure))
+        elif isinstance(failure, ServerFailed | Interrupted):
+            self._health.report_failure(failure.kind)
+        else:
+            self._health.report_success()
+        if isinstance(failure, Declined) and failure.kind == "bad_request":
+            self._declined += 1
+            if self._declined >= DECLINED_IN_A_ROW:
+                reason = self._key.scrub(str(failure)[:_RAW_READ])[:300]
+                raise UserError(
+                    f"the provider rejects every request: {reason}",
+                    fix=(
+                        "check the model's options (temperature, max_tokens, extra) in the models "
+                        "file"
+                    ),
+                ) from None
+
+    def _count_failure(
+        self,
+        failure: CallFailed,
+        call: Call,
+        prices: PriceList,
+        so_far: _Progress,
+        largest: Usage,
+    ) -> Usage:
+        """Note a failed attempt; its cost."""
+        so_far.faults[failure.kind] += 1
+        if failure.raw:
+            raw = self._key.scrub(clean_text(failure.raw[:_RAW_READ]))
+            so_far.raws.append(f"[{failure.kind}] {raw[:RAW_KEPT]}")
+        if not failure.billed and failure.tokens is None:
+            return Usage()
+        cost = self._with_uncertain_cost(
+            prices.usage_for(failure.tokens), failure.tokens, call, prices
+        )
+        so_far.usage = so_far.usage + cost
+        return cost
+
+    def _should_retry(self, failure: CallFailed, so_far: _Progress) -> bool:
+        if isinstance(failure, Declined):
+            return False
+        if isinstance(failure, BadResponse):
+            so_far.bad += 1
+            return so_far.bad <= self.policy.bad_retries
+        if isinstance(failure, RateLimited):
+            return True  # the deadline ends it
+        if isinstance(failure, Interrupted) or not self._health.is_down:
+            so_far.tries += 1  # an outage does not use up this call's retries
+        return so_far.tries <= self.policy.retries
+
+    def _retry_pause(self, failure: CallFailed, so_far: _Progress) -> float:
+        if self._health.is_down:
+            return 0.0  # the shared pause comes instead
+        if (asked := self._requested_wait(failure)) > 0:
+            return asked
+        growth = 2.0 ** min(max(0, sum(so_far.faults.values()) - 1), 16)
+        return min(self.policy.cap, self.policy.base * growth) * self._rng.uniform(0.5, 1.0)
+
+    def _requested_wait(self, failure: CallFailed) -> float:
+        """Seconds that the provider asked to wait, up to the policy's cap."""
+        return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
+
+
+class Providers:
+    """One `Caller` for each provider and backend, made when first needed.
+
+    `tell` gets a message at outages, and when something is learnt of a model (`lessons`).
+    """
+
+    def __init__(
+        self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log_warning
+    ) -> None:
+        self._clock, self._tell = clock or RealClock(), tell
+        self._callers: dict[object, Caller] = {}
+        self.lessons = Lessons(tell)
+
+    def caller_for(self, model: ModelSpec) -> Caller:
+        """The caller for this model."""
+        key = (
+            id(model.backend)
+            if model.backend
+            else (model.provider.name, model.max_tokens_name, model.send_seed)
+        )
+        caller = self._callers.get(key)
+        if caller is None:
+            shared = next(
+                (
+                    c
+                    for k, c in self._callers.items()
+                    if isinstance(k, tuple) and k[0] == model.provider.name
+                ),
+                None,
+            )
+            caller = self._callers[key] = self._make_caller(
+                model, None if model.backend else shared
+            )
+        return caller
+
+    async def close(self) -> None:
+        """Close all backends."""
+        callers, self._callers = list(self._callers.values()), {}
+        for caller in callers:
+            await caller.close()
+
+    def _make_caller(self, model: ModelSpec, shared: Caller | None) -> Caller:
+        provider = model.provider
+        if shared is not None:
+            return shared.with_backend(make_backend(model, shared.limiter, self.lessons))
+        limiter = RateLimiter(provider.rpm, provider.tpm, self._clock)
+        return Caller(
+            model.backend or make_backend(model, limiter, self.lessons),
+            policy=provider.retry_policy,
+            lanes=asyncio.Semaphore(provider.concurrency),
+            limiter=limiter,
+            health=self._make_health(provider),
+            key=provider.key,
+            clock=self._clock,
+            tell=self._tell,
+            provider=provider,
+            lessons=self.lessons,
+        )
+
+    def _make_health(self, provider: Provider) -> Health:
+        longest = max(provider.base, provider.cap)
+        return Health(
+            f"provider '{provider.name}'",
+            first_pause=provider.base,
+            longest_pause=longest,
+            patience=provider.patience,
+            clock=self._clock,
+            tell=self._tell,
+            has_served=self.lessons.has_answered(provider.name),
+        )
+
+
+def make_backend(model: ModelSpec, limiter: RateLimiter, lessons: Lessons) -> MinimalModel:
+    """The backend of a model's provider, whose limits `limiter` learns, and fields `lessons`."""
+    provider = model.provider
+    if provider.name == "litellm":
+        from culmen.models.backends import LiteLLMBackend
+
+        return LiteLLMBackend(provider.key, base_url=provider.base_url, send_seed=model.send_seed)
+    from culmen.models.backends import OpenAIBackend
+    from culmen.models.endpoint import Endpoint
+
+    endpoint = Endpoint(
+        provider.key,
+        provider.effective_base_url,
+        provider.timeout,
+        note_headers=limiter.note_headers,
+    )
+    return OpenAIBackend(
+        endpoint,
+        max_tokens_name=model.max_tokens_name,
+        send_seed=model.send_seed,
+        provider=provider.name,
+        lessons=lessons,
+    )
+
+
+def likely_cost(call: Call, prices: PriceList) -> Usage:
+    """Likely upper bound of the cost of one attempt; pure, so that replays agree."""
+    # rounded up, so that few different prices need to be worked out
+    prompt = -(-call.prompt_tokens() // 256) * 256
+    return prices.usage_for(Tokens(prompt, call.samples * call.max_tokens))
+
+
+def clean_text(text: str) -> str:
+    """The text in the form that a store accepts: Unix line ends, no NUL, no lone surrogates."""
+    text = text.replace("\r\n", "\n").replace("\0", "")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _used_tokens(tokens: Tokens | None, otherwise: int) -> int:
+    return otherwise if tokens is None else tokens.input + tokens.output
+
+
+def _as_reply(reply: object) -> Reply:
+    """The reply of a user's backend, which may also be a text or a list of texts."""
+    if isinstance(reply, Reply):
+        return reply
+    if isinstance(reply, str):
+        return Reply((Completion(reply),))
+    if isinstance(reply, list | tuple) and all(isinstance(text, str) for text in reply):
+        return Reply(tuple(Completion(text) for text in reply))
+    raise TypeError(
+        f"a model backend must return a Reply, a str or a list of str, not {type(reply).__name__}"
+    )

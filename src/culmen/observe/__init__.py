@@ -1,1 +1,0 @@
-"""Displays, summary and diagnosis of a run; nothing here can slow or alter a search."""

@@ -1,1 +1,0 @@
-"""Revisions of a run's tables. `env.py` is Alembic's entry."""

@@ -1,0 +1,218 @@
+"""Effects of a run: their starts and ends, results, costs and embeddings."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from culmen.core.event import Event, Vectors
+from culmen.core.json import JsonObject
+from culmen.core.usage import Usage
+from culmen.store.codec import decode_value
+from culmen.store.costs import EffectCost, costs_of, costs_where
+from culmen.store.database import open_snapshot
+from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
+from culmen.store.schema import OTHERS
+from culmen.store.sql import Connection
+
+_OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
+
+
+class EffectMark(NamedTuple):
+    """A start (`started`) or an end (`done`, `torn`) of an effect.
+
+    `stop` and `state` end all effects in flight.
+    """
+
+    seq: int
+    kind: str
+    effect: str
+    key: int
+    elapsed: float
+    time: float
+
+
+class JournalPiece(NamedTuple):
+    """The marks and costs of the events after `first`, up to `last`."""
+
+    first: int
+    last: int
+    marks: list[EffectMark]
+    costs: list[EffectCost]
+
+
+class EmbeddedCandidates(NamedTuple):
+    """Candidates and their embeddings: consecutive rows of `width` little-endian float32."""
+
+    seq: int
+    candidates: tuple[str, ...]
+    width: int
+    data: bytes
+
+
+def effect_marks(run: Path | str, after: int = 0, last: int = END) -> list[EffectMark]:
+    """Starts and ends of all effects after event `after`, up to `last`, in journal order."""
+    with open_snapshot(Path(run)) as connection:
+        return _marks_of(connection, after, last)
+
+
+def journal_pieces(
+    run: Path | str, first: int, last: int, count: int, size: int
+) -> list[JournalPiece]:
+    """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
+    count = max(1, min(count, (last - first + 1) // size))
+    pieces: list[JournalPiece] = []
+    with open_snapshot(Path(run)) as connection:
+        for index in range(count):
+            after = first - 1 + round(index * max(0, last - first + 1 - size) / max(1, count - 1))
+            until = min(last, after + size)
+            marks = _marks_of(connection, after, until)
+            pieces.append(
+                JournalPiece(after, until, marks, costs_of(connection, Path(run), after, until))
+            )
+    return pieces
+
+
+def in_flight(run: Path | str) -> list[EffectMark]:
+    """Starts of the effects that have not ended, oldest first.
+
+    The journal is read from its end, because effects in flight began recently, until as many are
+    found as the writer counts.
+    """
+    ended, starts, before = set[int](), list[EffectMark](), END
+    with open_snapshot(Path(run)) as connection:
+        query = "SELECT value FROM counter WHERE scope = 'session' AND name = 'in_flight'"
+        count = connection.execute(query).scalar() or 0
+        while len(starts) < count:
+            page = _marks_where(
+                connection, f"seq < :before ORDER BY seq DESC {_LIMIT}", before=before
+            )
+            for mark in page:
+                if mark.kind in ("state", "stop"):
+                    return starts[::-1]
+                if mark.kind == "started" and mark.key not in ended:
+                    starts.append(mark)
+                ended.add(mark.key)
+            if len(page) < PAGE:
+                break
+            before = page[-1].seq
+    return starts[::-1]
+
+
+def cut_off_evaluations(run: Path | str) -> list[float]:
+    """Seconds of evaluations that had no result when the search ended, longest first.
+
+    Looked for among the last effects before that; empty while the search runs.
+    """
+    with open_snapshot(Path(run)) as connection:
+        stops = _marks_where(connection, "kind = 'stop' ORDER BY seq DESC LIMIT 1")
+        if not stops:
+            return []
+        stop = stops[0]
+        ends = _marks_where(connection, f"seq > :stop AND kind = 'done' {_LIMIT}", stop=stop.seq)
+        before = f"seq < :stop ORDER BY seq DESC {_LIMIT}"
+        marks = _marks_where(connection, before, stop=stop.seq)
+    ended = {end.key for end in ends}
+    found: list[float] = []
+    for mark in marks:
+        if mark.kind == "state":
+            break
+        if mark.kind == "started" and mark.effect == "evaluate" and mark.key not in ended:
+            found.append(max(0.0, stop.elapsed - mark.elapsed))
+        ended.add(mark.key)
+    return sorted(found, reverse=True)
+
+
+def effect_subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
+    """The candidate (`of`) and the `case` of each of these starts.
+
+    Starts that record neither are left out.
+    """
+    query = "SELECT seq, body FROM event WHERE seq IN :seqs"
+    with open_snapshot(Path(run)) as connection:
+        rows = connection.execute(query, seqs=list(seqs)).all()
+    return {row.seq: decode_value(row.body, dict[str, str]) for row in rows if row.body}
+
+
+def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]:
+    between = "seq > :after AND seq <= :last ORDER BY seq"
+    return _marks_where(connection, between, after=after, last=last)
+
+
+_LIMIT = f"LIMIT {PAGE}"
+
+
+def _marks_where(connection: Connection, rest: str, **values: object) -> list[EffectMark]:
+    """The marks that meet a condition; `rest` is the statement from there on."""
+    query = (
+        "SELECT seq, kind, effect, key, elapsed, time FROM event "
+        f"WHERE kind NOT IN ('note', 'tell') AND {rest}"
+    )
+    return [EffectMark(*row) for row in connection.execute(query, **values).all()]
+
+
+def effect_results(
+    run: Path | str, prefix: str, after: int = 0, limit: int = 10_000
+) -> list[Event]:
+    """Finished effects after event `after` whose kind begins with `prefix`, oldest first.
+
+    Evaluations are left out.
+    """
+    folder = Path(run)
+    query = (
+        f"{EVENTS} WHERE {OTHERS} AND shape IN :shapes AND seq > :after AND kind = 'done' "
+        "AND substr(effect, 1, :length) = :prefix ORDER BY seq LIMIT :limit"
+    )
+    values = {"shapes": _OTHERS, "after": after, "length": len(prefix), "prefix": prefix}
+    with open_snapshot(folder) as connection:
+        rows = connection.execute(query, **values, limit=limit).all()
+        texts, events = Texts(), list[Event]()
+        for start in range(0, len(rows), PAGE):
+            events += assemble_events(connection, folder, rows[start : start + PAGE], texts)
+        return events
+
+
+def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
+    """Embeddings made after event `after` for which the journal names the candidates."""
+    query = (
+        f"SELECT seq, body, result, data FROM event WHERE {OTHERS} AND seq > :after "
+        "AND shape = 'vectors' ORDER BY seq"
+    )
+    embeddings: list[EmbeddedCandidates] = []
+    with open_snapshot(Path(run)) as connection:
+        for seq, body, result, data in connection.execute(query, after=after):
+            names = tuple(decode_value(body, JsonObject).get("candidates", ())) if body else ()
+            vectors = decode_value(result, Vectors)
+            if len(names) == vectors.count:
+                embeddings.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
+    return embeddings
+
+
+def effect_costs(run: Path | str, after: int = 0, last: int = END) -> list[EffectCost]:
+    """Costs of model calls and other effects after event `after`, up to `last`.
+
+    Includes evaluations that asked models. Effects that cost nothing are left out, unless they had
+    faults.
+    """
+    with open_snapshot(Path(run)) as connection:
+        return costs_of(connection, Path(run), after, last)
+
+
+def costs_of_events(run: Path | str, seqs: Iterable[int]) -> list[EffectCost]:
+    """Costs of these events, as `effect_costs`."""
+    with open_snapshot(Path(run)) as connection:
+        return costs_where(connection, Path(run), "seq IN :seqs", seqs=sorted(seqs))
+
+
+def spending_by_event(run: Path | str, last: int = END) -> Callable[[int], Usage]:
+    """A function that returns all costs up to an event, of events up to `last`."""
+    costs = effect_costs(run, 0, last)
+    sums = [Usage(), *accumulate(cost.usage for cost in costs)]
+
+    def spent_at(seq: int) -> Usage:
+        return sums[bisect_right(costs, seq, key=lambda cost: cost.seq)]
+
+    return spent_at

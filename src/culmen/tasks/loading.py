@@ -1,0 +1,536 @@
+"""The task at a path or among the built-in ones, or an error with the next step."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from culmen.core.errors import TaskError, UserError
+from culmen.core.extensions import all_parts
+from culmen.core.task import Evaluator, Task, parse_direction
+from culmen.jail.forms import require_form
+from culmen.tasks import interface, reading, task_toml
+from culmen.tasks.languages import LANGUAGES, language_files
+from culmen.tasks.reading import (
+    closest_name,
+    missing_file_error,
+    one_of,
+    read_text,
+    text_for_agents,
+)
+from culmen.tasks.schema import check_text
+from culmen.tasks.tolerances import with_tolerance_flag
+
+Seeds = Sequence[Mapping[str, str]]
+_MARKS = ("task.toml", "evaluator.py")
+_TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
+_MANY = 200  # entries of a folder that are looked at
+_SHOWN = 6
+DEFAULT = "function_minimization"  # three small files and a noisy score: the usual case
+
+
+def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
+    """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
+
+    Folders are culmen's own (`task.toml`) or those of an ecosystem in `folder_adapters`. `goal` and
+    `seeds` (named texts) replace the task's; `direction` is the direction of scores for a task
+    without a task.toml. Raises `TaskError` for a task that cannot work; none of its code is
+    imported or run.
+    """
+    task = _find_task(Path(path).expanduser(), goal, bool(seeds))
+    task = replace(task, goal=goal.strip()) if goal.strip() else task
+    task = with_direction(task, direction) if direction else task
+    task = with_tolerance_flag(task)
+    if not seeds:
+        return task
+    part, text = next(iter(seeds[0].items()))
+    return with_seeds(with_entry(task, part, text), seeds)
+
+
+def with_seeds(task: Task, seeds: Seeds) -> Task:
+    """The task with other initial programs; raise `TaskError` if they lack a part it names."""
+    parts = seeds[0]
+    evaluator, frozen = task.evaluator, task.surface.frozen
+    for name in (
+        *frozen,
+        *re.findall(r"\{([^{}]*)\}", " ".join((*evaluator.build, *evaluator.command))),
+    ):
+        if name not in parts:
+            raise TaskError(
+                f"the initial program has no part '{name}'",
+                where=f"task {task.name}",
+                fix=f"call it '{name}'",
+            )
+    for number, seed in enumerate(seeds, 1):
+        for name, text in seed.items():
+            check_text(text, f"initial program {number}, part {name}")
+        if seed.keys() != parts.keys():
+            fix = "give all initial programs the same part names"
+            raise TaskError(
+                "the initial programs differ in their parts",
+                where=f"initial program {number}",
+                fix=fix,
+            )
+    first = next(iter(parts))
+    if evaluator.form in ("call", "serve") and evaluator.entry and evaluator.module not in parts:
+        evaluator = replace(evaluator, module=first)
+    if evaluator.form == "legacy":
+        evaluator = replace(evaluator, suffix=Path(first).suffix or evaluator.suffix)
+    copies = tuple(dict(seed) for seed in seeds)
+    return reading.with_digest(replace(task, seeds=copies, evaluator=evaluator))
+
+
+def with_proxy(task: Task, proxy: str) -> Task:
+    """The task with a proxy setting for its evaluator's candidates: auto, always or never.
+
+    Raises `TaskError`.
+    """
+    if proxy not in ("auto", "always", "never"):
+        raise TaskError(
+            f"unknown proxy setting '{proxy}'", where="proxy", fix="use auto, always or never"
+        )
+    if task.evaluator.form != "legacy":
+        what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
+        raise TaskError(what, where="proxy", fix="leave it out")
+    return reading.with_digest(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
+
+
+def with_present_files(task: Task) -> Task:
+    """The task with its evaluator's present files, for a fork; raise `TaskError` without them.
+
+    A log that grew keeps its record, and so does the state of an evaluator that keeps some:
+    results from before stay results of this evaluator.
+    """
+    if not task.evaluator.files:
+        return task
+    if not Path(task.evaluator.path).is_file():
+        raise missing_file_error(Path(task.evaluator.path))
+    records = {
+        name: _present_record(task.evaluator, name, record)
+        for name, record in task.evaluator.files.items()
+    }
+    files = {name: record for name, record in records.items() if record}
+    if files == task.evaluator.files:
+        return task
+    evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
+    return with_tolerance_flag(reading.with_digest(replace(task, evaluator=evaluator)))
+
+
+def _present_record(evaluator: Evaluator, name: str, record: str) -> str:
+    """The record of one file for a fork, "" if it is gone."""
+    file, grows = Path(evaluator.path).parent / name, reading.may_grow(record)
+    change = reading.compare_file(file, record)
+    if change in ("", "grown") or (grows and evaluator.keeps_state):
+        return record
+    if change == "missing":
+        return ""
+    return reading.record_file(file) if grows else reading.file_sha256(file)
+
+
+def _find_task(path: Path, goal: str, seeded: bool) -> Task:
+    if path.is_dir():
+        return _load_folder(path.resolve(), goal, seeded)
+    if not path.exists():
+        raise missing_path_error(path.absolute())
+    folder = path.resolve().parent
+    if path.suffix == ".toml":
+        foreign = ecosystem_task(folder, goal) if _is_foreign_task_toml(folder) else None
+        return foreign or task_toml.read_task_toml(path.resolve())
+    for adapter in folder_adapters():
+        if path.name == adapter.EVALUATOR and adapter.can_read_folder(folder):
+            return adapter.read_folder(folder, goal)
+    if path.suffix == ".py":
+        return read_evaluator(path.resolve(), goal, seeded)
+    raise no_evaluator_error(path)
+
+
+def _load_folder(folder: Path, goal: str, seeded: bool) -> Task:
+    settings, evaluator = folder / "task.toml", folder / "evaluator.py"
+    if settings.is_file() and (evaluator.is_file() or not _is_foreign_task_toml(folder)):
+        return task_toml.read_task_toml(settings)
+    if (task := ecosystem_task(folder, goal)) is not None:
+        return task
+    if evaluator.is_file():
+        return read_evaluator(evaluator, goal, seeded)
+    raise no_task_error(folder)
+
+
+def _is_foreign_task_toml(folder: Path) -> bool:
+    """True if the folder's task.toml is of another ecosystem's format."""
+    adapters = folder_adapters()
+    return any(each.READS_TASK_TOML and each.can_read_folder(folder) for each in adapters)
+
+
+def missing_path_error(path: Path) -> TaskError:
+    """The error for a path that does not exist, with the names of tasks near by."""
+    folder = path.parent
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
+    near = closest_name(path.name, tasks) or closest_name(path.name, names)
+    fix = f"write one to start from: culmen new {shlex.quote(path.name)}"
+    if any(path.name == example.name for example in _example_folders()):
+        fix = f"it is built in: culmen new {path.name} --example {path.name}"
+        return TaskError(f"there is no folder '{path.name}' here", where=str(path), fix=fix)
+    if tasks:
+        more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+        fix = f"tasks there: {', '.join(tasks[:_SHOWN])}{more}; or {fix}"
+    fix = f"did you mean '{near}'?" if near else fix
+    return TaskError(f"there is no task '{path.name}'", where=str(path), fix=fix)
+
+
+def no_task_error(folder: Path) -> TaskError:
+    """The error for a folder without `task.toml` and `evaluator.py`."""
+    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    names = [file.name for file in files[:_MANY]]
+    what = "no task here: neither task.toml nor evaluator.py"
+    for wanted in _MARKS:
+        near = closest_name(
+            wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix]
+        )
+        if near:
+            return TaskError(what, where=str(folder), fix=f"did you mean to call {near} {wanted}?")
+    return TaskError(what, where=str(folder), fix=_suggest_first_file(folder, files))
+
+
+def no_evaluator_error(file: Path) -> TaskError:
+    """The error for a file that is neither a `task.toml` nor Python."""
+    fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
+    if file.suffix == ".ipynb":
+        fix = (
+            "put the code that scores a program into an evaluator.py with score(output) or "
+            "evaluate(path), beside the program"
+        )
+    elif file.suffix in (".sh", ".bash", ""):
+        fix = (
+            "call the script from an evaluator.py: culmen docs tasks, 'An evaluator that is a "
+            "script'"
+        )
+    return TaskError(f"'{file.name}' is not a task", where=str(file), fix=fix)
+
+
+def _is_task(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _MARKS)
+
+
+def _suggest_first_file(folder: Path, files: list[Path]) -> str:
+    """The first file to write, judged by the other files of the folder."""
+    new = f"culmen new {shlex.quote(str(folder / 'task'))}"
+    if any(file.suffix in (".sh", ".bash") for file in files):
+        return (
+            "call the script from an evaluator.py beside it: culmen docs tasks, 'An evaluator that "
+            "is a script'"
+        )
+    if (
+        files
+        and all(file.suffix in _TEXTS or file.suffix == ".py" for file in files)
+        and (any(file.suffix in _TEXTS for file in files))
+    ):
+        return f"for a prompt that is judged on cases, start from: {new} --example routing_rules"
+    below = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and _is_task(entry))
+    if below:
+        return f"tasks lie in: {', '.join(below[:_SHOWN])}"
+    return f"write one to start from: {new}"
+
+
+def examples() -> list[tuple[str, str]]:
+    """The built-in tasks, sorted: (name, one-line description)."""
+    return [(folder.name, _goal_sentence(folder)) for folder in _example_folders()]
+
+
+def example_path(name: str) -> Path:
+    """The folder of a built-in task; raise `UserError` for an unknown name."""
+    folders = {folder.name: folder for folder in _example_folders()}
+    if name not in folders:
+        raise UserError(
+            f"there is no example '{name}'", where=f"--example {name}", fix=one_of(name, folders)
+        )
+    return folders[name]
+
+
+def write_new(
+    directory: str | Path, example: str | None = None, language: str | None = None
+) -> tuple[Path, ...]:
+    """Write a working task into a new or empty folder; return the files written, sorted.
+
+    `example` names a built-in task; the default is a task of three short files, with a program in
+    `language` if one is given. Never overwrites: raises `UserError` if the folder has any content,
+    or cannot be written.
+    """
+    target = Path(directory).expanduser()
+    files = None if language is None else _language_files(language, example)
+    source = example_path(example or DEFAULT) if files is None else None
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "the folder is not empty" if target.is_dir() else "there is a file of that name"
+        raise UserError(what, where=str(target), fix="name a new folder; nothing was written")
+    try:
+        if source is not None:
+            shutil.copytree(
+                source,
+                target,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+            )
+        for name, text in (files or {}).items():
+            target.mkdir(parents=True, exist_ok=True)
+            (target / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        fix = "name a folder you may write to"
+        raise UserError(
+            f"the task could not be written: {error}", where=str(target), fix=fix
+        ) from None
+    return tuple(sorted(path for path in target.rglob("*") if path.is_file()))
+
+
+def _language_files(language: str, example: str | None) -> dict[str, str] | None:
+    """The files of a task in this language; None for Python, which the example is in."""
+    if language == "python":
+        return None
+    if language not in LANGUAGES:
+        raise UserError(
+            f"there is no task to start from in '{language}'",
+            where=f"--language {language}",
+            fix=one_of(language, {"python": None, **LANGUAGES}),
+        )
+    if example is not None:
+        raise UserError(
+            "an example has a language of its own",
+            where=f"--example {example} --language {language}",
+            fix="name one of them",
+        )
+    return language_files(language)
+
+
+def _example_folders() -> list[Path]:
+    roots = [Path(package.__path__[0]) for package in all_parts("examples").values()]
+    return sorted(path.parent for root in roots for path in root.glob("*/task.toml"))
+
+
+def _goal_sentence(folder: Path) -> str:
+    """The first sentence of the goal, without its full stop."""
+    goal = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))["goal"]
+    return " ".join(goal.split()).split(". ")[0].rstrip(".")
+
+
+# An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and those
+# that its text names.
+
+ENTRY = "run"
+
+
+def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
+    """The task of an evaluator file.
+
+    The first program is an `initial_program.*` beside it, else the evaluator's text SEED; without
+    either a model writes it. `seeded`: the caller provides some. `verify.py` beside it, or a
+    function `certify` in it, is its verifier. Raises `TaskError`.
+    """
+    text = read_text(path)
+    module = reading.parse_module(text, str(path))
+    form = task_toml.guess_form(module, path)
+    asked = interface.read_interface(text, form, ENTRY)
+    program = _initial_program_beside(path)
+    if form == "legacy":
+        task = require_form(form, str(path)).task_from_files(
+            program, path, _find_config(path), goal
+        )
+    else:
+        task_toml.check_scorer(form, module, path)
+        task = _task_of_scorer(path, form, goal, program)
+    options = {"uses": list(asked.uses), **({"stub": asked.stub} if asked.stub else {})}
+    files, _ = reading.evaluator_files(path, _unrelated_files(path, program))
+    evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
+    task = reading.with_digest(
+        replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options}))
+    )
+    if not (task.seeds or seeded or asked.program or goal.strip()):
+        raise TaskError(
+            "an evaluator without a first program needs a goal",
+            where=str(path),
+            fix=_first_program_remedy(asked),
+        )
+    if task.seeds or seeded or not asked.program:
+        return task
+    return _with_embedded_program(task, asked.program)
+
+
+def with_entry(task: Task, part: str, text: str) -> Task:
+    """The task with its called function taken from a first program.
+
+    Unchanged if a task.toml names the function.
+    """
+    if task.evaluator.form not in ("call", "serve") or Path(task.root, "task.toml").is_file():
+        return task
+    return replace(
+        task, evaluator=replace(task.evaluator, module=part, entry=_entry_name(text, Path(part)))
+    )
+
+
+def _task_of_scorer(path: Path, form: str, goal: str, program: Path | None) -> Task:
+    """The task of a `score` function."""
+    _, note = reading.evaluator_files(path, _unrelated_files(path, program))
+    packages = tuple(sorted({"numpy", *reading.preloadable_modules(read_text(path))}))
+    evaluator = Evaluator(
+        form=form,
+        path=str(path),
+        entry=ENTRY,
+        packages=packages,
+        verifier=_find_verifier(path, form),
+        shown=text_for_agents(path, "public"),
+    )
+    task = Task(
+        name=path.parent.name if path.stem == "evaluator" else path.stem,
+        goal=goal,
+        evaluator=evaluator,
+        notes=(note,) if note else (),
+        root=str(path.parent),
+    )
+    if program is not None:
+        text = read_text(program)
+        evaluator = replace(evaluator, module=program.name, entry=_entry_name(text, program))
+        task = replace(task, evaluator=evaluator, seeds=({program.name: text},))
+    return reading.with_digest(task)
+
+
+def _with_embedded_program(task: Task, program: str) -> Task:
+    """The task with the program that its evaluator contains."""
+    module = interface.PART if task.evaluator.form in ("call", "serve") else ""
+    note = "there is no first program beside the evaluator: the one in the evaluator is used"
+    return reading.with_digest(
+        replace(
+            task,
+            seeds=({interface.PART: program},),
+            evaluator=replace(task.evaluator, module=module),
+            notes=(*task.notes, note),
+        )
+    )
+
+
+def with_direction(task: Task, direction: str) -> Task:
+    """The task with this direction of scores (`core.task.parse_direction`)."""
+    try:
+        direction = parse_direction(direction)
+    except UserError as error:
+        raise TaskError(error.what, where="--direction", fix=error.fix) from None
+    if task.objective.direction == direction:
+        return task
+    if Path(task.root, "task.toml").is_file():
+        where = str(Path(task.root, "task.toml"))
+        fix = f'write there: direction = "{direction}"'
+        raise TaskError(
+            f"the task has direction = {task.objective.direction}", where=where, fix=fix
+        )
+    return reading.with_digest(
+        replace(task, objective=replace(task.objective, direction=direction))
+    )
+
+
+def _initial_program_beside(path: Path) -> Path | None:
+    programs = reading.initial_programs(path.parent)
+    return programs[0] if len(programs) == 1 else None
+
+
+def _unrelated_files(path: Path, program: Path | None) -> list[Path]:
+    """Files beside the evaluator that are not part of it.
+
+    The first program, and files that are neither Python nor named in a Python file. The folder may
+    be any folder, even the one with the run's output.
+    """
+    near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
+    mentioned = {piece.strip("*") for text in near for piece in reading.possible_file_names(text)}
+    unrelated = [program] if program else []
+    for file in reading.iter_relevant_files(path.parent):
+        words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
+        if file.suffix != ".py" and not words & mentioned:
+            unrelated.append(file)
+    return unrelated
+
+
+def _find_config(path: Path) -> Path | None:
+    return next(
+        (p for p in (path.parent / "config.yaml", path.parent / "config.yml") if p.is_file()), None
+    )
+
+
+def _find_verifier(path: Path, form: str) -> str:
+    """The verifier's file: verify.py beside the evaluator, or the evaluator; "" without one."""
+    if form not in ("call", "command"):
+        return ""
+    beside = path.parent / "verify.py"
+    for file in (beside, path):
+        if file.is_file() and "certify" in reading.read_module(file).names:
+            return str(file)
+    return ""
+
+
+def _entry_name(text: str, program: Path) -> str:
+    """Name of the called function: `run`, or the only function of the program."""
+    module = reading.parse_module(text, str(program))
+    defined = [name for name, definition in module.names.items() if definition.params is not None]
+    if module.may_define(ENTRY):
+        return ENTRY
+    if len(defined) == 1:
+        return defined[0]
+    return reading.require_function(
+        module, ENTRY, program, "call the function that is evaluated 'run'"
+    ).name
+
+
+def _first_program_remedy(asked: interface.ProgramInterface) -> str:
+    uses = f" that defines {', '.join(asked.uses)}" if asked.uses else ""
+    return (
+        f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent "
+        "writes it"
+    )
+
+
+# The ecosystems whose task folders run unmodified, and the protocol of one.
+
+
+class FolderAdapter(Protocol):
+    """A module for the task folders of one ecosystem.
+
+    Its functions read a folder without importing or running its code.
+    """
+
+    EVALUATOR: str
+    """The evaluator's file whose path stands for the folder; "" if it has a name of culmen's."""
+    READS_TASK_TOML: bool
+    """True if the ecosystem has a `task.toml` of its own format."""
+
+    def can_read_folder(self, folder: Path) -> bool:
+        """True if the folder is one of this ecosystem's, judged by its files."""
+        ...
+
+    def read_folder(self, folder: Path, goal: str = "") -> Task:
+        """The folder's task.
+
+        Raises `TaskError`, with the smallest remedy, if the folder cannot run unmodified.
+        """
+        ...
+
+
+def folder_adapters() -> tuple[FolderAdapter, ...]:
+    """The adapters of all extensions, in the order in which they are asked."""
+    return tuple(all_parts("task_folders").values())
+
+
+def ecosystem_task(folder: Path, goal: str = "") -> Task | None:
+    """The task of a folder of a known ecosystem, None for any other folder."""
+    adapter = next(
+        (adapter for adapter in folder_adapters() if adapter.can_read_folder(folder)), None
+    )
+    return None if adapter is None else adapter.read_folder(folder, goal)
+
+
+def toml_text(text: str) -> str:
+    """A text as a TOML string, on several lines if it can be."""
+    plain = "'''" not in text and all(c in "\n\t" or c.isprintable() for c in text)
+    return f"'''\n{text}'''" if plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,173 @@
+"""Checks of a candidate's text before it runs; EVOLVE-BLOCK markers enclose editable text.
+
+`core.markers` reads the markers. Texts are compared, not their meaning in the language (a block
+that ends inside an open string may change the meaning of the text after it). Put all requirements
+into the scorer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from culmen.core.candidate import Candidate, frontmatter, is_text, skill_names
+from culmen.core.foreign import boundary
+from culmen.core.markers import MarkerError, has_blocks, split_blocks
+from culmen.core.task import SKILL_FILE, Task
+from culmen.tasks.toolset import tools_fault
+
+
+@boundary()
+def surface_fault(task: Task, candidate: Candidate) -> str:
+    """Reason to reject the candidate without running it, "" if there is none.
+
+    part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
+    immutable_text_changed · of a set of skills also too_many_skills, bad_skill · of tools also
+    bad_tools, with the mistake behind a colon
+
+    Frozen parts and immutable text are compared with every initial program; agreement with one of
+    them is enough.
+    """
+    parts = candidate.parts
+    fault = _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
+    if fault or not task.surface.tools:
+        return fault
+    faults = [tools_fault(parts, seed, task.surface.tools) for seed in task.seeds]
+    return "" if "" in faults else next(iter(faults), "")
+
+
+def safe_name(name: str) -> bool:
+    """True if a part's name is a plain relative path that stays inside the candidate's folder."""
+    path = PurePosixPath(name)
+    plain = (
+        bool(name)
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode("utf-8", "replace")) <= 200
+    )
+    return (
+        plain
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and str(path) == name
+        and name != "."
+    )
+
+
+def _shape_fault(task: Task, parts: dict[str, str]) -> str:
+    if not parts:
+        return "part_missing"
+    if not all(safe_name(name) for name in parts):
+        return "bad_part_name"
+    if task.surface.skills:
+        return skills_fault(parts, task.surface.skills)
+    if not task.seeds:
+        return ""
+    expected = task.seeds[0].keys()
+    if expected - parts.keys():
+        return "part_missing"
+    return "unknown_part" if parts.keys() - expected else ""
+
+
+def _text_fault(task: Task, parts: dict[str, str]) -> str:
+    if sum(map(len, parts.values())) > task.surface.max_chars:
+        return "too_long"
+    return "" if all(map(is_text, parts.values())) else "not_text"
+
+
+def _change_fault(task: Task, parts: dict[str, str]) -> str:
+    faults = [_fault_against(task, seed, parts) for seed in task.seeds]
+    return "" if not faults or "" in faults else faults[0]
+
+
+def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> str:
+    frozen = task.surface.frozen
+    if any(parts.get(name) != seed[name] for name in frozen if name in seed):
+        return "frozen_part_changed"
+    if task.surface.skills:  # a dropped skill is no change of its head
+        seed = {name: text for name, text in seed.items() if name in parts}
+    if task.surface.frontmatter == "frozen":
+        heads = ((frontmatter(text), frontmatter(parts[name])) for name, text in seed.items())
+        if any(old != now for old, now in heads):
+            return "immutable_text_changed"
+    if task.surface.markers != "enforced":
+        return ""
+    marked = [name for name in seed if name not in frozen and has_blocks(seed[name])]
+    if any(immutable_change(seed[name], parts[name]) for name in marked):
+        return "immutable_text_changed"
+    return ""
+
+
+_SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_FILES = 64  # of a skill or a set of skills
+_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024  # characters; agentskills.io/specification
+
+
+def is_skill_name(name: str) -> bool:
+    """True for a name that a skill may have: small letters, digits and single hyphens."""
+    return _SKILL_NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+
+
+def skills_fault(parts: Mapping[str, str], most: int) -> str:
+    """Reason why parts are not a set of at most `most` skills, "" if they are.
+
+    unknown_part · too_many_skills · bad_skill (by the rules of agentskills.io/specification)
+    """
+    folders = {str(folder) for name in parts for folder in PurePosixPath(name).parents}
+    if len(parts) > MOST_FILES or folders & parts.keys() or not all("/" in name for name in parts):
+        return "unknown_part"
+    names = skill_names(parts)
+    if len(names) > most:
+        return "too_many_skills"
+    heads = {name: frontmatter(parts.get(f"{name}/{SKILL_FILE}", "")) for name in names}
+    return "" if all(_is_valid_head(name, head) for name, head in heads.items()) else "bad_skill"
+
+
+def _is_valid_head(name: str, head: str) -> bool:
+    description = head_value(head, "description")
+    is_described = 0 < len(description) <= _LONGEST_DESCRIPTION
+    return is_skill_name(name) and head_value(head, "name") == name and is_described
+
+
+def head_value(head: str, key: str) -> str:
+    """The text of a key in frontmatter, with continued lines as one; "" without."""
+    found = re.search(rf"^{key}:[ \t]*(.*(?:\n[ \t]+.*)*)", head, re.MULTILINE)
+    text = " ".join(found[1].split()) if found else ""
+    text = re.sub(r"^[>|][+-]?\d? ", "", text)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1].strip() if quoted else text
+
+
+def immutable_change(seed: str, new: str) -> str:
+    """The first difference between `seed` and `new` outside the blocks, as a sentence, or "".
+
+    Line ends (CRLF or LF) and white space at the very end of the text do not count.
+    """
+    try:
+        before, after = _immutable_regions(seed), _immutable_regions(new)
+    except MarkerError as error:
+        return str(error)
+    if len(before) != len(after):
+        return f"{len(after) - 1} editable blocks instead of {len(before) - 1}"
+    for number, (old, now) in enumerate(zip(before, after), 1):
+        if old != now:
+            return (
+                f"the text outside the blocks was changed (part {number} of {len(before)}): "
+                f"{_first_difference(old, now)}"
+            )
+    return ""
+
+
+def _immutable_regions(text: str) -> list[str]:
+    return [
+        r.text for r in split_blocks(text.replace("\r\n", "\n").rstrip() + "\n") if not r.editable
+    ]
+
+
+def _first_difference(old: str, now: str) -> str:
+    """The first differing line, for the message."""
+    for was, became in zip(old.split("\n"), now.split("\n")):
+        if was != became:
+            return f"{was[:80]!r} became {became[:80]!r}"
+    return "lines were added or removed"

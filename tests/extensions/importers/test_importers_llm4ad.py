@@ -1,0 +1,110 @@
+"""`culmen import llm4ad`: task folders of a miniature checkout.
+
+culmen runs and judges them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Task
+from culmen.evaluate.local import LocalBackend
+from culmen.extensions.importers import llm4ad
+from culmen.tasks.loading import load
+from tests.evaluate.conftest import need
+
+CHECKOUT = Path(__file__).parents[2] / "fixtures" / "llm4ad"
+WORST_FIT = "def rate_shelves(size, rooms):\n    return rooms - size\n"
+Imported = tuple[Path, dict[str, dict[str, object]]]
+
+
+def culmen(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "from culmen.cli.main import main; raise SystemExit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    out = tmp_path_factory.mktemp("llm4ad") / "tasks"
+    ran = culmen("import", "llm4ad", str(CHECKOUT), "--out", str(out), "--json")
+    assert ran.returncode == 1, ran.stderr  # two of the three cannot be imported
+    return out, {each["name"]: each for each in json.loads(ran.stdout)}
+
+
+def evaluate(task: Task, programs: dict[str, str]) -> dict[str, Observation]:
+    async def run() -> dict[str, Observation]:
+        backend = LocalBackend(task, 1)
+        try:
+            await backend.start()
+            return {
+                name: await backend.evaluate(Candidate.of({"program.py": text}), None, 1)
+                for name, text in programs.items()
+            }
+        finally:
+            await backend.close()
+
+    return asyncio.run(run())
+
+
+def test_llm4ad_what_cannot_be_imported_is_said_with_the_change(imported: Imported) -> None:
+    done = imported[1]
+    assert "the module 'no_such_simulator'" in str(done["lacks_package"]["fix"])
+    assert "runs the program's text itself" in str(done["runs_text"]["error"])
+    fine = done["shelf_choice"]
+    assert (fine["error"], fine["entry"], fine["calls"]) == ("", "rate_shelves", 120)
+    assert fine["notes"] == ["use_numba_accelerate is not applied"]
+
+
+def test_llm4ad_a_function_is_driven_by_the_task_s_evaluator(imported: Imported) -> None:
+    need("namespaces")
+    folder, done = imported
+    task = load(folder / "shelf_choice")
+    start = task.initial_candidates()[0].parts["program.py"]
+    short = "def rate_shelves(size, rooms):\n    return [0]\n"
+    found = evaluate(task, {"start": start, "worst fit": WORST_FIT, "short": short})
+    assert found["start"].score == done["shelf_choice"]["score"]
+    assert found["worst fit"].score < found["start"].score  # type: ignore[operator]
+    assert found["short"].status is Status.INVALID
+
+
+def test_llm4ad_fitness_is_a_finite_number() -> None:
+    class Called(llm4ad.Evaluation):
+        def evaluate_program(
+            self, program_str: str, callable_func: Callable[..., object]
+        ) -> object:
+            return callable_func()
+
+    evaluation = Called("def f(): pass")
+    assert llm4ad.fitness_of(evaluation, lambda: {"score": 2}) == 2.0
+    for value in (None, float("nan"), float("inf"), {"feedback": "no score"}):
+        with pytest.raises(llm4ad.Invalid):
+            llm4ad.fitness_of(evaluation, lambda value=value: value)
+
+
+def test_llm4ad_the_evaluator_never_sees_the_program_s_text(tmp_path: Path) -> None:
+    class Reading(llm4ad.Evaluation):
+        def evaluate_program(
+            self, program_str: str, callable_func: Callable[..., object]
+        ) -> object:
+            return len(program_str)
+
+    assert llm4ad.fitness_of(Reading("def f(): pass"), print) == 0.0
+
+
+def test_llm4ad_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no task of LLM4AD is here"):
+        llm4ad.task_folders(tmp_path, [])
+    with pytest.raises(UserError, match="there is no task 'shelf'"):
+        llm4ad.task_folders(CHECKOUT, ["shelf"])

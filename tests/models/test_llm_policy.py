@@ -1,0 +1,380 @@
+"""The policy above the backends, on a clock that does not tick by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from culmen.core.errors import NoAnswer, Unavailable, UserError
+from culmen.core.usage import Usage
+from culmen.models.call import (
+    BadResponse,
+    Call,
+    ChatMessage,
+    Completion,
+    Declined,
+    Interrupted,
+    RateLimited,
+    Reply,
+    ServerFailed,
+    Tokens,
+)
+from culmen.models.caller import Caller, CallOutcome, RequestSpending, clean_text
+from culmen.models.limits import Health, RateLimiter
+from culmen.models.spec import Price, PriceList, RetryPolicy
+from culmen.testing.scripted import ScriptedModel
+from tests.models.conftest import FakeClock
+
+CALL = Call("m", (ChatMessage("user", "hi"),), max_tokens=100)
+PRICES = PriceList("m", table=Price(1.0, 2.0))
+GOOD = Reply((Completion("fine"),), Tokens(10, 5))
+
+
+class Playing:
+    """A backend that plays a list of replies and errors, then GOOD for ever."""
+
+    def __init__(self, *acts: Any) -> None:
+        self.acts, self.count, self.running, self.most = list(acts), 0, 0, 0
+
+    async def complete(self, call: Call) -> Reply:
+        self.count += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0)
+            act = self.acts.pop(0) if self.acts else GOOD
+            if isinstance(act, Exception):
+                raise act
+            return act
+        finally:
+            self.running -= 1
+
+
+def caller(backend: Any, clock: FakeClock, **options: Any) -> Caller:
+    health = options.pop("health", None) or Health(clock=clock)
+    return Caller(backend, health=health, clock=clock, rng=random.Random(0), **options)
+
+
+def run(backend: Any, clock: FakeClock, **options: Any) -> CallOutcome:
+    return asyncio.run(caller(backend, clock, **options).call(CALL, PRICES))
+
+
+def test_success_is_priced(clock: FakeClock) -> None:
+    outcome = run(Playing(), clock)
+    assert outcome.choices == (Completion("fine"),)
+    assert outcome.usage == Usage(calls=1, input_tokens=10, output_tokens=5, dollars=20e-6)
+
+
+def test_bad_responses_are_retried_twice_kept_raw_and_paid(clock: FakeClock) -> None:
+    bad = BadResponse("no_choices", raw="{}", tokens=Tokens(10, 0))
+    good = run(Playing(bad, bad), clock)
+    assert (good.fault, good.faults, good.usage.calls) == ("", {"no_choices": 2}, 3)
+    assert good.usage.input_tokens == 30
+    worse = run(Playing(bad, bad, bad, bad), clock)
+    assert (worse.fault, worse.usage.calls, worse.choices) == ("no_choices", 3, ())
+    assert worse.raws == ("[no_choices] {}",) * 3
+
+
+def test_unknown_cost_is_said(clock: FakeClock) -> None:
+    faults = Interrupted("cut"), BadResponse("html", raw="<html>")
+    most = Usage(
+        uncertain_tokens=2 * 118, uncertain_dollars=2 * 218e-6
+    )  # 18 tokens of prompt, 100 of reply
+    lost = run(Playing(*faults, Declined("too_long")), clock)
+    assert lost.usage == Usage(calls=2, unpriced=2) + most
+    # a reply of 5 tokens to 10 of prompt: the others may have had 27 each, see Unreported
+    likely = Usage(uncertain_tokens=2 * 37, uncertain_dollars=2 * 64e-6)
+    paid = Usage(calls=3, input_tokens=10, output_tokens=5, dollars=20e-6, unpriced=2)
+    outcome = run(Playing(*faults), clock)
+    assert outcome.usage.uncertain_dollars == pytest.approx(likely.uncertain_dollars)
+    assert outcome.usage == msgspec.structs.replace(
+        paid + likely, uncertain_dollars=outcome.usage.uncertain_dollars
+    )
+
+
+def test_failures_that_cost_nothing_are_no_calls(clock: FakeClock) -> None:
+    outcome = run(Playing(RateLimited(), ServerFailed("server_error")), clock)
+    assert (outcome.usage.calls, outcome.faults) == (1, {"rate_limited": 1, "server_error": 1})
+
+
+def test_pauses_grow_with_jitter_and_end(clock: FakeClock) -> None:
+    acts = [ServerFailed("server_error")] * 9
+    health = Health(threshold=100, clock=clock)
+    outcome = run(
+        Playing(*acts), clock, health=health, policy=RetryPolicy(retries=5, base=1.0, cap=4.0)
+    )
+    assert outcome.fault == "server_error"
+    assert len(clock.slept) == 5
+    for slept, most in zip(clock.slept, (1, 2, 4, 4, 4), strict=True):
+        assert most / 2 <= slept <= most
+
+
+def test_retry_after_is_honoured_by_all_up_to_the_cap(clock: FakeClock) -> None:
+    async def main() -> None:
+        one = caller(Playing(RateLimited(retry_after=20.0)), clock)
+        await one.call(CALL, PRICES)
+        assert clock.time == pytest.approx(1020.0)
+        two = one.with_backend(Playing(RateLimited(retry_after=9999.0)))
+        await two.call(CALL, PRICES)
+        assert clock.time == pytest.approx(1080.0)
+
+    asyncio.run(main())
+
+
+def test_an_outage_pauses_everyone_and_burns_no_call(clock: FakeClock) -> None:
+    told: list[str] = []
+
+    async def main() -> list[CallOutcome]:
+        health = Health(
+            "p",
+            threshold=4,
+            first_pause=1,
+            longest_pause=30,
+            patience=3600,
+            clock=clock,
+            tell=told.append,
+        )
+        backend = Playing(*[ServerFailed("no_connection")] * 40)
+        one = caller(backend, clock, health=health, policy=RetryPolicy(retries=5))
+        outcomes = await asyncio.gather(*(one.call(CALL, PRICES) for _ in range(8)))
+        assert not health.is_down
+        return outcomes
+
+    outcomes = asyncio.run(main())
+    assert [o.fault for o in outcomes] == [""] * 8
+    assert sum(o.usage.calls for o in outcomes) == 8
+    assert told == ["p does not answer (no_connection): pausing", "p answers again"]
+    assert clock.time - 1000 > 100
+
+
+def test_only_one_tries_while_it_is_down(clock: FakeClock) -> None:
+    class Down(Playing):
+        probing = 0
+
+        async def complete(self, call: Call) -> Reply:
+            if health.is_down and self.running:
+                self.probing += 1
+            return await super().complete(call)
+
+    health = Health(threshold=2, clock=clock, patience=10_000)
+    backend = Down(*[ServerFailed("server_error")] * 30)
+
+    async def main() -> None:
+        one = caller(backend, clock, health=health)
+        await one.call(CALL, PRICES)  # alone until the provider is known to be down and up again
+        backend.acts = [ServerFailed("server_error")] * 20
+        await asyncio.gather(*(one.call(CALL, PRICES) for _ in range(6)))
+
+    asyncio.run(main())
+    assert backend.probing == 0
+
+
+def test_an_outage_without_end_stops_the_run(clock: FakeClock) -> None:
+    for has_served, error in ((True, Unavailable), (False, NoAnswer)):
+        began = clock.time
+        health = Health("p", threshold=2, patience=600, clock=clock, has_served=has_served)
+        with pytest.raises(error, match="p has not answered for 600 s"):
+            run(Playing(*[ServerFailed("no_connection")] * 1000), clock, health=health)
+        assert 600 < clock.time - began < 800
+
+
+def test_a_cancelled_probe_lets_others_try(clock: FakeClock) -> None:
+    async def main() -> None:
+        health = Health(threshold=1, first_pause=1, clock=clock, patience=10_000)
+        health.report_failure("x")
+        hang = asyncio.Event()
+
+        async def probe() -> None:
+            async with health.attempt_turn():
+                await hang.wait()
+
+        first = asyncio.ensure_future(probe())
+        while not clock.slept:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(caller(Playing(), clock, health=health).call(CALL, PRICES))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).fault == ""
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_declined_requests_are_not_repeated_and_settings_that_never_work_are_an_error(
+    clock: FakeClock,
+) -> None:
+    assert run(Playing(Declined("too_long")), clock).fault == "too_long"
+
+    async def main() -> None:
+        one = caller(Playing(*[Declined("bad_request", "temperature unsupported")] * 3), clock)
+        assert (await one.call(CALL, PRICES)).fault == "bad_request"
+        assert (await one.call(CALL, PRICES)).fault == "bad_request"
+        with pytest.raises(UserError, match="temperature unsupported"):
+            await one.call(CALL, PRICES)
+
+    asyncio.run(main())
+
+
+def test_deadline_bounds_all_attempts_together(clock: FakeClock) -> None:
+    outcome = run(
+        Playing(*[RateLimited()] * 1000),
+        clock,
+        policy=RetryPolicy(deadline=100.0, base=8.0, cap=16.0),
+        health=Health(threshold=10_000, clock=clock),
+    )
+    assert outcome.fault == "deadline"
+    assert clock.time - 1000 <= 100
+
+
+def test_a_hanging_backend_is_left(clock: FakeClock) -> None:
+    class Hanging:
+        async def complete(self, call: Call) -> Reply:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    outcome = run(
+        Hanging(),
+        clock,
+        policy=RetryPolicy(timeout=0.01, retries=2),
+        health=Health(threshold=99, clock=clock),
+    )
+    assert (outcome.fault, outcome.faults) == ("timeout", {"timeout": 3})
+    assert msgspec.structs.replace(outcome.usage, uncertain_dollars=0.0) == Usage(
+        calls=3, unpriced=3, uncertain_tokens=3 * 118
+    )
+
+
+def test_a_retry_that_is_not_permitted_is_left_out(clock: FakeClock) -> None:
+    asked: list[Usage] = []
+
+    def no(usage: Usage) -> bool:
+        asked.append(usage)
+        return False
+
+    one = caller(Playing(BadResponse("html"), BadResponse("html")), clock)
+    spending = RequestSpending(no)
+    spending.begin_attempts(one.largest_cost(CALL, PRICES))
+    outcome = asyncio.run(one.call(CALL, PRICES, spending))
+    assert (outcome.fault, outcome.usage.calls) == ("html", 1)
+    assert (asked[0].calls, asked[0].output_tokens, asked[0].uncertain_tokens) == (2, 100, 118)
+    assert spending.flight == Usage() and spending.cost == outcome.usage
+
+
+def test_a_prompt_is_reckoned_at_a_token_a_byte_or_what_the_provider_once_counted(
+    clock: FakeClock,
+) -> None:
+    class Dense:
+        async def complete(self, call: Call) -> Reply:
+            return Reply((Completion("ok"),), Tokens(3 * call.most_prompt_tokens(), 1))
+
+    one = caller(Dense(), clock)
+    call = Call("m", (ChatMessage("user", "\N{GREEK SMALL LETTER ALPHA}" * 50),), max_tokens=10)
+    assert one.largest_cost(call, PRICES).input_tokens == 100 + 16
+    asyncio.run(one.call(call, PRICES))
+    assert one.largest_cost(call, PRICES).input_tokens == 3 * 116
+    assert (
+        one.largest_cost(msgspec.structs.replace(call, model="other"), PRICES).input_tokens == 116
+    )
+
+
+def test_a_prompt_may_have_to_be_stored_at_a_price(clock: FakeClock) -> None:
+    plain, stored = (
+        PriceList("m", table=Price(1.0, 2.0)),
+        PriceList("m", table=Price(1.0, 2.0, cache_write=4.0)),
+    )
+    one = caller(Playing(), clock)
+    assert one.largest_cost(CALL, stored).dollars == pytest.approx(
+        one.largest_cost(CALL, plain).dollars + 18 * 3e-6
+    )
+
+
+def test_lanes_are_shared(clock: FakeClock) -> None:
+    async def main() -> None:
+        backend, other = Playing(), Playing()
+        one = caller(backend, clock, lanes=asyncio.Semaphore(3))
+        two = one.with_backend(other)
+        await asyncio.gather(*(c.call(CALL, PRICES) for c in (one, two) * 10))
+        assert backend.count == other.count == 10
+        assert backend.most + other.most <= 4 and max(backend.most, other.most) >= 2
+
+    asyncio.run(main())
+
+
+def test_rate_limits_hold_in_every_window(clock: FakeClock) -> None:
+    times: list[tuple[float, int]] = []
+
+    async def main() -> None:
+        limiter = RateLimiter(rpm=5, tpm=1000, clock=clock)
+
+        async def one(tokens: int) -> None:
+            slot = await limiter.acquire(tokens)
+            times.append((slot.time, tokens))
+
+        await asyncio.gather(
+            *(one(tokens) for tokens in [100] * 12 + [400] * 6 + [5000] + [10] * 3)
+        )
+
+    asyncio.run(main())
+    assert len(times) == 22
+    for start, _ in times:
+        window = [tokens for time, tokens in times if start <= time < start + 60]
+        assert len(window) <= 5
+        assert sum(window) <= 1000 or len(window) == 1
+    assert times[0][0] == times[4][0] == 1000.0  # no waiting while there is room
+
+
+def test_true_token_counts_replace_estimates(clock: FakeClock) -> None:
+    limiter = RateLimiter(tpm=1000, clock=clock)
+    one = Caller(Playing(), limiter=limiter, clock=clock, health=Health(clock=clock))
+    call = Call("m", (ChatMessage("user", "hi"),), max_tokens=800)
+
+    async def main() -> None:
+        for _ in range(10):
+            await one.call(call, PRICES)
+
+    asyncio.run(main())
+    assert clock.slept == []  # 10 x 15 tokens, not 10 x 820
+
+
+def test_what_a_user_class_may_return(clock: FakeClock) -> None:
+    class Plain:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        async def complete(self, call: Call) -> Any:
+            return self.value
+
+    assert run(Plain("text"), clock).choices == (Completion("text"),)
+    assert run(Plain(["a", "b"]), clock).choices == (Completion("a"), Completion("b"))
+    assert run(Plain("text"), clock).usage == Usage(
+        calls=1, unpriced=1, uncertain_tokens=118, uncertain_dollars=pytest.approx(218e-6)
+    )
+    with pytest.raises(TypeError, match="must return"):
+        run(Plain(7), clock)
+
+
+def test_texts_are_made_storable(clock: FakeClock) -> None:
+    assert clean_text("a\r\nb\0\ud800") == "a\nb?"
+    assert run(ScriptedModel(["x\ud800\0"]), clock).choices[0].text == "x?"
+
+
+def test_prices() -> None:
+    table = PriceList("m", table=Price(2.0, 8.0, cached_input=0.5))
+    assert table.dollars_for(Tokens(1_000_000, 500_000, 400_000)) == pytest.approx(1.2 + 0.2 + 4.0)
+    assert table.usage_for(None) == Usage(calls=1, unpriced=1)
+    assert table.usage_for(None, dollars=0.5) == Usage(calls=1, dollars=0.5)
+    listed = PriceList("gpt-4o-mini", "openai")
+    assert listed.dollars_for(Tokens(1_000_000, 0)) == pytest.approx(0.15)
+    for unknown in (
+        PriceList("no-such-model", "openai"),
+        PriceList("gpt-4o-mini", ""),
+        PriceList("x", "no-such"),
+    ):
+        assert unknown.dollars_for(Tokens(10, 10)) is None
+        assert unknown.usage_for(Tokens(10, 10)) == Usage(
+            calls=1, input_tokens=10, output_tokens=10, unpriced=1
+        )
