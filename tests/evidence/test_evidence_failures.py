@@ -105,10 +105,11 @@ class World:
         ok: bool,
         words: str = "ConnectionError: no simulator",
         purpose: str = "",
+        reward: float = 1.0,
     ) -> None:
         status = Status.OK if ok else Status.ERROR
         feedback = "" if ok else f"Traceback (most recent call last):\n  ...\n{words}"
-        seen = Observation(candidate.id, status, 1.0 if ok else None, feedback=feedback)
+        seen = Observation(candidate.id, status, reward if ok else None, feedback=feedback)
         assert ok or seen.failure_kind
         self.evidence.observe(candidate, seen, purpose)
 
@@ -256,6 +257,20 @@ def test_failures_of_the_evaluators_kind_count_for_nobody_in_the_final_choice() 
         1.0,
         None,
     ]
+
+
+def test_failures_of_the_evaluators_kind_widen_no_interval() -> None:
+    """The floor is far below all others: where lost evaluations counted, the margin was ten."""
+    world, rng, noise = World(), Random(0), Random(1)
+    for n in range(300):
+        reward = noise.gauss(1.0 if n > 8 else -20.0 * n, 0.1)
+        world.see(INITIAL if n % 8 == 0 else child(n // 2), rng.random() > 0.3, reward=reward)
+    for _ in range(6):
+        world.see(child(20), True, purpose=FINAL, reward=noise.gauss(1.0, 0.1))
+    world.see(child(20), False, purpose=FINAL)
+    told = world.evidence.verdict.fresh_mean(child(20).id)
+    assert told is not None and told.count == 6 and told.failures == 0
+    assert told.margin is not None and told.margin < 0.2
 
 
 def test_evaluations_that_name_their_culprit_are_not_judged() -> None:

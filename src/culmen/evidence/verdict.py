@@ -106,9 +106,13 @@ class FreshComparison:
 
     @property
     def _is_flaky(self) -> bool:
+        """Whether candidates that score fail at times by their own doing.
+
+        Failures that are the evaluator's say nothing of what a candidate is worth.
+        """
         fresh = map(self.fresh_facts, self.account.fresh)
         failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)
-        return self.account.is_flaky or any(failed)
+        return any(failed) or bool(self.account.is_flaky and self.account.pooled_noise().failed)
 
     def fresh_mean(self, name: str) -> FreshMean | None:
         """Mean and intervals of a candidate's fresh evaluations; None without any."""
