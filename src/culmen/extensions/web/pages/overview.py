@@ -11,6 +11,7 @@ import msgspec
 from culmen.core.candidate import key_of
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
+from culmen.core.pictures import is_picture
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.extensions.web.factors.levels import NOTE, level_row, run_factors
@@ -68,6 +69,7 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "in_flight": _in_flight(run, running[:50]),  # effects in flight that are listed
         "questions": _waiting_questions(run),
         "running": len(running) if now.state == "running" else 0,
+        "pictures": run.memoise_result("pictures", run.last, lambda: _best_pictures(run, now)),
         "change": run.memoise_result("change", run.last, lambda: _best_changes(run, now)),
         "events": [_event_row(event) for event in _latest_events(run)],
         "usage": msgspec.to_builtins(now.usage),
@@ -251,6 +253,28 @@ def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
         "parts": parts,
         "language": run.meta.task.surface.language,
     }
+
+
+def _best_pictures(run: Digest, now: RunStatus) -> list[JsonObject]:
+    """Pictures of the best by name, each beside the initial program's ("" where it has none)."""
+    if now.best is None:
+        return []
+    initial = views.initial_program(run.run)
+    best = _last_pictures(run, now.best.id)
+    was = _last_pictures(run, initial) if initial and best else {}
+    return [
+        {"name": name, "initial": was.get(name, ""), "best": text} for name, text in best.items()
+    ]
+
+
+def _last_pictures(run: Digest, name: str) -> dict[str, str]:
+    """Pictures of the last evaluation of a candidate that drew some."""
+    seen = views.candidate_detail(run.run, name, observations=20, children=0).observations
+    drawn = (
+        {key: text for key, text in (each.artifacts or {}).items() if is_picture(text)}
+        for each in reversed(seen)
+    )
+    return next((found for found in drawn if found), {})
 
 
 def _run_summary(run: Digest, now: RunStatus) -> JsonObject:

@@ -22,10 +22,16 @@ function fill(element, props, children) {
 
 function set(element, name, value) {
   if (name.startsWith("on")) listen(element, name.slice(2), value);
-  else if (name === "style") Object.assign(element.style, value);
+  else if (name === "style") restyle(element, value);
   else if (PROPERTIES.has(name)) element[name] = value;
   else if (value === true) element.setAttribute(name, "");
   else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+}
+
+/** Styles are objects: as a text they would be an attribute, which the page's policy refuses. */
+function restyle(element, styles) {
+  if (typeof styles !== "object") throw new TypeError(`styles of <${element.nodeName.toLowerCase()}> are no object: ${styles}`);
+  Object.assign(element.style, styles);
 }
 
 function append(element, children) {

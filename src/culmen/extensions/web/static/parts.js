@@ -141,3 +141,11 @@ export function running(seconds) {
 export function tick() {
   for (const each of document.querySelectorAll("[data-since]")) each.textContent = duration((Date.now() - Number(each.dataset.since)) / 1000);
 }
+
+/** True for a text that is a picture: a PNG or JPEG file as a data URL. */
+export const isPicture = (text) => /^data:image\/(png|jpeg);base64,/.test(text);
+
+/** A picture no wider than its frame, with what it shows under it. */
+export function picture(name, text) {
+  return h("figure", { class: "picture" }, h("img", { src: text, alt: name }), h("figcaption", { class: "note" }, name));
+}

@@ -5,7 +5,7 @@ import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, number, plural, signed, words } from "../format.js";
 import { readable, rendered } from "../message.js";
-import { cell, empty, facts, idLink, pill, score, section, statusPill, table, th } from "../parts.js";
+import { cell, empty, facts, idLink, isPicture, picture, pill, score, section, statusPill, table, th } from "../parts.js";
 
 export const title = "Candidate";
 
@@ -179,7 +179,7 @@ export function feedback(doc) {
     h("summary", {}, each.case || (each.status === "ok" ? number(each.score) : each.status), h("span", { class: "note" }, words(each.reason || ""))),
     each.feedback ? rendered(each.feedback) : null,
     (each.signs || []).map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
-    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), /^data:image\/(png|jpeg);base64,/.test(text) ? h("img", { src: text, alt: name, style: "max-width: 100%" }) : rendered(text)]))));
+    Object.entries(each.artifacts || {}).map(([name, text]) => (isPicture(text) ? picture(name, text) : [h("h3", {}, name), rendered(text)])))));
 }
 
 /** What the model was asked, and what it replied. */

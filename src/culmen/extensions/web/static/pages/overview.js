@@ -5,7 +5,7 @@ import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
 import { front } from "../front.js";
 import { clock, count, dollars, duration, number, plural, typeset, words } from "../format.js";
-import { choice, copyButton, empty, facts, idLink, pill, running, section, table, th } from "../parts.js";
+import { choice, copyButton, empty, facts, idLink, picture, pill, running, section, table, th } from "../parts.js";
 import { budgets } from "./calls.js";
 import { stepsInShort } from "./story.js";
 
@@ -16,7 +16,7 @@ const TALL = 320; // pixels that a chart is high where there is room
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), ailments(doc), tiles(doc, ctx),
+  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), pictures(doc), ailments(doc), tiles(doc, ctx),
     h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
@@ -33,6 +33,14 @@ export function verdict(doc, past = false) {
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
     h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
     past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+}
+
+/** Pictures of the best beside the initial program's, as the evaluator last drew them. */
+export function pictures(doc) {
+  if (!doc.pictures.length) return null;
+  const column = (name, text) => h("div", {}, text ? picture(name, text) : null);
+  return section("Pictures", { wide: true, key: "pictures" }, doc.pictures.map(({ name, initial, best }) =>
+    h("div", { class: "plots", "data-picture": name }, column(`${name}, initial program`, initial), column(`${name}, best`, best))));
 }
 
 /** What else ails the run, and what may be done. */
