@@ -317,7 +317,7 @@ def test_the_result_is_one_sentence_with_its_certainty():
     line = (
         "+0.080 (18 %) better than the initial program: initial 0.440 ± 0.09 → best 0.520 ± 0.035; "
     )
-    sure = "95 % sure of +0.030 to +0.130, beyond noise (6 fresh evaluations)"
+    sure = "true gain 0.030 to 0.130 (95 % interval), beyond noise (6 fresh evaluations)"
     assert result_sentence(better()) == line + sure
     noisy = result_sentence(better(gain_margin=0.1))
     assert noisy.startswith(

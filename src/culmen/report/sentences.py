@@ -270,7 +270,10 @@ def _headlines(f: Facts) -> Iterator[Told]:
         words = f"Not clearly better than the initial program{f.so_far}"
         text = f"{words}: {gain_text(f)}, within noise"
         yield Told("within_noise", text, "warn" if _is_sure(f) else unsure)
-    better = f"{gain_text(f)} better than the initial program"
+    if f.result.direction == "min":  # a sign would say twice that it fell
+        better = f"{gain_text(f).lstrip('-−')} lower than the initial program"
+    else:
+        better = f"{gain_text(f)} better than the initial program"
     if not f.result.confirmed:
         yield Told("estimated_gain", f"{better}{f.so_far}", unsure)
     is_sure = f.gain_margin or f.result.noise.exact or _outlasts_flips(f.result)
@@ -342,10 +345,10 @@ def _certainty(best: RunResult) -> Told:
     if gain is None or best.kept_initial:
         return Told("measured", f"measured by {fresh}")
     if margin:
-        digits = margin_decimals(margin)
-        low, high = (f"{gain + sign * margin:+.{digits}f}" for sign in (-1, 1))
+        digits, size = margin_decimals(margin), gain if best.direction == "max" else -gain
+        low, high = (f"{size + sign * margin:.{digits}f}" for sign in (-1, 1))
         holds = ", so there may be none" if abs(gain) <= margin else ", beyond noise"
-        return Told("sure", f"95 % sure of {low} to {high}{holds} ({fresh})")
+        return Told("sure", f"true gain {low} to {high} (95 % interval){holds} ({fresh})")
     if best.noise.one_draw:
         kind = "on one draw" if best.noise.draws else "with one random seed"
         return Told("one_draw", f"{kind}; how it does on others was not measured ({fresh})")

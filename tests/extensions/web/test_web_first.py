@@ -24,8 +24,8 @@ FIRST = {  # headline, tone, state
         "finished",
     ),
     "kept": ("Nothing better than the initial program was found", "warn", "finished"),
-    "minimised": ("−8 (40 %) better than the initial program", "good", "finished"),
-    "doubted": ("−8 (40 %) better than the initial program", "warn", "finished"),
+    "minimised": ("8 (40 %) lower than the initial program", "good", "finished"),
+    "doubted": ("8 (40 %) lower than the initial program", "warn", "finished"),
     "crossing-zero-with-a-name-of-some-length": (
         "+4 better than the initial program",
         "good",
@@ -125,7 +125,7 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
         "spent": "60 % of the way to the best known value 1",
         "minimised": "80 % of the way to the target 10",
         "flaky": "failed in 2 of 12 evaluations, counted as the lowest score",
-        "within": "95 % sure of −0.02 to +0.18, so there may be none",
+        "within": "true gain −0.02 to 0.18 (95 % interval), so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")
     page = tab.open(every, "/r/within/overview")

@@ -14,7 +14,10 @@ from tests.cli.test_cli_attend import running, wait
 from tests.extensions.web.conftest import Tab, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-COUNT = "() => Number((document.querySelectorAll('.tile .value')[1]?.innerText ?? '0').replaceAll(',', ''))"
+COUNT = (
+    "() => Number((document.querySelector('[data-role=cost]')?.innerText.match(/[0-9,]+/)?.[0]"
+    " ?? '0').replaceAll(',', ''))"
+)
 
 
 def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):

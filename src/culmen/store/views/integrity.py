@@ -38,10 +38,11 @@ class Integrity(msgspec.Struct, frozen=True):
     """Trust, noise and signs over all observations of a run.
 
     `levels` counts scored observations by level of trust. `repeated` is the number of candidates
-    scored more than once, `noise` the estimated noise of the evaluator, `unstable` the number of
-    candidates whose scores of one case differ. `signs` counts the observations that showed any
-    sign, including those beyond the `findings` that were read, and `kinds` the observations that
-    showed each sign (empty if a version of culmen that did not count them wrote a part of the run).
+    scored more than once on one case, `unstable` those of them whose scores differ, in the search
+    and after it; `noise` is the estimated noise of the evaluator. `signs` counts the observations
+    that showed any sign, including those beyond the `findings` that were read, and `kinds` the
+    observations that showed each sign (empty if a version of culmen that did not count them wrote a
+    part of the run).
     """
 
     levels: dict[str, int]
@@ -61,14 +62,14 @@ def run_integrity(run: Path | str, limit: int = 200) -> Integrity:
     """
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        repeated = connection.execute("SELECT count(*) FROM tally WHERE count > 1").scalar()
+        repeated, unstable = _repeated_counts(connection)
         kinds = {unescape_text(name): n for name, n in _scope_counts(connection, "signed")}
         signs = kinds.pop("", 0)
         return Integrity(
             levels=_trust_levels(connection),
             noise=_estimated_noise(connection, folder),
             repeated=repeated,
-            unstable=_unstable_count(connection),
+            unstable=unstable,
             findings=_integrity_findings(connection, folder, limit, kinds) if signs else (),
             signs=signs,
             kinds=kinds,
@@ -124,10 +125,10 @@ def _scope_counts(connection: Connection, scope: str) -> Sequence[tuple[str, int
     ).all()
 
 
-def _unstable_count(connection: Connection) -> int:
-    """Number of candidates with different scores for one case.
+def _repeated_counts(connection: Connection) -> tuple[int, int]:
+    """Numbers of candidates scored again on one case, and of those with another score there.
 
-    Only candidates scored more than once in the search, or again in the final choice, can differ.
+    Only candidates scored more than once in the search, or again in the final choice, are read.
     """
     winner = last_state(connection).get("winner")
     often = "SELECT candidate FROM tally WHERE count > 1"
@@ -138,19 +139,25 @@ def _unstable_count(connection: Connection) -> int:
     )
     known = connection.execute(f"{often} AND candidate IN :ids", ids=sorted(final)).scalars()
     rest = sorted(final.difference(known))
-    return _differing_count(connection, f"({often})") + _differing_count(
-        connection, ":ids", ids=rest
-    )
+    searched = _counts_among(connection, f"({often})")
+    further = _counts_among(connection, ":ids", ids=rest)
+    return searched[0] + further[0], searched[1] + further[1]
 
 
-def _differing_count(connection: Connection, candidates: str, **values: object) -> int:
-    """Number of these candidates, a list or a statement, with different scores for one case."""
-    differ = (
-        f"SELECT candidate FROM observation WHERE score IS NOT NULL AND candidate IN {candidates} "
-        'GROUP BY candidate, "case" HAVING max(score) > min(score)'
+def _counts_among(connection: Connection, candidates: str, **values: object) -> tuple[int, int]:
+    """Both counts for these candidates, a list or a statement."""
+    cases = (
+        "SELECT candidate, max(score) > min(score) AS differs FROM observation "
+        f"WHERE score IS NOT NULL AND candidate IN {candidates} "
+        'GROUP BY candidate, "case" HAVING count(*) > 1'
     )
-    query = f"SELECT count(DISTINCT candidate) FROM ({differ}) AS differ"
-    return connection.execute(query, **values).scalar()
+    query = (
+        "SELECT count(DISTINCT candidate) AS repeated, "
+        "count(DISTINCT CASE WHEN differs THEN candidate END) AS unstable "
+        f"FROM ({cases}) AS cases"
+    )
+    row = connection.execute(query, **values).one()
+    return row.repeated, row.unstable
 
 
 _RARE = 8  # observations read for each kind of sign that the latest ones do not show

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from culmen.core.evaluation import LEVELS, Observation
+from culmen.core.evaluation import LEVELS, OUTPUT, Case, Observation
 from culmen.core.json import JsonObject
-from culmen.core.task import Objective
+from culmen.core.task import Objective, Task
 from culmen.extensions.web.runs import Digest
 from culmen.store import views
+from culmen.store.codec import encode_value
 from culmen.store.evidence import MODELLED
 from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 
@@ -162,7 +164,7 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]}
             for each in detail.observations
         ],
-        "cases": _case_rows(detail),
+        "cases": _case_rows(detail, run.meta.task),
         "hypothesis": detail.hypothesis,
         "prompt": detail.prompt,
         "reply": detail.reply,
@@ -194,21 +196,43 @@ def _ancestor_row(step: views.Step) -> JsonObject:
     }
 
 
-def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
-    """Scores by case over the observations shown, in the order of first occurrence."""
+_CUT = 300  # characters of an input, a target and an answer in the table of cases
+
+
+def _case_rows(detail: CandidateDetail, task: Task) -> list[JsonObject]:
+    """Scores by case over the observations shown, the worst first, with the case's texts.
+
+    `answer` is what the candidate answered the last time.
+    """
+    known = {case.id: case for case in task.cases}
     by_case: dict[str, list[Observation]] = {}
     for each in detail.observations:
         by_case.setdefault(each.case, []).append(each)
-    rows: list[JsonObject] = []
-    for case, observations in by_case.items():
-        scores = [each.score for each in observations if each.score is not None]
-        mean = sum(scores) / len(scores) if scores else None
-        rows.append(
-            {
-                "case": case,
-                "count": len(observations),
-                "failed": len(observations) - len(scores),
-                "mean": mean,
-            }
-        )
-    return rows
+    rows = [_case_row(name, known.get(name), seen) for name, seen in by_case.items()]
+    reward = task.objective.reward
+    return sorted(rows, key=lambda row: -math.inf if row["mean"] is None else reward(row["mean"]))
+
+
+def _case_row(name: str, case: Case | None, seen: Sequence[Observation]) -> JsonObject:
+    scores = [each.score for each in seen if each.score is not None]
+    return {
+        "case": name,
+        "split": "" if case is None else case.split,
+        "input": "" if case is None else _short_text(case.input),
+        "target": "" if case is None else _short_text(case.info),
+        "answer": _short_text(seen[-1].artifacts.get(OUTPUT) or seen[-1].feedback),
+        "count": len(seen),
+        "failed": len(seen) - len(scores),
+        "mean": sum(scores) / len(scores) if scores else None,
+    }
+
+
+def _short_text(value: object) -> str:
+    """A value of a case as text: of a table with one text that text, else JSON."""
+    if isinstance(value, dict) and len(value) == 1:
+        value = next(iter(value.values()))
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else encode_value(value).decode("utf-8", "replace")
+    text = " ".join(text.split())
+    return text if len(text) <= _CUT else f"{text[: _CUT - 1]}…"

@@ -126,7 +126,7 @@ export function judged(doc) {
   const several = doc.cases.length > 1 || doc.cases[0].case;
   const spread = histogram(doc);
   return section("Evaluations", { wide: true, note: several ? null : "The task has no data set: every evaluation is of the same question." },
-    spread, several ? cases(doc) : null, single(doc, spread !== null));
+    spread, several ? [cases(doc), h("details", {}, h("summary", {}, "One by one, the newest first"), single(doc, spread !== null))] : [h("h3", {}, "One by one, the newest first"), single(doc, spread !== null)]);
 }
 
 const MANY = 20; // scores that are drawn as a histogram
@@ -147,10 +147,12 @@ function histogram(doc) {
   });
 }
 
+/** A row a case, the worst first: what was asked, what is right, what was answered, and the score. */
 function cases(doc) {
   const places = decimals(doc.cases.map((each) => each.mean).filter((mean) => mean !== null));
-  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : "")));
-  return table("Scores by case", [th("case"), th("mean", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" })], rows);
+  const told = ["input", "target", "answer"].filter((name) => doc.cases.some((each) => each[name]));
+  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), told.map((name) => h("td", { class: "wrap" }, each[name])), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : "")));
+  return table("Cases, the worst first", [th("case"), ...told.map((name) => th(name)), th("score", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" })], rows);
 }
 
 function single(doc, drawn) {
@@ -168,7 +170,7 @@ function single(doc, drawn) {
     metrics.map((name, place) => cell(number((each.metrics || {})[name] ?? null, fine[place])))));
   const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" }))];
   const more = doc.observations.length > shown.length ? h("p", { class: "note" }, `and ${doc.observations.length - shown.length} earlier ones`) : null;
-  return [h("h3", {}, "One by one, the newest first"), table("Evaluations one by one", head, rows), more];
+  return [table("Evaluations one by one", head, rows), more];
 }
 
 /** What the evaluator said, and what it logged. */

@@ -16,12 +16,12 @@ const TALL = 320; // pixels that a chart is high where there is room
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), pictures(doc), ailments(doc), tiles(doc, ctx),
+  return h("div", { class: "stack" }, verdict(doc, ctx), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), pictures(doc), ailments(doc),
     h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
 }
 
 /** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
-export function verdict(doc, past = false) {
+export function verdict(doc, ctx, past = false) {
   const { summary } = doc;
   const { headline, tone, details } = summary.verdict;
   const bad = doc.state === "failed";
@@ -31,6 +31,7 @@ export function verdict(doc, past = false) {
     summary.cause ? h("p", { class: bad ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, typeset(summary.cause_detail))) : null,
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
+    standing(doc, ctx),
     h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
     past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
@@ -60,21 +61,14 @@ function asked(doc, ctx) {
   return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
 }
 
-function tiles(doc, ctx) {
-  const best = doc.best;
-  const { usage } = doc;
-  const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
-  const [value, ...interval] = doc.score.split(" ");
-  const lead = best ? [typeset(value), " ", interval.length ? h("span", { class: "error" }, typeset(interval.join(" "))) : null] : "–";
-  const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null,
-    doc.summary.verdict.doubts.map((each) => h("span", { class: "pill pill-warn", title: "What makes the score worth less" }, each))] : "nothing has scored yet";
-  const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
-  return h("section", { class: "card tiles", "aria-label": "In short" },
-    doc.front ? tile("Pareto front", plural(doc.front.members.length, "member"), best ? ["default choice ", trust] : trust, true) : tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
-    tile("Evaluations", count(doc.evaluations), failures(doc)),
-    tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
-    tile("Spent", dollars(usage.dollars), spent),
-    tile("Active time", doc.state === "running" ? running(doc.elapsed) : duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : doc.ended));
+/** Which candidate is reported and how far it can be believed, and what was made; in one line. */
+function standing(doc, ctx) {
+  const { best } = doc;
+  const pills = best ? [idLink(ctx, best.id), pill(best.confirmed ? "confirmed" : "not confirmed", best.how), best.trust ? pill(best.trust) : null,
+    doc.summary.verdict.doubts.map((each) => h("span", { class: "pill pill-warn", title: "What makes the score worth less" }, each))] : [];
+  const made = [doc.candidates ? plural(doc.candidates, "candidate") : "", doc.evaluations ? failures(doc) : "", doc.running ? `${count(doc.running)} in flight` : "",
+    doc.usage.unpriced ? `${plural(doc.usage.unpriced, "call")} of unknown price` : ""].filter(Boolean).join(", ");
+  return h("p", { class: "standing", "data-role": "standing" }, pills, h("span", { class: "note" }, made));
 }
 
 function failures(doc) {
@@ -227,7 +221,7 @@ export function about(doc) {
   const config = Object.entries(doc.config);
   return section("What is run", { wide: true },
     doc.goal ? h("p", { class: "plain" }, doc.goal) : null,
-    h("details", { open: true }, h("summary", {}, "Settings"),
+    h("details", {}, h("summary", {}, "Settings"),
       facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), [doc.path.includes("://") ? "database" : "folder", doc.path]])),
     doc.notes.length ? h("details", {}, h("summary", {}, "Remarks of the task's loader"), doc.notes.map((note) => h("p", { class: "note" }, note))) : null);
 }

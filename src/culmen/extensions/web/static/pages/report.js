@@ -15,7 +15,7 @@ export async function load(ctx) {
 }
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack one-page" }, verdict(doc, true), curve(doc, ctx), stepsInShort(doc, ctx), pictures(doc), pairs("Evidence", doc.told.evidence, "lines"), pairs("What it cost", doc.told.cost), reproduce(doc));
+  return h("div", { class: "stack one-page" }, verdict(doc, ctx, true), curve(doc, ctx), stepsInShort(doc, ctx), pictures(doc), pairs("Evidence", doc.told.evidence, "lines"), pairs("What it cost", doc.told.cost), reproduce(doc));
 }
 
 function curve(doc, ctx) {
