@@ -28,6 +28,9 @@ def test_what_an_interrupt_left_half_made_goes_without_complaints(
 ) -> None:
     app = typer.Typer()
     declare_verb(app, interrupted_early, "early", "Any")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
         answer = CliRunner().invoke(app, [], standalone_mode=False)

@@ -32,10 +32,10 @@ def test_with_exact_scores_no_draft_is_evaluated_again_for_the_choice() -> None:
 
 def test_under_noise_the_leaders_get_the_repeats() -> None:
     world = replace(worlds.FAMILY["smooth, noise 2 steps"], number=3)
-    done = simulate(BestOfN(), world.task(), world, Budget(evaluations=100), seed=3)
+    done = simulate(BestOfN(), world.task(), world, Budget(evaluations=200), seed=3)
     counts = counts_of(done)
     assert counts[0] >= 4 and sum(count > 1 for count in counts) < len(counts) / 2
-    drawn = simulate(BestOfN(again=0.0), world.task(), world, Budget(evaluations=100), seed=3)
+    drawn = simulate(BestOfN(again=0.0), world.task(), world, Budget(evaluations=200), seed=3)
     assert counts_of(drawn)[0] == 1
 
 

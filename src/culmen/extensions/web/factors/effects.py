@@ -37,13 +37,11 @@ _NOTHING = np.zeros(0)
 class LevelGain:
     """Gain of one level of a factor: the mean over its children, others being equal.
 
-    `gain` is in units of the reward, with standard deviation `sd`; `improves` is the share of
-    children that are better than their parents; `count` children were evaluated.
+    `gain` is in units of the reward, with standard deviation `sd`; `count` children were evaluated.
     """
 
     gain: float
     sd: float
-    improves: float
     count: int
 
 
@@ -293,7 +291,7 @@ def _factor_gains(
         unsure = float(contrast @ fit.covariance @ contrast)
         unsure = max(0.0, unsure - fit.variance / max(1.0, float(sound[mine].sum())))
         sd = math.sqrt(max(0.0, square - gain**2) / weight + chance**2 * unsure)
-        told.append(LevelGain(unit * gain, unit * sd, chance, count))
+        told.append(LevelGain(unit * gain, unit * sd, count))
     return told
 
 

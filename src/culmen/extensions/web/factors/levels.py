@@ -32,14 +32,14 @@ TITLES = {
 """Names of the factors for people, in the order in which they are shown."""
 
 _UNNAMED = {"operator": "unknown", "model": "no model", "island": "none", "idea": "none stated"}
-_SHOWN = {"alone": "the parent alone", "others": "other candidates, too"}
+_SHOWN = {"alone": "the parent alone", "others": "several candidates"}
 
 
 class Level(msgspec.Struct, frozen=True):
     """One level of a factor, with the gain of a candidate that it made.
 
     `gain` is in the task's own direction, with half the width `margin` of its 95 % interval;
-    `improves` is the share of its `count` candidates that are better than their parents. `dollars`
+    `improves` is the share of its `count` candidates that scored better than their parents. `dollars`
     were spent on the requests that made them; `per_dollar` is the gain that one of them bought
     (None: nothing was paid), with its margin. `share` is the part of the
     gain that its steps in the story made.
@@ -89,7 +89,8 @@ def _factor(
     objective: Objective,
 ) -> Factor:
     levels: list[Level] = []
-    for name, gain, members in zip(found.levels, found.gains, found.members):
+    rows = zip(found.levels, found.gains, found.improved, found.members, strict=True)
+    for name, gain, improved, members in rows:
         dollars = sum(costs.get(each, 0.0) for each in members)
         bought = gain.count / dollars if dollars > 0 else None
         levels.append(
@@ -98,7 +99,7 @@ def _factor(
                 gain.count,
                 objective.score(gain.gain),
                 Z * gain.sd,
-                gain.improves,
+                improved,
                 dollars,
                 None if bought is None else objective.score(gain.gain) * bought,
                 None if bought is None else Z * gain.sd * bought,
@@ -148,7 +149,8 @@ def _enumerate(names: Sequence[str]) -> str:
 
 NOTE = (
     "Gain of a candidate: by how much it is truly better than its parent, by all evidence; 0 if it "
-    "is not, or failed. Mean of each kind with its 95 % interval, other things being equal."
+    "is not, or failed. Mean of each kind with its 95 % interval, other things being equal. "
+    "Improved: the share of the n candidates that scored better than their parents, as it was seen."
 )
 
 
@@ -168,5 +170,5 @@ def level_row(level: Level) -> list[str]:
         f"{level.count:,}",
         "" if bought is None else level_gain_text(bought, level.per_dollar_margin or 0.0),
         "" if bought is None else dollars_text(level.dollars),
-        percent_text(level.share) if level.share else "",
+        percent_text(level.share) if abs(level.share) >= 0.005 else "",
     ]

@@ -31,6 +31,7 @@ REST = "\0rest"
 class FactorGains(NamedTuple):
     """Gains of the levels of one factor, in units of the reward.
 
+    `improved` is the share of each level's candidates that scored better than their first parents;
     `members` are the ids of each level's candidates; `tied` the factors whose levels went with
     these so closely that the data cannot separate them.
     """
@@ -38,6 +39,7 @@ class FactorGains(NamedTuple):
     name: str
     levels: tuple[str, ...]
     gains: tuple[LevelGain, ...]
+    improved: tuple[float, ...]
     members: tuple[tuple[str, ...], ...]
     tied: tuple[str, ...] = ()
 
@@ -60,6 +62,7 @@ def factor_gains(run: Path | str) -> list[FactorGains]:
         if model is None or found.evidence.account.evaluations > MODELLED:
             return []
         children, void = _evaluated_children(connection, found.evidence)
+        better = _better_than_parents(found.evidence, children, void)
         factors = _factors_of(connection, folder, children)
         if not factors:
             return []
@@ -76,8 +79,27 @@ def factor_gains(run: Path | str) -> list[FactorGains]:
             for at, other in enumerate(factors)
             if at != place and _go_together(levels_of, numbers[at][1])
         ]
-        told.append(FactorGains(name, tuple(levels), tuple(mine), tuple(members), tuple(tied)))
+        improved = tuple(sum(each in better for each in some) / len(some) for some in members)
+        told.append(
+            FactorGains(name, tuple(levels), tuple(mine), improved, tuple(members), tuple(tied))
+        )
     return told
+
+
+def _better_than_parents(
+    evidence: Evidence, children: Sequence[_Child], void: Sequence[bool]
+) -> set[str]:
+    """Candidates whose mean score is better than that of their first parent that scored."""
+    account, better = evidence.account, set[str]()
+    for child, is_void in zip(children, void):
+        own = account.tally(child.id)
+        above = (account.tally(name) for name in child.parents)
+        parent = next((each for each in above if each is not None and each.count), None)
+        if own is None or parent is None or is_void or not own.count:
+            continue
+        if own.mean > parent.mean:
+            better.add(child.id)
+    return better
 
 
 def _evaluated_children(
@@ -116,14 +138,21 @@ def _factors_of(
         "island": islands,
         "part": _changed_parts(connection, folder, children),
         "idea": [each.note for each in origins],
-        "shown": ["others" if len(each.parents) > 1 else "alone" for each in children],
+        "shown": [_shown_beside(each) for each in children],
     }
     kept = {name: _rarest_as_one(values) for name, values in factors.items()}
     return {
         name: values
         for name, values in kept.items()
-        if len(set(values)) > 1 and len(set(values) - {REST, ""}) > (name == "idea")
+        if len(set(values)) > 1 and len(set(values) - {REST, ""}) > (name in ("idea", "shown"))
     }
+
+
+def _shown_beside(child: _Child) -> str:
+    """What a model saw; "" for a candidate that no prompt asked for."""
+    if not child.origin.model or child.origin.model == "offline":
+        return ""
+    return "others" if len(child.parents) > 1 else "alone"
 
 
 def _changed_parts(connection: Connection, folder: Path, children: Sequence[_Child]) -> list[str]:
