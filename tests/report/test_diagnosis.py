@@ -107,6 +107,7 @@ def recorded(
     state: str = "finished",
     first: float | str = 1.0,
     deterministic: bool | None = None,
+    error: str = "",
     **more: Any,
 ) -> tuple[Path, dict[str, Finding]]:
     """A run on a virtual clock, and its findings by topic."""
@@ -133,6 +134,8 @@ def recorded(
         body = {"state": state, "reason": done.search.reason}
         if done.verdict is not None and state == "finished":
             body["winner"] = msgspec.to_builtins(done.verdict)
+        if error:
+            body["error"] = error
         journal.append([Entry("state", body=body)])
     run = folder / "run"
     return run, {finding.topic: finding for finding in find_problems(read_facts(run))}
@@ -277,6 +280,16 @@ def test_nothing_scored_is_the_first_line_and_the_check_the_next_step(tmp_path: 
         and told.command == "culmen check TASK"
     )
     assert told.ending == (told.cause, told.used, told.next)  # one sentence
+
+
+def test_what_an_error_ended_before_any_score_is_to_be_checked_first(tmp_path: Path):
+    """The same texts would end it again."""
+    run, _ = recorded(
+        tmp_path, Scripted(), first="KeyError: 'x'", state="paused", error="no text left"
+    )
+    told = summarize_run(run)
+    assert told.command == "culmen check TASK"
+    assert any(command.startswith("culmen resume ") for command, _ in told.also)
 
 
 def test_a_search_that_goes_on_tells_what_it_believes(tmp_path: Path):

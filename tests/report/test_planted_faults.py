@@ -288,6 +288,21 @@ def test_an_evaluator_that_fails_on_any_candidate_but_the_initial_one():
     assert 10 <= int(line.split(" %")[0].split()[-1]) <= 60 and "also scored" in line
 
 
+def test_hangs_that_strike_now_and_then_are_no_candidates_fault():
+    """The programs that ran into the limit also score: the limit is not for them to keep."""
+
+    def evaluator(text: str) -> float:
+        if random.random() < 0.4:
+            time.sleep(1000)
+        return value(text)
+
+    told = ran(evaluator, numbers(0.9, 0.1), budget=24, limits=culmen.Limits(seconds=0.5)).summary
+    topics = {each.topic: each for each in told.findings}
+    assert "failing" not in topics
+    assert "ran into the limit of 0.5 s by chance" in topics["hangs_by_chance"].what
+    assert topics["hangs_by_chance"].do.endswith("no candidate is to blame")
+
+
 @pytest.mark.slow
 def test_an_evaluator_that_hangs_until_the_time_is_over():
     def evaluator(text: str) -> float:

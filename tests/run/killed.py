@@ -1,18 +1,16 @@
-"""Small runs that one text of a model had ended, recorded before such texts became faults.
+"""Small runs that one text of a model had ended: they break off when it is in their journal.
 
-    python -m tests.run.killed tests/run/killed
-
-was run with the culmen that they ended; today's would end the runs properly. Each has a text of
-culmen's own making that a model may write: it is no attack on Python or on a library.
+Each has a text of culmen's own making that a model may write: it is no attack on Python or on a
+library.
 """
 
+import contextlib
 import json
-import sys
-import tempfile
-from pathlib import Path
+import os
+from multiprocessing import get_context
 
+from culmen.core.errors import NoAnswer
 from culmen.run.study import Study, optimize
-from culmen.store.archive import archive_run
 from culmen.testing.scripted import ScriptedModel
 from tests.run.recorded import evaluate
 
@@ -66,9 +64,10 @@ def model(name):
     return made
 
 
-def start(name, run):
-    """Start such a run, and return the study."""
-    return optimize(
+def start(name, run, observers=()):
+    """Start such a run; returns once it has ended, also without one usable answer."""
+    return _ended(
+        optimize,
         SUM if name == "initial" else PROGRAM,
         evaluator=evaluate,
         strategy=STRATEGIES.get(name, "best_of_n"),
@@ -77,29 +76,36 @@ def start(name, run):
         workers=1,
         run_dir=run,
         progress=False,
+        observers=observers,
     )
 
 
 def resume(name, run):
-    """Go on with such a run; returns its end state."""
-    given = {"evaluator": evaluate, "model": model(name)}
-    return Study.resume(run, **given).run(progress=False)
+    """Go on with such a run to its end."""
+    study = Study.resume(run, evaluator=evaluate, model=model(name))
+    _ended(study.run, progress=False)
 
 
-def record(folder):
-    """Make the runs, each of which raises, and write an archive of each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as home:
-        for name in NAMES:
-            run = Path(home) / name
-            try:
-                start(name, run)
-            except Exception as error:  # noqa: BLE001 (which error it is, is what is recorded)
-                print(f"{name}: {type(error).__name__}: {str(error)[:100]}")
-                archive_run(run, folder / f"{name}.culmen.tar.xz", unfinished=True)
-            else:
-                print(f"{name}: ended, not recorded")
+def _ended(work, *args, **options):
+    with contextlib.suppress(NoAnswer):  # a good end where no answer of the model can be used
+        work(*args, **options)
 
 
-if __name__ == "__main__":
-    record(Path(sys.argv[1]))
+class Killer:
+    """An observer that kills its process when a model's first reply is durable."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def see(self, events):
+        if any(each.entry.kind == "done" and each.entry.effect == self.kind for each in events):
+            os._exit(9)
+
+
+def kill(name, run):
+    """Start such a run in a process that ends where the text had ended it."""
+    kind = "evaluate" if name == "initial" else "propose"
+    child = get_context("fork").Process(target=start, args=(name, run, [Killer(kind)]))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 9

@@ -79,8 +79,8 @@ def said(**keywords) -> str:
         (dying, "the evaluator's process exited with status 3"),
         (dated, "a dict without 'score' (its keys: value, quality)"),
         (lambda program: None, "the evaluator returned None as the score"),
-        (lambda program: True, "returned True as the score, which is not a number"),
-        (lambda program: "2.5", "returned <str: '2.5'> as the score, which is not a number"),
+        (lambda program: [1.0], "returned <list> as the score, which is not a number"),
+        (lambda program: "high", "returned <str: 'high'> as the score, which is not a number"),
         (lambda program: float("nan"), "returned nan as the score, which is not finite"),
     ],
 )

@@ -856,12 +856,25 @@ def _failing_candidates(f: Facts) -> Iterator[Finding]:
     what = f"{percent_text(share)} of candidates fail: {shown}{of_them}"
     like = [each for each in f.failed if kind_of(failure_key(each)) == kind]
     log = f"culmen show {f.run} {like[0].candidate}" if like else f"culmen show {f.run} --log"
-    if like and failure_location(like[0]) and _is_by_chance(*_struck_by(f, like[0].failure_kind)):
-        return  # candidates are not to blame for what strikes them now and then
+    struck, both = _struck_by(f, like[0].failure_kind) if like else (0, 0)
+    if like and _is_by_chance(struck, both):
+        # candidates are not to blame for what strikes them now and then
+        if kind in _TIMES:
+            yield _hang_by_chance(f, like, struck, both)
+        if kind in _TIMES or failure_location(like[0]):
+            return
     do, command = _failing_fix(kind, f, log)
     location = failure_location(like[0]) if like else ""
     leads = share >= (_RANDOM if f.is_offline else _MANY)
     yield Finding("failing", what, do, command, share, "candidate", location, leads)
+
+
+def _hang_by_chance(f: Facts, like: Sequence[Observation], struck: int, both: int) -> Finding:
+    share = len(like) / max(1, len(f.seen))
+    what = f"{percent_text(share)} of evaluations ran into the limit of {f.seconds:g} s by chance: "
+    what += f"of {count_text(struck, 'candidate')} that did {both} also scored"
+    do = "see what the evaluator waits for, or raise [limits] seconds; no candidate is to blame"
+    return Finding("hangs_by_chance", what, do, f.check_command, share, leads=share >= _FAILING)
 
 
 def _failing_fix(kind: str, f: Facts, log: str) -> tuple[str, str]:

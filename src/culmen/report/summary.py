@@ -189,6 +189,8 @@ def _next_steps(f: Facts, findings: tuple[Finding, ...]) -> list[tuple[str, str]
         return _unique_steps([*steps, *_result_steps(f), *others, (log, "what happened so far")])
     again = [step for step in advised if step[0] == f.resume_command]
     steps = [] if f.is_finished else [*again, (f.resume_command, "go on")]
+    if not f.is_finished and f.error and f.result is None and f.failed and not again:
+        steps = [*others[:1], *steps]  # what ended it would end it again
     if f.findings:
         steps.append((f"culmen audit {f.run}", "what looks like gaming"))
     if f.reason == "integrity":
