@@ -149,7 +149,7 @@ def test_gains_are_those_of_the_equations(tmp_path: Path) -> None:
             gap, variance = facts.leader_score - each.expected, each.sd**2
             gain = expected_gain(gap, variance / math.sqrt(variance + facts.noise**2))
             if each.k:  # times the chance that a child scores and is not ruined
-                assert 0.2 * gain < each.gain < 1.001 * gain
+                assert 0.2 * gain < each.gain < 1.4 * gain
                 children += 1
             elif each.of != facts.leader:
                 # the noise that is told is that at the leader's level, decisions take the model's
