@@ -609,6 +609,9 @@ def state_label(state: str, reason: str) -> str:
 
 ENOUGH = 10  # evaluations, answers or candidates below which a share is not meaningful
 _FAILING = 0.3  # share of candidates without any score that is reported
+_HANGING = (
+    0.1  # share of evaluations at the limit of time that is reported where programs also score
+)
 # shares from which on this leads: of a model's candidates, of random edits
 _MANY, _RANDOM = 0.4, 0.8
 _LOSING = 0.1  # share of lost evaluations that is reported
@@ -856,25 +859,25 @@ def _failing_candidates(f: Facts) -> Iterator[Finding]:
     what = f"{percent_text(share)} of candidates fail: {shown}{of_them}"
     like = [each for each in f.failed if kind_of(failure_key(each)) == kind]
     log = f"culmen show {f.run} {like[0].candidate}" if like else f"culmen show {f.run} --log"
-    struck, both = _struck_by(f, like[0].failure_kind) if like else (0, 0)
-    if like and _is_by_chance(struck, both):
-        # candidates are not to blame for what strikes them now and then
-        if kind in _TIMES:
-            yield _hang_by_chance(f, like, struck, both)
-        if kind in _TIMES or failure_location(like[0]):
-            return
+    is_elsewhere = like and (kind in _TIMES or failure_location(like[0]))
+    if is_elsewhere and _is_by_chance(*_struck_by(f, like[0].failure_kind)):
+        return  # candidates are not to blame for what strikes them now and then
     do, command = _failing_fix(kind, f, log)
     location = failure_location(like[0]) if like else ""
     leads = share >= (_RANDOM if f.is_offline else _MANY)
     yield Finding("failing", what, do, command, share, "candidate", location, leads)
 
 
-def _hang_by_chance(f: Facts, like: Sequence[Observation], struck: int, both: int) -> Finding:
-    share = len(like) / max(1, len(f.seen))
+def _hangs_by_chance(f: Facts) -> Iterator[Finding]:
+    hung = [each for each in f.seen if each.status is Status.TIMEOUT]
+    struck, both = _struck_by(f, hung[0].failure_kind) if hung else (0, 0)
+    share = len(hung) / max(1, len(f.seen))
+    if share < _HANGING or not _is_by_chance(struck, both):
+        return
     what = f"{percent_text(share)} of evaluations ran into the limit of {f.seconds:g} s by chance: "
     what += f"of {count_text(struck, 'candidate')} that did {both} also scored"
     do = "see what the evaluator waits for, or raise [limits] seconds; no candidate is to blame"
-    return Finding("hangs_by_chance", what, do, f.check_command, share, leads=share >= _FAILING)
+    yield Finding("hangs_by_chance", what, do, f.check_command, share, leads=share >= _FAILING)
 
 
 def _failing_fix(kind: str, f: Facts, log: str) -> tuple[str, str]:
@@ -1117,6 +1120,7 @@ PROBLEMS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _lost_evaluations,
     _vain_answers,
     _failing_candidates,
+    _hangs_by_chance,
     _score_problems,
     _thin_data,
     _unsure_gain,

@@ -39,10 +39,10 @@ class Level(msgspec.Struct, frozen=True):
     """One level of a factor, with the gain of a candidate that it made.
 
     `gain` is in the task's own direction, with half the width `margin` of its 95 % interval;
-    `improves` is the share of its `count` candidates that scored better than their parents. `dollars`
-    were spent on the requests that made them; `per_dollar` is the gain that one of them bought
-    (None: nothing was paid), with its margin. `share` is the part of the
-    gain that its steps in the story made.
+    `improves` is the share of its `count` candidates that scored better than their parents.
+    `dollars` were spent on the requests that made them; `per_dollar` is the gain that one of them
+    bought (None: nothing was paid), with its margin. `share` is the part of the gain that its steps
+    in the story made.
     """
 
     name: str
