@@ -102,7 +102,8 @@ def test_a_front_of_two_has_steps_limits_and_an_axis_that_no_outlier_squeezes(
 
 def test_more_objectives_are_colours_with_words_and_parallel_axes(fronts: Site, tab: Tab) -> None:
     page = tab.open(fronts, "/r/three/overview")
-    legend = " ".join(page.locator(".legend").first.all_inner_texts())
+    assert page.locator('c-chart[aria-label="Pareto front: all 3 objectives"]').count() == 1
+    legend = " ".join(page.locator(".legend").all_inner_texts())
     assert (
         all(f"({third} third)" in legend for third in ("best", "middle", "worst"))
         and "memory 28" in legend

@@ -8,7 +8,6 @@ import { extent } from "./scale.js";
 
 const ROWS = 20; // members listed until all are asked for
 const CROWD = 40; // members beyond which intervals would cover the dots
-const FENCE = 3; // interquartile ranges beyond which a member is far out (Tukey)
 const TINTS = ["var(--s1)", "color-mix(in oklab, var(--s1) 62%, var(--surface))", "color-mix(in oklab, var(--s1) 34%, var(--surface))"];
 const THIRDS = ["best third", "middle third", "worst third"];
 
@@ -20,7 +19,7 @@ export function front(found, ctx, height = 0) {
   const how = found.confirmed ? "Measured by evaluations made after the search; other candidates as the search believes." : "What the search believes so far, not confirmed by fresh evaluations.";
   const held = found.constraints.length ? ` Constraints: ${found.constraints.map((each) => `${each.metric} ${each.sense === "<=" ? "≤" : "≥"} ${number(each.level)}`).join(", ")}${found.members.every((each) => each.feasible !== false) ? "" : ", which nothing holds"}.` : "";
   return section("Pareto front", { wide: true, note: how + held, aside: axes ? toolbar(found, names, axes, ctx) : null },
-    names.length > 3 ? parallel(found, names, ctx, height) : null, axes && !(height && names.length > 3) ? scatter(found, axes, ctx, height) : null, chosen(found, ctx), height ? null : [rows(found, ctx), growth(found)]);
+    names.length > 2 && !(height && names.length < 4) ? parallel(found, names, ctx, height) : null, axes && !(height && names.length > 3) ? scatter(found, axes, ctx, height) : null, chosen(found, ctx), height ? null : [rows(found, ctx), growth(found)]);
 }
 
 /** The objectives across, up and in colour. */
@@ -57,13 +56,10 @@ const goalOf = (found, name) => found.objectives.find((goal) => goal.name === na
 const signOf = (found, name) => (goalOf(found, name).direction === "min" ? -1 : 1);
 const tips = (some, what) => (i) => [[some[i].id.slice(0, 8), what].filter(Boolean).join(", "), ...values(some[i]), plural(some[i].count || 0, "evaluation"), "click: its text"];
 
-/** Where an axis ends: round the members, without those far out, and what lies near them. */
+/** Where an axis ends: round all members, and what lies near them. */
 function range(found, name) {
   const of = (some) => some.map((each) => each.metrics[name]).filter(Number.isFinite);
-  const members = of(found.members).sort((a, b) => a - b);
-  const quartile = (share) => members[Math.round(share * (members.length - 1))];
-  const fence = FENCE * (quartile(0.75) - quartile(0.25));
-  const core = members.length > 4 && fence > 0 ? members.filter((value) => value >= quartile(0.25) - fence && value <= quartile(0.75) + fence) : members;
+  const core = of(found.members).sort((a, b) => a - b);
   const start = found.start ? of([found.start]) : [];
   const all = [...core, ...start, ...of(found.others || [])].sort((a, b) => a - b);
   let span = core.at(-1) - core[0];
