@@ -41,7 +41,7 @@ FIRST = {  # headline, tone, state
     "begun": ("Nothing has scored yet", "quiet", "running"),
     "several": ("2 trade-offs between accuracy and latency so far", "quiet", "paused"),
 }
-HIGH = 300  # pixels above the first chart, at most, at 1440 x 900
+HIGH = 310  # pixels above the first chart, at most, at 1440 x 900
 SIZE = "e => parseFloat(getComputedStyle(e).fontSize)"
 
 

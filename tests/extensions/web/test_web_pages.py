@@ -247,6 +247,7 @@ def test_overview(site: Site, tab: Tab):
         "target 0.95",
         f"initial {now.best.initial.score:.6g}",
     ]
+    page.get_by_text("Settings", exact=True).click()
     told = facts(page)
     assert told["strategy"] == "polca" and told["explore"] == "5"
     assert page.locator(".budget").count() == 0  # nothing is left to spend

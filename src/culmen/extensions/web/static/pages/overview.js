@@ -31,8 +31,7 @@ export function verdict(doc, ctx, past = false) {
     summary.cause ? h("p", { class: bad ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, typeset(summary.cause_detail))) : null,
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
-    standing(doc, ctx),
-    h("p", { class: "note", "data-role": "cost" }, [summary.used, ended].filter(Boolean).join("; ")),
+    standing(doc, ctx, [summary.used, ended].filter(Boolean).join("; ")),
     past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
 
@@ -61,14 +60,14 @@ function asked(doc, ctx) {
   return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
 }
 
-/** Which candidate is reported and how far it can be believed, and what was made; in one line. */
-function standing(doc, ctx) {
+/** Which candidate is reported and how far it can be believed, what it cost and what was made; in one line. */
+function standing(doc, ctx, cost) {
   const { best } = doc;
   const pills = best ? [idLink(ctx, best.id), pill(best.confirmed ? "confirmed" : "not confirmed", best.how), best.trust ? pill(best.trust) : null,
     doc.summary.verdict.doubts.map((each) => h("span", { class: "pill pill-warn", title: "What makes the score worth less" }, each))] : [];
   const made = [doc.candidates ? plural(doc.candidates, "candidate") : "", doc.evaluations ? failures(doc) : "", doc.running ? `${count(doc.running)} in flight` : "",
     doc.usage.unpriced ? `${plural(doc.usage.unpriced, "call")} of unknown price` : ""].filter(Boolean).join(", ");
-  return h("p", { class: "standing", "data-role": "standing" }, pills, h("span", { class: "note" }, made));
+  return h("p", { class: "standing", "data-role": "standing" }, pills, h("span", { class: "note", "data-role": "cost" }, cost), made ? h("span", { class: "note" }, made) : null);
 }
 
 function failures(doc) {
