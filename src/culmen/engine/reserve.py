@@ -48,7 +48,8 @@ class Reserve(NamedTuple):
     """Evaluations kept for the final choice of a run of `of` evaluations.
 
     `least` of them are a share of the run; the others are for telling a gain of size `gain` where
-    one evaluation deviates by `noise` (0, 0: no gain is planned for).
+    one evaluation deviates by `noise`. Gain 0: none is planned for, or not yet; then noise 0 if the
+    scores drift.
     """
 
     evaluations: int
