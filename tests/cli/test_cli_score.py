@@ -197,6 +197,25 @@ def test_what_was_spent_before_counts_against_the_dollars(
     )
 
 
+def test_an_answer_that_reports_a_missing_judge_is_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    noisy(tmp_path)
+    answer = {"score": 0, "status": "judge_unavailable", "feedback": "start the judge server"}
+    (tmp_path / "noisy" / "evaluator.py").write_text(f"def score(output):\n    return {answer}\n")
+    monkeypatch.chdir(tmp_path)
+    made = measurement_of_task(folder_task("noisy", None, ""), (), ScoreRequest(repeats=2))
+    outcome = make_evaluations(made)
+    measured = measure_candidates(made)
+    (row,) = measured.rows
+    assert row.score is None and row.excused == 2 and not row.failures
+    remarks = measurement_remarks(made, measured, outcome)
+    assert any("status: judge_unavailable" in each for each in remarks)
+    power = Place(tmp_path).here("compare", "power", "noisy")
+    assert power.code != 0 and "the initial program is refused" in power.err
+    assert "start the judge server" in power.err
+
+
 def test_a_task_is_scored_and_the_same_command_makes_nothing_again(tmp_path: Path):
     place = noisy(tmp_path)
     (tmp_path / "better.py").write_text(

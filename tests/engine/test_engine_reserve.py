@@ -8,12 +8,14 @@ import msgspec
 import pytest
 from bench.truth.hazards import hazard_world
 
-from culmen.core.evaluation import Observation
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 from culmen.engine.ledger import LARGEST_SHARE, Ledger
-from culmen.engine.reserve import FACTOR, evaluations_to_tell
+from culmen.engine.reserve import FACTOR, LeaderControl, evaluations_to_tell
+from culmen.evidence.evidence import Evidence
 from culmen.strategies import catalog
 from culmen.testing.virtual import Simulation, simulate
 
@@ -44,9 +46,11 @@ class Timed:
         return seconds, result
 
 
-def run(name: str, budget: Budget, seconds: float = 0.05, seed: int = 3) -> Simulation:
+def run(
+    name: str, budget: Budget, seconds: float = 0.05, seed: int = 3, method: str = "pedigree"
+) -> Simulation:
     world = Timed(name, seed, seconds)
-    strategy = catalog.make_strategy("pedigree")
+    strategy = catalog.make_strategy(method)
     return simulate(strategy, world.task(), world, budget, seed=seed, workers=2)
 
 
@@ -66,6 +70,28 @@ def test_the_reserve_follows_the_gain_and_is_noted() -> None:
     assert len(notes) == 1 and notes[0]["evaluations"] >= made > 16
     assert notes[0]["of"] == 300 and notes[0]["gain"] > 0 < notes[0]["noise"]
     assert end.verdict is not None and end.verdict.gain is not None
+
+
+def test_a_strategy_that_repeats_nothing_learns_the_noise_and_keeps_a_reserve() -> None:
+    """Without pairs it kept the least share, and a quarter of the gains were beyond noise."""
+    end = run(GAIN, Budget(evaluations=150, calls=3000), method="map_elites")
+    account = end.search.evidence.account
+    assert account.repeated.squares > 0 and final_evaluations(end) >= 0.15 * 150
+    assert end.verdict is not None and end.verdict.gain is not None
+
+
+def test_pairs_are_of_the_initial_program_and_the_best_other_one_whichever_leads() -> None:
+    task = Task("noisy", seeds=({"text": "first"},))
+    (initial,), other = task.initial_candidates(), Candidate.of({"text": "second"})
+    evidence = Evidence(task)
+    control = LeaderControl(evidence)
+    for at in range(40):
+        candidate, score = (initial, 1.0) if at % 2 else (other, 0.5)
+        seen = Observation(candidate.id, Status.OK, score + 0.01 * at, seed=at)
+        evidence.observe(candidate, seen)
+    assert evidence.ranking.best_ids(1) == [initial.id]
+    assert control.next_pair() == (initial.id, other.id)
+    assert control.next_pair() == ()
 
 
 def test_a_run_without_noise_keeps_no_more_than_before() -> None:

@@ -16,8 +16,10 @@ from culmen.core.evaluation import CULPRITS, Case, Observation, Status
 from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.evidence import account
-from culmen.evidence.account import CHOICE, FINAL, Account, PooledNoise
+from culmen.evidence.account import CHOICE, FINAL, SEARCH, Account, PooledNoise
 from culmen.evidence.evidence import Evidence
+from culmen.evidence.ranking import BELIEVED
+from culmen.evidence.verdict import SHOWN
 
 TASK = Task("hill", seeds=({"x": "0.0"},))
 EXACT = msgspec.structs.replace(TASK, deterministic=True)
@@ -428,3 +430,28 @@ def test_finalists_whose_scores_never_differ_are_exact_although_others_share_one
 )
 def test_less_than_that_proves_no_exactness(chosen, others: int, exact: bool | None) -> None:
     assert _searched(*chosen, others=others).noise.exact is exact
+
+
+@pytest.mark.parametrize(("passed", "is_kept"), [(6, True), (12, False)])
+def test_a_gain_on_cases_must_be_shown_by_the_final_choice_too(passed: int, is_kept: bool) -> None:
+    """0.2 ± 0.31 is not shown, whatever the training cases say; 0.3 ± 0.30 is."""
+    cases = tuple(
+        Case(f"{part}{n}", n, split=part) for part in ("train", "test") for n in range(20)
+    )
+    task = Task("pass", seeds=({"x": "a"},), cases=cases, objective=Objective(bounds=(0.0, 1.0)))
+    run = Evidence(task)
+
+    def enter(candidate: Candidate, score: int, case: str, purpose: str, seed: int) -> None:
+        seen = Observation(candidate.id, Status.OK, float(score), case, seed=seed)
+        run.observe(candidate, seen, purpose)
+
+    for n in range(20):
+        for seed in range(2):
+            enter(A, (n + seed) % 2, f"train{n}", SEARCH, seed)
+            enter(B, (n + seed) % 2 or n < 15, f"train{n}", SEARCH, seed)
+        enter(A, n % 2, f"test{n}", FINAL, 9)
+        enter(B, n // 2 % 2 or n < passed, f"test{n}", FINAL, 9)
+    found = run.verdict.estimate_gain(B.id, A.id)
+    assert found.probability > BELIEVED and (found.alone < SHOWN) == is_kept
+    result = run.result()
+    assert result is not None and result.kept_initial == is_kept

@@ -10,7 +10,8 @@ from bench.truth.hazards import hazard_world
 
 from culmen.core.result import RunResult
 from culmen.core.usage import Budget
-from culmen.evidence.drift import DriftWatch, pair_differences, pooled_pair_variance
+from culmen.evidence.drift import DriftWatch, pair_differences
+from culmen.evidence.spread import pool_with_run, spread_of
 from culmen.report.sentences import result_sentence
 from culmen.strategies import catalog
 from culmen.testing.virtual import simulate
@@ -40,7 +41,7 @@ def test_pairs_in_random_order_are_fair_whatever_the_drift(drift: float) -> None
                 at += 1
                 which.append((at, drift * at + rng.gauss(0, 1)))
         pairs = differences(one, other)
-        variance, degrees = pooled_pair_variance(pairs, 0.0, 0.0)
+        variance, degrees = pool_with_run(*spread_of(pairs)[1:], 0.0, 0.0)
         assert len(pairs) == 12 and degrees == 11.0
         gains.append(fmean(pairs))
         claims += abs(fmean(pairs)) > 2.2 * (variance / 12) ** 0.5
@@ -48,8 +49,8 @@ def test_pairs_in_random_order_are_fair_whatever_the_drift(drift: float) -> None
 
 
 def test_a_pair_counts_with_what_the_run_knows_unless_it_deviates_far_more() -> None:
-    assert pooled_pair_variance([1.0, -1.0], 4.0, 8.0) == pytest.approx(((2 + 32) / 9, 9.0))
-    assert pooled_pair_variance([10.0, -10.0], 4.0, 8.0) == pytest.approx((200.0, 1.0))
+    assert pool_with_run(2.0, 1.0, 4.0, 8.0) == pytest.approx(((2 + 32) / 9, 9.0))
+    assert pool_with_run(200.0, 1.0, 4.0, 8.0) == pytest.approx((200.0, 1.0))
 
 
 def test_a_drift_is_a_slope_that_noise_does_not_explain() -> None:

@@ -568,3 +568,4 @@ def test_a_drift_the_reserve_and_the_budget_that_ended_unconfirmed_are_said() ->
         "evaluation deviates by 5.1."
     )
     assert "scores changed in the course of the run" in reserve_sentence(60, 300, 0.0, 0.0)
+    assert "the search saw no gain that more could surely tell" in reserve_sentence(60, 300, 0, 5.1)

@@ -238,6 +238,11 @@ def refusal_remedy(refused: Observation) -> str:
     return remedies.get(refused.culprit, usual)
 
 
+def refusal_words(refused: Observation) -> str:
+    """The evaluator's own words for an answer that reports its own failure, in one line."""
+    return "; ".join(line.strip() for line in refused.feedback.splitlines() if line.strip())[:600]
+
+
 def _other_lines(feedback: str, words: str) -> list[str]:
     """Lines of a feedback that the words do not hold already."""
     lines = [line.rstrip() for line in feedback.strip().splitlines()]

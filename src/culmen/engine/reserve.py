@@ -11,7 +11,7 @@ Neither s nor g is known before the search, so the reserve is planned again whil
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +37,8 @@ BEGINS = 0.5
 # standard deviations of the expected gain by which less is planned for: with 0 a gain of 1.2
 # deviations of one evaluation was told in 15 of 20 runs of bench_truth.py, with a half in 33 of 40
 _CAUTION = 0.5
+# evaluations of each program that a t interval of pairs takes more than a normal one: z.975² / 2
+_UNKNOWN_NOISE = 2.0
 _GROWTH = 1.02  # factor by which the evaluations grow between two plans
 # share of the evaluations that hold FACTOR² if they are to hold z.975²: an even chance to tell
 _EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / FACTOR) ** 2
@@ -46,7 +48,8 @@ class Reserve(NamedTuple):
     """Evaluations kept for the final choice of a run of `of` evaluations.
 
     `least` of them are a share of the run; the others are for telling a gain of size `gain` where
-    one evaluation deviates by `noise` (0, 0: no gain is planned for).
+    one evaluation deviates by `noise`. Gain 0: none is planned for, or not yet; then noise 0 if the
+    scores drift.
     """
 
     evaluations: int
@@ -106,25 +109,35 @@ class ReservePlanner:
     def _reserve_for_gain(self, least: int, expected: float) -> Reserve | None:
         """The reserve that tells the gain expected now, at most `LARGEST_SHARE` of the run.
 
-        None if that has less than an even chance: the search then goes on to find a larger one.
+        If that has less than an even chance, or the search's own gain may be drift, half of the
+        largest: a gain that is found later can then be told, and the search goes on to find it.
+        None while the noise is unknown.
         """
-        gain, variance = self._expected_gain()
         most = math.floor(LARGEST_SHARE * expected) if math.isfinite(expected) else 0
-        if self._evidence.account.drift.line is not None:  # the search's gain may be drift
-            return Reserve(most // 2, least, expected)
-        if gain <= 0 or variance <= 0 or most <= least:
+        unplanned = Reserve(max(least, most // 2), least, expected)
+        if self._evidence.account.drift.line is not None:
+            return unplanned
+        gain, variance = self._expected_gain()
+        if variance <= 0 or most <= least:
             return None
         cases, arms = held_out_case_count(self._task), 2 + self._evidence.account.is_flaky
         if 2 * cases > most:
             return None  # a sample of the cases: their own spread decides
-        each = cases * math.ceil(evaluations_to_tell(gain, variance) / cases)
+        sd = math.sqrt(variance)
+        if gain <= 0:
+            return unplanned._replace(noise=sd)
+        each = evaluations_to_tell(gain, variance) + _UNKNOWN_NOISE
+        each = cases * math.ceil(each / cases)
         needed = math.ceil(least + (arms * each - (1 - CHOOSING) * least) / (1 - CHOOSING))
         if most < _EVEN * needed:
-            return None
-        return Reserve(max(least, min(most, needed)), least, expected, gain, math.sqrt(variance))
+            return unplanned._replace(noise=sd)
+        return Reserve(max(least, min(most, needed)), least, expected, gain, sd)
 
     def _expected_gain(self) -> tuple[float, float]:
-        """Gain to expect by the search, with caution, and the variance of one evaluation."""
+        """Gain to expect by the search, with caution, and the variance of one evaluation.
+
+        The variance is the mean of the two programs'; 0 while it is unknown.
+        """
         ranking, verdict = self._evidence.ranking, self._evidence.verdict
         initial = ranking.best_initial()
         best = next((name for name in ranking.best_ids(2) if name != initial), None)
@@ -133,9 +146,11 @@ class ReservePlanner:
         standings = Race(ranking, [best, initial], with_fresh=False).standings()
         first, other = standings[best], standings[initial]
         gain = first.worth - other.worth - _CAUTION * math.hypot(first.sd, other.sd)
-        noise = verdict.noise_prior(best, 0).noise
-        variance = noise.squares / noise.repeats if noise.repeats else 0.0  # failures: in the worth
-        return gain, variance
+        noises = [
+            verdict.noise_prior(name, 0).noise for name in (best, initial)
+        ]  # failures: in the worth
+        known = [noise.squares / noise.repeats for noise in noises if noise.repeats]
+        return gain, fmean(known) if known else 0.0
 
 
 def _rounded(expected: float) -> int:
@@ -148,7 +163,7 @@ _FIRST_CONTROL = 25  # evaluations before the first pair
 
 
 class LeaderControl:
-    """Evaluates the leader of a noisy search and the initial program side by side, now and then.
+    """Evaluates the initial program and the best other one side by side, now and then.
 
     The search measures the initial program first, and seldom again: a leader is admitted only to
     be compared with a few early scores, and a drift of the scores would flatter it unseen.
@@ -158,7 +173,10 @@ class LeaderControl:
         self._evidence, self._pairs = evidence, 0
 
     def next_pair(self) -> tuple[str, ...]:
-        """Ids of the initial program and the leader if a pair is due, else none."""
+        """Ids of the initial program and the best other one if a pair is due, else none.
+
+        So the noise and a drift are learnt under any strategy, also one that repeats nothing.
+        """
         account, ranking = self._evidence.account, self._evidence.ranking
         due = self._pairs < _CONTROLS * account.evaluations - _CONTROLS * _FIRST_CONTROL
         if not due or account.evaluations < _FIRST_CONTROL:
@@ -166,8 +184,9 @@ class LeaderControl:
         task = account.task
         if account.is_settled or task.cases or task.objective.metrics or task.evaluator.verifier:
             return ()
-        leader, initial = ranking.best_ids(1), ranking.best_initial()
-        if not account.repeated.squares or initial is None or leader in ([], [initial]):
+        initial = ranking.best_initial()
+        best = next((name for name in ranking.best_ids(2) if name != initial), None)
+        if initial is None or best is None:
             return ()
         self._pairs += 1
-        return initial, leader[0]
+        return initial, best

@@ -40,6 +40,7 @@ from culmen.evaluate.integrity import signs
 from culmen.evaluate.integrity.guard import APART, REWRITTEN
 from culmen.evaluate.misleading_cases import case_problems
 from culmen.evaluate.repeats import CAUSES, Wanted, repeat_otherwise
+from culmen.evaluate.settling import SettlingBackend
 from culmen.evidence.spread import pooled_deviation
 from culmen.tasks.surface import surface_fault
 
@@ -220,34 +221,6 @@ async def _try_failing(
     initial = [each for each in task.initial_candidates() if each.id in scored]
     programs = failing_programs(task, initial[0]) if initial else []
     return await try_failing_programs(backend, programs, cases)
-
-
-class SettlingBackend(Backend):
-    """A backend whose answers are failures if they report one (`core.answers`)."""
-
-    def __init__(self, backend: Backend, task: Task) -> None:
-        self._backend, self._objective = backend, task.objective
-        self._lowest: float | None = None  # reward of an answer that does not say so
-
-    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation:
-        """The observation, as a failure if its answer reports one."""
-        seen = await self._backend.evaluate(candidate, case, seed)
-        if seen.score is not None and seen.refusal is None:
-            reward = self._objective.reward(seen.score)
-            self._lowest = reward if self._lowest is None else min(reward, self._lowest)
-        return settle_answer(candidate, seen, self._objective, self._lowest)
-
-    async def start(self) -> str:
-        """As the backend itself."""
-        return await self._backend.start()
-
-    async def close(self) -> None:
-        """As the backend itself."""
-        await self._backend.close()
-
-    async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
-        """As the backend itself."""
-        return await self._backend.vary_processes(hash_seed)
 
 
 def _settle_reports(

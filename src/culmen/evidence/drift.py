@@ -11,16 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import chain
-from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 SEEN = 4.0
 """Standard errors from 0 at which a slope counts as drift: one run in a thousand by chance."""
-
-RUN_WEIGHT = 8.0
-"""Pairs as which the noise of the whole run counts at most (as in `intervals`)."""
 
 
 class DriftLine(NamedTuple):
@@ -87,18 +83,3 @@ def pair_differences(
         else:
             waiting.append((sign, seen))
     return found
-
-
-def pooled_pair_variance(
-    differences: Sequence[float], run: float, weight: float
-) -> tuple[float, float]:
-    """Variance of a difference of two evaluations, and its degrees of freedom.
-
-    The spread of the pairs is pooled with `run`, the variance that the run's repeats let one
-    expect, as if `weight` more pairs had shown it; a much larger one stands alone.
-    """
-    centre, degrees = fmean(differences), len(differences) - 1.0
-    own = math.fsum((each - centre) ** 2 for each in differences)
-    if not weight or (degrees and own > 4.0 * run * degrees):
-        return own / max(1.0, degrees), degrees
-    return (own + weight * run) / (degrees + weight), degrees + weight

@@ -24,13 +24,7 @@ import msgspec
 
 from culmen.core.result import Z
 from culmen.evidence.account import UNLIKELY, PooledNoise
-from culmen.evidence.spread import spread_of
-
-_POOLED = 8.0
-"""Largest number of degrees of freedom for the noise of the whole run.
-
-It is bounded since candidates differ.
-"""
+from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
 
 _OWN = 5
 """Evaluations from which a candidate's own spread bounds its interval."""
@@ -234,14 +228,12 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
         return Part(0.0, degrees)  # equal again and again, whatever others do
     if not run:
         return Part(own / degrees / many, degrees)
-    weight = min(float(noise.repeats), _POOLED) + (2.0 if failing else 0.0)
-    if degrees and own / degrees > 4.0 * run:
-        return Part(own / degrees / many, degrees)
-    pooled = (own + weight * run) / (degrees + weight)
+    weight = min(float(noise.repeats), RUN_WEIGHT) + (2.0 if failing else 0.0)
+    pooled, freedom = pool_with_run(own, degrees, run, weight)
     if many >= _OWN and own and not failing:
-        own_width = t_quantile_95(degrees) / t_quantile_95(degrees + weight)
+        own_width = t_quantile_95(degrees) / t_quantile_95(freedom)
         pooled = min(pooled, own / degrees * (1.5 * own_width) ** 2)
-    return Part(pooled / many, degrees + weight)
+    return Part(pooled / many, freedom)
 
 
 def _equal_part(many: int, chance: Chance) -> Part:

@@ -10,6 +10,10 @@ ROUNDING = 1e-12
 """Share of a score up to which a deviation is an error of arithmetic."""
 
 
+RUN_WEIGHT = 8.0
+"""Degrees of freedom as which the noise of the whole run counts at most: candidates differ."""
+
+
 def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean, sum of squared deviations (without rounding errors) and degrees of freedom.
 
@@ -32,3 +36,14 @@ def pooled_variance(groups: Iterable[Sequence[float]]) -> float | None:
     if not spreads:
         return None
     return sum(each[1] for each in spreads) / sum(each[2] for each in spreads)
+
+
+def pool_with_run(own: float, degrees: float, run: float, weight: float) -> tuple[float, float]:
+    """Variance by a candidate's own squares and that of the run, and its degrees of freedom.
+
+    The run's variance `run` counts as `weight` degrees of freedom (0: it is unknown). A spread that
+    is larger than that by more than luck allows stands alone.
+    """
+    if not weight or (degrees and own > 4.0 * run * degrees):
+        return own / max(1.0, degrees), degrees
+    return (own + weight * run) / (degrees + weight), degrees + weight

@@ -16,7 +16,7 @@ from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, RunResult, Score, Z, coverage_of
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
-from culmen.evidence.drift import RUN_WEIGHT, pair_differences, pooled_pair_variance
+from culmen.evidence.drift import pair_differences
 from culmen.evidence.intervals import (
     Chance,
     Error,
@@ -26,6 +26,7 @@ from culmen.evidence.intervals import (
     t_quantile_95,
 )
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
+from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
 
 FEW_CASES = 4
 """Number of cases from which a single deciding one is reported."""
@@ -53,8 +54,8 @@ class GainEstimate(NamedTuple):
 
 
 SHOWN = 0.95
-"""Probability of being better by fresh evaluations alone at which a candidate without a data set
-replaces the initial program: the search's own estimate is of the luckiest of many."""
+"""Probability of being better by fresh evaluations alone at which a candidate replaces the initial
+program: the search's own estimate is of the luckiest of many."""
 
 
 class FreshComparison:
@@ -85,6 +86,8 @@ class FreshComparison:
     def noise_prior(self, name: str, failures: int) -> Chance:
         """Prior knowledge of the noise for a candidate's fresh evaluations, `failures` failed."""
         account, noise = self.account, self._noise_at_level(name)
+        if account.drift.line is not None:  # repeats at other times deviate by that as well
+            noise = noise._replace(repeats=0, squares=0.0)
         flaky = bool(failures or noise.failed or self._is_flaky)
         report = self.ranking.noise_report
         exact = False if flaky else report.one_draw or report.exact
@@ -158,19 +161,20 @@ class FreshComparison:
     ) -> tuple[float, Error]:
         """Gain without a data set, with pairs of evaluations side by side as the unit.
 
-        Where the run drifts, repeats at other times deviate by that as well, and pairs stand alone.
         `unpaired` is returned if there are too few pairs, or all differ alike.
         """
         first, second = (self.fresh_facts(each) for each in (name, other))
         pairs = pair_differences(first, second, lambda fact: fact.order, self.worth_of)
-        if self.of > 1 or len(pairs) < 2 or len(set(pairs)) == 1:
+        centre, own, degrees = spread_of(pairs) if pairs else (0.0, 0.0, 0.0)
+        if self.of > 1 or not own:
             return unpaired
         noises = [chance.noise for chance in chances]
-        known = min(noise.repeats for noise in noises) if self.account.drift.line is None else 0
+        known = min(noise.repeats for noise in noises)
         run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
-        variance, degrees = pooled_pair_variance(pairs, run, min(float(known), RUN_WEIGHT))
+        weight = min(float(known), RUN_WEIGHT)
+        variance, degrees = pool_with_run(own, degrees, run, weight)
         error = math.sqrt(variance / len(pairs))
-        return fmean(pairs), unpaired[1]._replace(
+        return centre, unpaired[1]._replace(
             se=error, margin=t_quantile_95(degrees) * error, doubt=error
         )
 
@@ -257,7 +261,7 @@ class Verdict(FreshComparison):
         if coverage_of(failed_by_culprit(self.account), self.account.made) < COVERAGE:
             return True
         found = self.estimate_gain(name, initial)
-        return found.probability < BELIEVED or (self.of <= 1 and found.alone < SHOWN)
+        return found.probability < BELIEVED or found.alone < SHOWN
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""

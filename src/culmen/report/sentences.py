@@ -558,10 +558,12 @@ def noise_note(entry: Entry) -> str:
 def reserve_sentence(evaluations: int, of: int, gain: float, noise: float) -> str:
     """The sentence on a reserve of the final choice that was planned by the gain."""
     kept = f"The final choice kept {evaluations:,} of {count_text(of, 'evaluation')}"
-    if not gain:
+    deviates = f"one evaluation deviates by {noise:.2g}"
+    if not gain and not noise:
         return f"{kept}, since scores changed in the course of the run whatever was evaluated."
-    takes = f"telling a gain of {gain:.2g} takes, where one evaluation deviates by {noise:.2g}"
-    return f"{kept}: what {takes}."
+    if not gain:
+        return f"{kept}: the search saw no gain that more could surely tell, where {deviates}."
+    return f"{kept}: what telling a gain of {gain:.2g} takes, where {deviates}."
 
 
 # The reason of the end.

@@ -22,7 +22,8 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `of` is the number of cases of `split` (case "", split "" and 0: no data set). `score` is in the
     task's own direction, None if there is none; `status` then has the reason, and `culprit` is as
-    that of an observation. `dollars` is the cost of models that the evaluator asked.
+    that of an observation. `dollars` is the cost of models that the evaluator asked, `refusal` its
+    words if its answer reported its own failure.
     """
 
     candidate: str
@@ -35,6 +36,7 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
     trust: str = ""
     dollars: float = 0.0
     culprit: str = ""
+    refusal: str = ""
 
     @property
     def evaluation_key(self) -> tuple[str, str, int]:

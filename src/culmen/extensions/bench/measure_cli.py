@@ -236,6 +236,7 @@ def measurement_remarks(wanted: Wanted, made: FinalMeasurement, done: Scored | N
     why = "interrupted" if done is None else "the budget is spent" if done.left > done.lost else ""
     why = why or "evaluations were lost to the machine"
     excused = sum(row.excused for row in made.rows)
+    refusal = next((each.refusal for each in wanted.scores if each.refusal), "")
     # candidates that a split may score without a choice among them: the best and the initial
     held_out = made.split in ("test", "val") and made.looked > 2
     known = [
@@ -243,6 +244,7 @@ def measurement_remarks(wanted: Wanted, made: FinalMeasurement, done: Scored | N
         f"{count_text(excused, 'evaluation')} failed by no fault of a candidate and do not count"
         if excused
         else "",
+        f"the evaluator reports: {refusal}" if refusal else "",
         f"{made.looked} candidates have been scored on the {made.split} cases: whichever is chosen "
         "by these scores, its score is no longer fresh"
         if held_out

@@ -22,12 +22,14 @@ from statistics import fmean, median, variance
 
 import msgspec
 
+from culmen.core.answers import refusal_remedy, refusal_words
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import REFUSED, Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.engine.reserve import FACTOR, LEVEL, evaluations_to_tell
+from culmen.evaluate.settling import SettlingBackend
 from culmen.evidence.evidence import FINAL, SEARCH, Evidence
 from culmen.evidence.spread import pooled_variance
 from culmen.evidence.verdict import reported_split
@@ -124,6 +126,7 @@ async def sample_noise(
     if not task.seeds:
         fix = "add one to the task: [seed] in task.toml"
         raise UserError("no initial program to measure the noise with", where=task.name, fix=fix)
+    backend = SettlingBackend(backend, task)
     candidate, split = task.initial_candidates()[0], reported_split(task)
     cases: tuple[Case | None, ...] = task.split(split) if split else (None,)
     places = [(number, case) for number in range(max(2, rounds)) for case in cases]
@@ -154,10 +157,10 @@ def summarize_noise(task: Task, seen: Sequence[Observation], cases: int) -> Nois
     scored = [values for values in by_case if values]
     if not scored:
         failed = next(o for o in seen if not o.ok)
-        fix = "culmen check shows what went wrong"
-        raise UserError(
-            f"the initial program never scored: {failed.reason}", where=task.name, fix=fix
-        )
+        fix, what = "culmen check shows what went wrong", f"never scored: {failed.reason}"
+        if failed.reason == REFUSED:
+            fix, what = refusal_remedy(failed), f"is refused: {refusal_words(failed)}"
+        raise UserError(f"the initial program {what}", where=task.name, fix=fix)
     within = pooled_variance(scored) or 0.0
     means = [fmean(values) for values in scored]
     spread = variance(means) if len(means) > 1 else 0.0

@@ -17,6 +17,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.settling import SettlingBackend
 from culmen.tasks import load
 
 
@@ -47,7 +48,7 @@ def measure_programs(
 async def _measure_in_jail(
     task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int, workers: int
 ) -> list[ProgramScores]:
-    backend = LocalBackend(task, workers)
+    backend = SettlingBackend(LocalBackend(task, workers), task)
     jobs = [(case, seed) for case in task.cases or (None,) for seed in range(seeds)]
     try:
         await backend.start()

@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from culmen.core.answers import refusal_words
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Status, culprit_of
+from culmen.core.evaluation import REFUSED, Case, Status, culprit_of
 from culmen.core.event import seed_from_digest
 from culmen.core.ports import Backend
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
+from culmen.evaluate.settling import SettlingBackend
 from culmen.extensions.bench.records import programs_of
 from culmen.run import assemble
 from culmen.run.options import RunObjects
@@ -135,6 +137,7 @@ async def score_candidates(
     `keep` gets every score when it arrives, the last argument the progress. Starts and closes the
     backend. With a budget of dollars or seconds no evaluation begins once one is spent.
     """
+    backend = SettlingBackend(backend, plan.task)
     waiting, limits, began = list(plan.missing[::-1]), budget or Budget(), time.monotonic()
     made = lost = 0
     dollars = 0.0
@@ -179,7 +182,15 @@ async def _make_fresh_score(
     if seen.status is Status.LOST:
         return None
     of = len(plan.cases) if case else 0
-    told = (seen.score, seen.status.value, seen.trust, seen.usage.dollars, culprit_of(seen))
+    refusal = refusal_words(seen) if seen.reason == REFUSED else ""
+    told = (
+        seen.score,
+        seen.status.value,
+        seen.trust,
+        seen.usage.dollars,
+        culprit_of(seen),
+        refusal,
+    )
     return FreshScore(candidate.id, plan.split, name, of, repeat, *told)
 
 
