@@ -171,8 +171,11 @@ class Service:
                 fds, output = self._receive_output()
             except EOFError:
                 return EvaluationTraces()
-            programs = [CandidateProgram(socket.socket(fileno=fd)) for fd in fds]
             request = json.loads(payload)
+            # a program beside a reference sends a result, as one that is not driven does
+            limits = [request["limit"]] * len(fds) if len(fds) > 1 else [SERVED_BYTES]
+            sockets = (socket.socket(fileno=fd) for fd in fds)
+            programs = [CandidateProgram(each, limit) for each, limit in zip(sockets, limits)]
             state.begin(request["seed"])
             answer = self._judge_printing(request, output, programs)
             traces = state.end()
@@ -294,6 +297,8 @@ def _judge_request(
         )
     except CandidateGone:
         answer = {"kind": "gone"}
+    except ResultTooLarge as error:
+        answer = {"kind": "too_large", "feedback": str(error)}
     except CandidateError as error:
         answer = {"kind": "candidate", "feedback": str(error)}
     except MemoryError:
@@ -493,13 +498,23 @@ class CandidateGone(BaseException):
     """
 
 
+class ResultTooLarge(BaseException):
+    """A result of the candidate is longer than the task allows.
+
+    Evaluators must not catch this: the evaluation is over.
+    """
+
+
+SERVED_BYTES = 1 << 26  # of one answer of a program that an evaluator drives
+
+
 class CandidateProgram:
     """The candidate's program; arguments and results are plain data.
 
     `program(*args)` calls the entry, `program.named(name, *args)` another function.
     """
 
-    def __init__(self, channel: socket.socket, limit: int = 1 << 26) -> None:
+    def __init__(self, channel: socket.socket, limit: int = SERVED_BYTES) -> None:
         channel.setblocking(True)
         self.channel, self.limit, self.gone = channel, limit, False
         self.raised = ""  # the last line of the first exception

@@ -32,6 +32,7 @@ from culmen.jail.scorer import (
     CandidateGone,
     CandidateProgram,
     Invalid,
+    ResultTooLarge,
     call_judge,
     traceback_text,
 )
@@ -168,7 +169,8 @@ class TimedProcess:
     def take_turn(self, data: bytes) -> Turn:
         """Run the program on an input.
 
-        Raises CandidateError if the program raises, CandidateGone if it ends.
+        Raises CandidateError if the program raises, CandidateGone if it ends, ResultTooLarge for a
+        result beyond the task's limit.
         """
         unrest = self._clock.read().processor - self._rested.processor
         reading, _ = self._timed_step("I", data)
@@ -208,7 +210,9 @@ class TimedProcess:
     def _receive(self) -> wire.Data:
         try:
             kind, payload = wire.receive(self._program.channel, self._program.limit)
-        except (OSError, EOFError, wire.TooLarge):
+        except wire.TooLarge as error:
+            raise ResultTooLarge(f"a result has {error}") from None
+        except (OSError, EOFError):
             self._program.gone = True
             raise CandidateGone from None
         if kind != "R":
@@ -328,6 +332,9 @@ class TimedComparison:
             return self._reference.take_turn(data)
         except CandidateError as error:
             raise ReferenceFailed(f"the reference raised an exception\n{error}") from None
+        except ResultTooLarge as error:
+            text = f"the reference's {str(error).removeprefix('a ')}: raise [limits] output_kb"
+            raise ReferenceFailed(text) from None
         except CandidateGone:
             raise ReferenceFailed("the reference ended: perhaps [limits] are too low") from None
 
