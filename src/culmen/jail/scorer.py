@@ -297,10 +297,9 @@ def _judge_request(
         )
     except CandidateGone:
         answer = {"kind": "gone"}
-    except ResultTooLarge as error:
-        answer = {"kind": "too_large", "feedback": str(error)}
-    except CandidateError as error:
-        answer = {"kind": "candidate", "feedback": str(error)}
+    except (CandidateError, ResultTooLarge) as error:
+        kind = "too_large" if isinstance(error, ResultTooLarge) else "candidate"
+        answer = {"kind": kind, "feedback": str(error)}
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
