@@ -165,3 +165,11 @@ def test_algotune_sizes_leave_room_for_the_result() -> None:
     """A size is not taken for its time alone: its results must reach the clock."""
     size, _ = algotune.find_size(LongResults(), 10.0)
     assert 0 < size << 20 <= (65536 << 10) // 2
+
+
+def test_algotune_prints_a_line_a_task_as_it_ends(tmp_path: Path) -> None:
+    ran = culmen("import", "algotune", str(CHECKOUT), "--out", str(tmp_path), "--milliseconds", "2")
+    lines = [line for line in ran.stderr.splitlines() if " of 2  " in line]
+    assert [line[:6] for line in lines] == ["1 of 2", "2 of 2"]
+    assert any(line.endswith(": imported") for line in lines), ran.stderr
+    assert any("No module named" in line for line in lines), ran.stderr
