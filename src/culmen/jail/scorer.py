@@ -276,8 +276,8 @@ def _judge_request(
     """The answer to the orchestrator.
 
     Its kind is score | invalid | bad_output | too_large | candidate | tripped | gone | raised |
-    away | memory. An exception during judgement counts against the candidate; an evaluator that
-    exits or returns no valid result is broken. Raises MemoryError.
+    away | busy | memory. An exception during judgement counts against the candidate; an evaluator
+    that exits or returns no valid result is broken. Raises MemoryError.
     """
     try:
         offered = _offered_arguments(form, request, output, programs)
@@ -333,6 +333,8 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
         return {"kind": "invalid", "feedback": str(error)}
     if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
+    if isinstance(error, MachineBusy):
+        return {"kind": "busy", "feedback": str(error)}
     kind = "tripped" if isinstance(error, Exception) else "raised"
     return {"kind": kind, "feedback": last_lines(error)}
 
@@ -502,6 +504,10 @@ class ResultTooLarge(BaseException):
 
     Evaluators must not catch this: the evaluation is over.
     """
+
+
+class MachineBusy(BaseException):
+    """The machine's load decides the result: neither candidate nor evaluator is at fault."""
 
 
 SERVED_BYTES = 1 << 26  # of one answer of a program that an evaluator drives
