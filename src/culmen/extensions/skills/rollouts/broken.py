@@ -138,7 +138,8 @@ def _shown_texts(task: HarborTask) -> Iterator[str]:
     """Texts that the agent sees of a task: its instruction, and names and texts of its files."""
     yield task.instruction
     folder = Path(task.folder, "environment")
-    for file in files_inside(folder) if folder.is_dir() else ():
+    # an image may have links that lead anywhere
+    for file in files_inside(folder) if task.image is None and folder.is_dir() else ():
         if file.name != "Dockerfile":
             yield file.name
             yield file.read_bytes()[:_BYTES].decode("utf-8", "replace")
