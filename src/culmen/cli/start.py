@@ -207,8 +207,14 @@ def check(
     from culmen.run.forecast import remember_check
     from culmen.run.request import RunRequest, TaskChoice
 
-    texts = {"direction": direction, "proxy": proxy, "agent": agent}
-    request = RunRequest(seed_program=seed_program, skill=skill, tasks=tasks, **texts)
+    request = RunRequest(
+        seed_program=seed_program,  # pyright: ignore[reportArgumentType]
+        skill=skill,
+        tasks=tasks,
+        agent=agent,
+        direction=direction,
+        proxy=proxy,
+    )
     loaded = TaskChoice(request, task=task).task_to_check()
     form = find_form(loaded.evaluator.form)
     is_rollout = form is not None and bool(form.backend)  # of a paid agent, one is enough

@@ -151,13 +151,21 @@ class TrialRunner:
                 about, task.instruction, rows, started, Usage()
             )
             uses = tools.read_log(self._agent_logs(slot)) if skill.is_tools else None
-            fault, rewards, *tests = await self._run_tests(task, slot, trajectory)
+            tests = await self._run_tests(task, slot, trajectory)
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
         seconds = time.monotonic() - began
-        printed, code, path = tests
         return RolloutTrial(
-            rewards, ended, why, fault, printed, trajectory, seconds, uses, code, path
+            tests.rewards,
+            ended,
+            why,
+            tests.fault,
+            tests.printed,
+            trajectory,
+            seconds,
+            uses,
+            tests.code,
+            tests.path,
         )
 
     async def check_tools(self, task: HarborTask, skill: Skill) -> None:
