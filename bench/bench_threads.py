@@ -1,4 +1,4 @@
-"""Programs with threads and `metric = "speedup"`: does the machine's load decide their score?
+"""Scores of programs with threads and `metric = "speedup"` beside a load.
 
     python bench/bench_threads.py [--loads 0 4 12] [--repeats 3] [--workers 1]
 

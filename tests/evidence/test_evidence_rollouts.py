@@ -1,4 +1,4 @@
-"""Rollouts pass or fail by chance: their scores are never exact, and never without an interval."""
+"""Rollouts pass or fail by chance: never exact, never without an interval."""
 
 from __future__ import annotations
 

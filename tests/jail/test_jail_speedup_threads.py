@@ -1,4 +1,4 @@
-"""Programs with threads on a busy machine: their true speed-up or none, never one of the load."""
+"""Programs with threads on a busy machine have their true speed-up, or none."""
 
 from __future__ import annotations
 

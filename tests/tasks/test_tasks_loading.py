@@ -593,7 +593,7 @@ def test_the_digest_is_the_same_whether_the_usual_form_is_written_or_not(tmp_pat
 
 @pytest.mark.parametrize("name", ["better", "better.py"])
 def test_a_single_part_may_come_from_a_file_of_any_name(tmp_path: Path, name: str) -> None:
-    """What `culmen best RUN > better` wrote is an initial program of the same task."""
+    """The file of `culmen best RUN > better` is an initial program of the same task."""
     toml = 'goal = "g"\n[seed]\nfiles = ["p.py"]\n[evaluator]\nform = "command"\n'
     toml += 'command = ["python3", "{p.py}"]\n'
     small(tmp_path, toml)

@@ -321,9 +321,9 @@ def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> s
 
 
 def _without_sentence(line: str, at: int) -> str:
-    """The line without the sentence at this place; a list's mark stays before those that are left.
+    """The line without the sentence at this place; "" if no other is left.
 
-    "" if none is left.
+    A list's mark stays before the others.
     """
     mark = _LIST_MARK.match(line)
     begin = mark.end() if mark else 0

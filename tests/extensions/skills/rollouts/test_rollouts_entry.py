@@ -1,4 +1,4 @@
-"""The edge where a user enters: an agent in the current folder, and one rollout before a search."""
+"""An agent in the current folder, and one rollout before a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks declared plain would have installed in their container, and this machine lacks.
+"""Packages that plain tasks would install in a container and that this machine lacks.
 
 Read from the RUN lines of a Dockerfile and from the scripts of the tests; nothing is installed. The
 packages of pip may lie in an environment of the tasks' own, TASKS/.venv, which agents and tests of
@@ -44,7 +44,7 @@ def venv_of(tasks: Path) -> Path | None:
 
 
 def missing_note(tasks: Iterable[HarborTask], root: Path) -> str:
-    """A sentence on what plain tasks install and what is not here, with the remedy; "" if nothing.
+    """A sentence on missing packages of plain tasks, with the remedy; "" if none is missing.
 
     `root` is the folder of the tasks.
     """
