@@ -190,7 +190,7 @@ class PromptHistory:
         """Mean reward over all evaluations with a score, and its precision.
 
         A strategy that stated the precision of its own number keeps it, unless chance decides
-        between pass and fail: then the interval is never narrower than that of so many trials.
+        between pass and fail: then the interval is never narrower than that of this many trials.
         """
         reward, measured = self._stated_precision(id, otherwise, known)
         account = self._record

@@ -560,7 +560,7 @@ def find_problems(
 def _case_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     """Doubled cases, contradicting answers, and inputs that hold the answer.
 
-    The input of a rollout is its instruction alone; what tells tasks apart are their files.
+    The input of a rollout is its instruction alone: tasks may differ in their files only.
     """
     if evidence.task.evaluator.form == "rollout":
         return

@@ -7,8 +7,8 @@ handed over, and between the turns it should rest. Only the run counts, unless t
 more processor time than they must: work that a program moves there is added to its time.
 
 Time is wall time less the time for which the program was ready and others had the core, and at
-least the processor time of all its processes, as the kernel counts both. The kernel tells the
-waiting of a first thread alone: of a program whose other threads or processes work, the time lies
+least the processor time of all its processes, as the kernel counts both. The kernel accounts for
+the waiting of a first thread alone: of a program whose other threads or processes work, the time lies
 between their processor time and that of a first thread that may have slept while others had the
 core. Where these differ, the load would decide, and there is no figure.
 """

@@ -59,7 +59,7 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
 def _named_as_usual(task: Task, seeds: Seeds) -> Seeds:
     """Initial programs of one part, by the name of the task's own.
 
-    A file may have any name, unless its suffix says that it is of another language. Evaluators that
+    A file may have any name, unless its suffix is that of another language. Evaluators that
     import or run a candidate take its name from it.
     """
     own = list(task.seeds[0]) if task.seeds else []

@@ -304,7 +304,7 @@ def _movable_span(source: EditableText, node: ast.stmt) -> Span | None:
 def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
     """The line with a change of one word, maybe with a word of another line.
 
-    The word is replaced, or its whole sentence is removed: what is left of one reads as a mistake.
+    The word is replaced, or its whole sentence is removed: the rest of one reads as a mistake.
     With `keep` the word stays, and the other one follows it.
     """
     words = re.findall(r"\s+|[^\s]+", line)

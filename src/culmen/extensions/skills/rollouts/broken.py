@@ -64,7 +64,7 @@ class FirstRollouts:
         self._crashes: list[str] = []
 
     def must_repeat(self, task: HarborTask, trial: RolloutTrial, is_initial: bool) -> bool:
-        """True if a rollout tells nothing and is to be made again.
+        """True if a rollout shows nothing and is to be made again.
 
         `is_initial`: of a candidate that no search has changed. Raises `BrokenRollouts` if the
         agent or the tests do not work.

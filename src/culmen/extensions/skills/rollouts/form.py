@@ -479,7 +479,7 @@ class RolloutBackend(Backend):
     async def _roll_out(
         self, candidate: Candidate, case: Case, seed: int, slot: int
     ) -> Observation:
-        """The observation of a rollout; one of the first that tells nothing is made again."""
+        """The observation of a rollout; one of the first that shows nothing is made again."""
         harbor_task = self._tasks[case.id]
         is_initial = candidate.id in {each.id for each in self.task.initial_candidates()}
         while True:

@@ -332,7 +332,7 @@ class TrialRunner:
     # -- the tests' world
 
     async def _run_tests(self, task: HarborTask, slot: int, trajectory: JsonObject) -> TestsEnd:
-        """Run the tests on what the agent left."""
+        """Run the tests on the files that the agent left."""
         number = slot + _VERIFIER
         confinement = self._confinement(task, number)
         prepare_folders(confinement)
