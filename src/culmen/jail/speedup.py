@@ -8,9 +8,9 @@ more processor time than they must: work that a program moves there is added to 
 
 Time is wall time less the time for which the program was ready and others had the core, and at
 least the processor time of all its processes, as the kernel counts both. The kernel accounts for
-the waiting of a first thread alone: of a program whose other threads or processes work, the time lies
-between their processor time and that of a first thread that may have slept while others had the
-core. Where these differ, the load would decide, and there is no figure.
+the waiting of a first thread alone: of a program whose other threads or processes work, the time
+lies between their processor time and that of a first thread that may have slept while others had
+the core. Where these differ, the load would decide, and there is no figure.
 """
 
 from __future__ import annotations
