@@ -18,7 +18,7 @@ from culmen.core.inside import (
 from culmen.extensions.importers import algotune, frontier_cs
 from culmen.extensions.importers.importing import write_task_folder
 from culmen.extensions.skills.mining import logs
-from culmen.extensions.skills.rollouts import harbor, trial
+from culmen.extensions.skills.rollouts import broken, harbor, needs, trial
 from culmen.extensions.skills.rollouts.images import image_of_task
 from culmen.extensions.skills.rollouts.skill import read_skill
 from culmen.extensions.train.advisors import policy_settings
@@ -150,6 +150,16 @@ READERS = {
         "environment/Dockerfile",
         make_harbor,
         lambda folder: image_of_task(folder / "environment", {}, ""),
+    ),
+    "extensions.skills.rollouts.broken": (
+        "environment/data.txt",
+        make_harbor,
+        lambda folder: list(broken._shown_texts(harbor.HarborTask("t", str(folder), ""))),
+    ),
+    "extensions.skills.rollouts.needs": (
+        "tests/test.sh",
+        make_harbor,
+        lambda folder: list(needs._needs_of(harbor.HarborTask("t", str(folder), ""))),
     ),
     "extensions.skills.rollouts.trial": (
         "environment/data.txt",

@@ -284,7 +284,8 @@ def test_speedup_orphans_count_without_namespaces_too(tmp_path: Path) -> None:
 def test_speedup_cheats_are_right_so_that_their_time_is_what_holds_them(
     found: dict[str, Observation],
 ) -> None:
-    wrong = {name for name in CHEATS if found[name].score is None}
+    none = {name for name in CHEATS if found[name].score is None}
+    wrong = {name for name in none if found[name].reason != "machine_busy"}  # with threads
     assert wrong <= {
         "replaces the checker",
         "fills the result in a thread",

@@ -552,7 +552,7 @@ def test_other_seeds(tmp_path: Path) -> None:
         load(tmp_path, seeds=[{"m": "x"}, {"n": "x"}])
     small(tmp_path, SEED + "[evaluator]\nform = 'command'\ncommand = ['cat', '{p.py}']\n")
     with pytest.raises(TaskError, match=r"no part 'p\.py'"):
-        load(tmp_path, seeds=[{"m": "x"}])
+        load(tmp_path, seeds=[{"m.rs": "x"}])
     (tmp_path / "evaluator.py").write_text(
         "def evaluate(path):\n    return {'combined_score': 1}\n"
     )
@@ -589,3 +589,16 @@ def test_the_digest_is_the_same_whether_the_usual_form_is_written_or_not(tmp_pat
         (folder / "task.toml").write_text(text)
         digests.add(load(folder).digest)
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("name", ["better", "better.py"])
+def test_a_single_part_may_come_from_a_file_of_any_name(tmp_path: Path, name: str) -> None:
+    """The file of `culmen best RUN > better` is an initial program of the same task."""
+    toml = 'goal = "g"\n[seed]\nfiles = ["p.py"]\n[evaluator]\nform = "command"\n'
+    toml += 'command = ["python3", "{p.py}"]\n'
+    small(tmp_path, toml)
+    assert load(tmp_path, seeds=[{name: "print(2)\n"}]).seeds == ({"p.py": "print(2)\n"},)
+    with pytest.raises(TaskError, match=r"no part 'p\.py'"):
+        load(tmp_path, seeds=[{"better.rs": "x"}])
+    with pytest.raises(TaskError, match=r"no part 'p\.py'"):
+        load(tmp_path, seeds=[{"better.py": "x", "other.py": "x"}])

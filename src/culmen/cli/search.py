@@ -25,7 +25,16 @@ from culmen.cli.options import (
     run_folder,
 )
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, Goal, Run, SeedProgram, find_run, find_run_to_write
+from culmen.cli.verbs import (
+    Direction,
+    Goal,
+    Run,
+    SeedProgram,
+    SkillPath,
+    TasksFolder,
+    find_run,
+    find_run_to_write,
+)
 from culmen.core.errors import NoAnswer, Unavailable, UserError
 from culmen.core.json import JsonObject
 from culmen.report.figures import (
@@ -59,14 +68,6 @@ TaskPath = Annotated[
             "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
         ),
     ),
-]
-SkillPath = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent."),
-]
-TasksFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried."),
 ]
 PlaceSettings = Annotated[
     list[str] | None,

@@ -17,8 +17,16 @@ import typer
 
 from culmen.cli import look
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.search import run_study
-from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
+from culmen.cli.search import TaskPath, run_study
+from culmen.cli.verbs import (
+    AskedModels,
+    Direction,
+    ModelsFile,
+    Proxy,
+    SeedProgram,
+    SkillPath,
+    TasksFolder,
+)
 from culmen.core import extensions
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
     from culmen.report.watch import Watch
+    from culmen.run.request import RunRequest
     from culmen.run.study import Study
 
 FINDINGS = 1
@@ -147,23 +156,28 @@ def _list_examples(listed: list[tuple[str, str]]) -> Answer:
 
 def check(
     screen: Screen,
-    task: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TASK",
-            help=(
-                "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an "
-                "evaluator.py."
-            ),
-        ),
-    ],
+    task: TaskPath = None,
+    skill: SkillPath = None,
+    tasks: TasksFolder = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make one rollout with this agent.")
+    ] = None,
     times: Annotated[
-        int,
-        typer.Option(min=2, help="Evaluations with the same random seed, and as many with others."),
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Evaluations with the same random seed, and as many with others.",
+            show_default="5; 1 rollout",
+        ),
+    ] = None,
     cases: Annotated[
-        int, typer.Option(min=1, help="Cases evaluated at least once; of more, a sample.")
-    ] = 500,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Cases evaluated at least once; of more, a sample.",
+            show_default="500; of rollouts 1",
+        ),
+    ] = None,
     require: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")
     ] = None,
@@ -179,19 +193,32 @@ def check(
     """Evaluate the initial program, and report faults of the task.
 
     It is run on every case. Reports score, how far it can be trusted, noise, time, determinism and
-    the isolation level in force. Exit code 1 if something is wrong.
+    the isolation level in force. Of a skill or tools it makes one rollout. Exit code 1 if something
+    is wrong.
     """
     import asyncio
 
     from culmen.core.options import BackendChoice
     from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
+    from culmen.jail.forms import find_form
     from culmen.jail.probes import known_level
-    from culmen.run import options
     from culmen.run.assemble import with_evaluator_models
     from culmen.run.forecast import remember_check
+    from culmen.run.request import RunRequest, TaskChoice
 
-    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
+    request = RunRequest(
+        seed_program=seed_program,  # pyright: ignore[reportArgumentType]
+        skill=skill,
+        tasks=tasks,
+        agent=agent,
+        direction=direction,
+        proxy=proxy,
+    )
+    loaded = TaskChoice(request, task=task).task_to_check()
+    form = find_form(loaded.evaluator.form)
+    is_rollout = form is not None and bool(form.backend)  # of a paid agent, one is enough
+    times, cases = times or (1 if is_rollout else 5), cases or (1 if is_rollout else 500)
     asked = ",".join(model) if model else None
     level = isolation and known_level(isolation)
     own = make_backend(BackendChoice(), loaded, 1, require, level=level)
@@ -204,7 +231,7 @@ def check(
         del seed["observations"]  # they add nothing to the summary
     return Answer(
         data,
-        lambda screen: _show_report(screen, loaded, task, report),
+        lambda screen: _show_report(screen, loaded, _task_words(task, request), report),
         0 if report.fit else FINDINGS,
     )
 
@@ -295,7 +322,14 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     )
 
 
-def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
+def _task_words(path: Path | None, request: RunRequest) -> str:
+    """The task on a command line: its path, or the options of a skill and its tasks."""
+    given = {"--skill": request.skill, "--tasks": request.tasks, "--agent": request.agent}
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    return shlex.join([*([] if path is None else [str(path)]), *words])
+
+
+def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> None:
     splits = join_nonempty(
         f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name)
     )
@@ -327,10 +361,9 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
     screen.print_line()
     if report.fit:
         screen.print_line("This task can be searched.", style="green")
-        place = shlex.quote(str(path))
-        screen.print_next_steps(
-            (f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search")
-        )
+        audit = (f"culmen audit {place}", "what could be gamed")
+        search = (f"culmen run {place}", "search")
+        screen.print_next_steps(*((search,) if "--" in place else (audit, search)))
     else:
         screen.print_line("This task cannot be searched yet.", style="red")
 

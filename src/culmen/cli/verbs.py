@@ -63,6 +63,14 @@ SeedProgram = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Initial program. Repeatable."),
 ]
+SkillPath = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent."),
+]
+TasksFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried."),
+]
 AskedModels = Annotated[
     list[str] | None,
     typer.Option(

@@ -286,8 +286,9 @@ class Strategy(MinimalStrategy, Protocol):
         return ()
 
     @staticmethod
-    def require_agent(kind: str) -> None:
-        """Raise `UserError` for an agent, by name, that is unknown or cannot work here."""
+    def require_agent(kind: str) -> str:
+        """The agent's name as it holds in any folder; raise `UserError` if it cannot work here."""
+        return kind
 
     @property
     def writes(self) -> bool:

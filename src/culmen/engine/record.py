@@ -17,7 +17,7 @@ from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
 from culmen.evidence.account import Account
-from culmen.evidence.intervals import t_quantile_95
+from culmen.evidence.intervals import pass_margin, t_quantile_95
 
 V = TypeVar("V")
 
@@ -189,8 +189,21 @@ class PromptHistory:
     ) -> tuple[float | None, Measured]:
         """Mean reward over all evaluations with a score, and its precision.
 
-        A strategy that stated the precision of its own number keeps it.
+        A strategy that stated the precision of its own number keeps it, unless chance decides
+        between pass and fail: then the interval is never narrower than that of this many trials.
         """
+        reward, measured = self._stated_precision(id, otherwise, known)
+        account = self._record
+        if reward is None or not (account.repeated.has_drawn and account.has_few_values):
+            return reward, measured
+        ends = self._task.objective.reward_range
+        least = pass_margin(reward, measured.count, *ends) if measured.count else 0.0
+        margin = max(least, measured.margin or 0.0) or measured.margin
+        return reward, msgspec.structs.replace(measured, margin=margin)
+
+    def _stated_precision(
+        self, id: str, otherwise: float | None, known: Measured
+    ) -> tuple[float | None, Measured]:
         if known is not _UNSAID and known != _UNSAID:
             return otherwise, known
         counts = self._record.outcome_summary(id)

@@ -163,12 +163,12 @@ async def check_task(
     the first one that scores also once on every case of every split, or on `case_limit` of them,
     evenly spread. A program that fails on each of the four cases is not repeated, except up to
     `CHANCE_LOOKS` times in all where chance may have failed it. Programs that fail on purpose show
-    whether failing pays (`evaluate.failing_programs`). `runs` below 2 counts as 2. The callback
-    is called after every evaluation of an initial program.
+    whether failing pays (`evaluate.failing_programs`). With `runs` and `case_limit` 1 there is one
+    evaluation and no repeat. The callback is called after every evaluation of an initial program.
     Starts and closes the backend; raises `UserError` if it cannot start (isolation, an evaluator
     that cannot be loaded).
     """
-    runs, case_limit = max(2, runs), max(1, case_limit)
+    runs, case_limit = max(1, runs), max(1, case_limit)
     cases, rest = _choose_cases(task, case_limit)
     keeps = task.evaluator.keeps_state
     progress = _Progress(planned_evaluations(task, runs, case_limit), on_progress)
@@ -278,7 +278,7 @@ def _choose_cases(
 def planned_evaluations(task: Task, runs: int, limit: int = CASE_LIMIT) -> int:
     """Number of evaluations of all initial programs if none of them fails."""
     often, once = _choose_cases(task, max(1, limit))
-    return len(task.seeds) * len(often) * (2 * max(2, runs) - 1) + (len(once) if task.seeds else 0)
+    return len(task.seeds) * len(often) * (2 * max(1, runs) - 1) + (len(once) if task.seeds else 0)
 
 
 def tried_cases(task: Task, limit: int = CASE_LIMIT) -> int:
@@ -531,7 +531,12 @@ def find_problems(
 
 
 def _case_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
-    """Doubled cases, contradicting answers, and inputs that hold the answer."""
+    """Doubled cases, contradicting answers, and inputs that hold the answer.
+
+    The input of a rollout is its instruction alone: tasks may differ in their files only.
+    """
+    if evidence.task.evaluator.form == "rollout":
+        return
     for what, fix in case_problems(evidence.task.cases):
         yield TaskFinding("warning", what, fix)
 

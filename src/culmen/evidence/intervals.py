@@ -56,7 +56,8 @@ class Chance(NamedTuple):
     repeats so far could not show a difference. If candidates that score also fail at times, `floor`
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
-    observed reward; `few`: rewards have few values, as pass and fail.
+    observed reward; `few`: rewards have few values, as pass and fail. `drawn`: evaluations draw
+    random numbers, so that equal scores are luck.
     """
 
     noise: PooledNoise
@@ -67,6 +68,7 @@ class Chance(NamedTuple):
     top: float | None = None
     span: float = 0.0
     few: bool = False
+    drawn: bool = False
 
 
 class Error(NamedTuple):
@@ -190,13 +192,32 @@ def _mean_error(
         part = _evaluation_part(units, chance)
         return Error(None, None) if part is None else _combined_error(part)
     if many < 2:
-        return Error(None, None)
+        return _single_error(chance) if times == 1.0 else Error(None, None)
     between, degrees = _spread_of_cases(units, chance, times)
     share = 0.0 if new else many / (chance.of or many)
     noise = _case_noise(repeats, between, chance, times)
     sampling = Part((1 - share) * between / many, degrees)
     variance = share * noise.variance / many
     return _combined_error(sampling, Part(variance, noise.degrees or degrees, noise.is_seen))
+
+
+def _single_error(chance: Chance) -> Error:
+    """Error of a single evaluation: Wilson's, where it passes or fails by chance."""
+    if not (chance.drawn and chance.few and 0.0 < chance.span < math.inf):
+        return Error(None, None)
+    se = math.sqrt(_unseen_flips(1, chance.span))
+    return Error(se, Z * se, se)
+
+
+def pass_margin(reward: float, count: int, low: float, high: float) -> float:
+    """Half width of the 95 % interval of `count` evaluations that pass (`high`) or fail (`low`).
+
+    It reaches the farther end of Wilson's interval. 0 for bounds that are not finite.
+    """
+    if not 0.0 < high - low < math.inf:
+        return 0.0
+    share = min(1.0, max(0.0, (reward - low) / (high - low)))
+    return (high - low) * Z * math.sqrt(_flip_variance(share, count) / count)
 
 
 def _combined_error(*parts: Part) -> Error:
@@ -220,7 +241,7 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
     _, own, degrees = spread_of(units)
     failing = _failure_variance(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
-    if many < 2 and not noise.squares:
+    if many < 2 and not noise.squares and not (chance.drawn and chance.few):
         return None
     if not own and not run:
         return _equal_part(many, chance)
@@ -239,7 +260,7 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
 def _equal_part(many: int, chance: Chance) -> Part:
     """Variance that equal repeats leave possible: that of flips of few-valued scores."""
     flips = _unseen_flips(many + int(chance.noise.repeats), chance.span) if chance.few else 0.0
-    return Part(flips / many, max(1.0, many - 1.0), False)
+    return Part(flips / many, max(1.0, many - 1.0), chance.drawn)
 
 
 def _spread_of_cases(units: Sequence[float], chance: Chance, times: float) -> tuple[float, float]:

@@ -94,7 +94,8 @@ class FreshComparison:
         top = account.top if flaky else None
         floor = account.floor if flaky else None
         span, few = account.score_span, account.has_few_values
-        return Chance(noise, self.of or None, exact, failures, floor, top, span, few)
+        drawn = account.repeated.has_drawn
+        return Chance(noise, self.of or None, exact, failures, floor, top, span, few, drawn)
 
     def _noise_at_level(self, name: str) -> PooledNoise:
         """The run's noise at the level of one candidate.

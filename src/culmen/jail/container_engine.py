@@ -40,6 +40,11 @@ _IDLE = "while :; do sleep 1000; done"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STAND_IN = "CULMEN_VARIABLE_"
 _TAIL = 1_500  # characters of a failure
+# what docker says without a daemon, or without the right to speak to it
+_NO_DAEMON = re.compile(
+    r"connect to the docker (?:daemon|api)|docker daemon running|docker daemon socket",
+    re.IGNORECASE,
+)
 # what podman and docker say of a folder that an image lacks
 _MISSING = re.compile(r"could not be found on container|could not find the file", re.IGNORECASE)
 
@@ -81,12 +86,20 @@ def find_image(name: str) -> Image:
     programs = [path for each in PROGRAMS if (path := shutil.which(each))]
     if not programs:
         raise JailFailed("neither podman nor docker is installed")
-    errors = []
+    errors, silent = list[str](), list[str]()
     for program in programs:
         ran = run_command(program, "image", "inspect", name)
         if ran.returncode == 0:
             return _image_of(program, json.loads(ran.stdout)[0])
-        errors.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
+        said = ran.stderr.strip().splitlines()[-1:]
+        errors.append(f"{os.path.basename(program)}: {said}")
+        if _NO_DAEMON.search(ran.stderr):
+            silent.append(os.path.basename(program))
+    if silent:
+        raise JailFailed(
+            f"{silent[0]} is installed, but its daemon does not answer ({'; '.join(errors)}): "
+            f"start it, or get access to it; {silent[0]} info shows if it answers"
+        )
     raise JailFailed(
         f"the image {name} is not on this machine ({'; '.join(errors)}): "
         f"{os.path.basename(programs[0])} pull {name}"

@@ -219,8 +219,8 @@ def with_raised(verdict: EvaluationOutcome, raised: object) -> EvaluationOutcome
 def _of_answer(answer: JsonObject, objective: Objective) -> EvaluationOutcome:
     feedback = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
-    if kind == "raised":
-        return lost_outcome("scorer_error", feedback)
+    if kind in ("raised", "busy"):
+        return lost_outcome("machine_busy" if kind == "busy" else "scorer_error", feedback)
     if kind == "too_large":
         return EvaluationOutcome(Status.REJECTED, "output_limit", feedback=feedback)
     if kind == "away":

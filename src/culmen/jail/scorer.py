@@ -171,8 +171,11 @@ class Service:
                 fds, output = self._receive_output()
             except EOFError:
                 return EvaluationTraces()
-            programs = [CandidateProgram(socket.socket(fileno=fd)) for fd in fds]
             request = json.loads(payload)
+            # a program beside a reference sends a result, as one that is not driven does
+            limits = [request["limit"]] * len(fds) if len(fds) > 1 else [SERVED_BYTES]
+            sockets = (socket.socket(fileno=fd) for fd in fds)
+            programs = [CandidateProgram(each, limit) for each, limit in zip(sockets, limits)]
             state.begin(request["seed"])
             answer = self._judge_printing(request, output, programs)
             traces = state.end()
@@ -273,8 +276,8 @@ def _judge_request(
     """The answer to the orchestrator.
 
     Its kind is score | invalid | bad_output | too_large | candidate | tripped | gone | raised |
-    away | memory. An exception during judgement counts against the candidate; an evaluator that
-    exits or returns no valid result is broken. Raises MemoryError.
+    away | busy | memory. An exception during judgement counts against the candidate; an evaluator
+    that exits or returns no valid result is broken. Raises MemoryError.
     """
     try:
         offered = _offered_arguments(form, request, output, programs)
@@ -294,8 +297,9 @@ def _judge_request(
         )
     except CandidateGone:
         answer = {"kind": "gone"}
-    except CandidateError as error:
-        answer = {"kind": "candidate", "feedback": str(error)}
+    except (CandidateError, ResultTooLarge) as error:
+        kind = "too_large" if isinstance(error, ResultTooLarge) else "candidate"
+        answer = {"kind": kind, "feedback": str(error)}
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
@@ -329,6 +333,8 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
         return {"kind": "invalid", "feedback": str(error)}
     if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
+    if isinstance(error, MachineBusy):
+        return {"kind": "busy", "feedback": str(error)}
     kind = "tripped" if isinstance(error, Exception) else "raised"
     return {"kind": kind, "feedback": last_lines(error)}
 
@@ -493,13 +499,27 @@ class CandidateGone(BaseException):
     """
 
 
+class ResultTooLarge(BaseException):
+    """A result of the candidate is longer than the task allows.
+
+    Evaluators must not catch this: the evaluation is over.
+    """
+
+
+class MachineBusy(BaseException):
+    """The machine's load decides the result: neither candidate nor evaluator is at fault."""
+
+
+SERVED_BYTES = 1 << 26  # of one answer of a program that an evaluator drives
+
+
 class CandidateProgram:
     """The candidate's program; arguments and results are plain data.
 
     `program(*args)` calls the entry, `program.named(name, *args)` another function.
     """
 
-    def __init__(self, channel: socket.socket, limit: int = 1 << 26) -> None:
+    def __init__(self, channel: socket.socket, limit: int = SERVED_BYTES) -> None:
         channel.setblocking(True)
         self.channel, self.limit, self.gone = channel, limit, False
         self.raised = ""  # the last line of the first exception

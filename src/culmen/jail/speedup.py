@@ -7,7 +7,10 @@ handed over, and between the turns it should rest. Only the run counts, unless t
 more processor time than they must: work that a program moves there is added to its time.
 
 Time is wall time less the time for which the program was ready and others had the core, and at
-least the processor time of all its processes, as the kernel counts both.
+least the processor time of all its processes, as the kernel counts both. The kernel accounts for
+the waiting of a first thread alone: of a program whose other threads or processes work, the time
+lies between their processor time and that of a first thread that may have slept while others had
+the core. Where these differ, the load would decide, and there is no figure.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from culmen.jail.scorer import (
     CandidateGone,
     CandidateProgram,
     Invalid,
+    MachineBusy,
+    ResultTooLarge,
     call_judge,
     traceback_text,
 )
@@ -44,6 +49,8 @@ PINGS = 8
 # need for the same, as a share of that and in seconds: equal processes differ by so much
 _SLACK, _SLACK_SECONDS = 0.2, 1e-4
 _LEAST_SECONDS = 1e-6
+_OTHERS = 0.02  # share of a run's processor time from which other threads count
+_DOUBT = 0.05  # relative difference that the load may make to a speed-up
 _BUSY = 0.1  # share of waiting for the core from which a machine counts as busy
 _NANO = 1e-9
 _CREDENTIALS = struct.Struct("iII")
@@ -57,23 +64,32 @@ class ReferenceFailed(BaseException):
 class Use(NamedTuple):
     """Seconds that were used: wall time, waiting for the core, processor time.
 
-    Waiting is that of the program and of this process. Without an exact clock it is 0, as is
-    processor time.
+    Waiting is that of the program's first thread and of this process; `first` is the part of the
+    processor time that this thread had. Without an exact clock all but wall time are 0.
     """
 
     wall: float
     waited: float
     processor: float
+    first: float
+
+    @property
+    def least(self) -> float:
+        """The shortest time that it may have taken: without others, if other threads worked."""
+        lone = max(self.wall - self.waited, self.processor)
+        has_others = self.processor - self.first > _OTHERS * self.processor
+        return self.processor if has_others else lone
 
 
 class Turn(NamedTuple):
     """Seconds of one turn's steps, and the bytes of its result.
 
-    `run` with `waited` for the core in it; `reading` of the input, which includes all work since
-    the last turn; `writing` of the result.
+    `run` with `waited` for the core in it, and the `least` that it may have been; `reading` of the
+    input, which includes all work since the last turn; `writing` of the result.
     """
 
     run: float
+    least: float
     waited: float
     reading: float
     writing: float
@@ -92,10 +108,11 @@ class TurnClock:
     def read(self) -> Use:
         """The program's use up to now."""
         if not self._pid:
-            return Use(time.perf_counter(), 0.0, 0.0)
+            return Use(time.perf_counter(), 0.0, 0.0, 0.0)
         processor = sum(map(_tree_seconds, procfs.tree_pids(self._pid)))
-        waited = _waited_seconds(self._pid) + _waited_seconds(os.getpid())
-        return Use(time.perf_counter(), waited, processor)
+        first, waited = _first_thread_seconds(self._pid)
+        waited += _first_thread_seconds(os.getpid())[1]
+        return Use(time.perf_counter(), waited, processor, first)
 
     @property
     def is_exact(self) -> bool:
@@ -116,13 +133,14 @@ def _tree_seconds(pid: int) -> float:
     return (_processor_seconds(pid) or 0.0) + procfs.reaped_seconds(pid)
 
 
-def _waited_seconds(pid: int) -> float:
-    """Seconds for which the first thread of a process was ready but did not run."""
+def _first_thread_seconds(pid: int) -> tuple[float, float]:
+    """Seconds for which the first thread of a process ran, and was ready but did not run."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb", 0) as file:
-            return int(file.read().split()[1]) * _NANO
-    except (OSError, IndexError, ValueError):
-        return 0.0
+            ran, waited = file.read().split()[:2]
+            return int(ran) * _NANO, int(waited) * _NANO
+    except (OSError, ValueError):
+        return 0.0, 0.0
 
 
 class TimedProcess:
@@ -168,7 +186,8 @@ class TimedProcess:
     def take_turn(self, data: bytes) -> Turn:
         """Run the program on an input.
 
-        Raises CandidateError if the program raises, CandidateGone if it ends.
+        Raises CandidateError if the program raises, CandidateGone if it ends, ResultTooLarge for a
+        result beyond the task's limit.
         """
         unrest = self._clock.read().processor - self._rested.processor
         reading, _ = self._timed_step("I", data)
@@ -181,7 +200,9 @@ class TimedProcess:
             else (reading.wall, writing.wall)
         )
         spent = max(run.wall - run.waited, run.processor) - self._crossing
-        return Turn(max(_LEAST_SECONDS, spent), run.waited, *around, result)
+        spent = max(_LEAST_SECONDS, spent)
+        least = max(_LEAST_SECONDS, min(spent, run.least))
+        return Turn(spent, least, run.waited, *around, result)
 
     def _timed_step(self, kind: str, payload: bytes = b"") -> tuple[Use, wire.Data]:
         """The use of one step, and its answer."""
@@ -190,7 +211,8 @@ class TimedProcess:
         after = self._clock.read()
         wall = after.wall - before.wall
         waited = min(wall, after.waited - before.waited)
-        return Use(wall, waited, after.processor - before.processor), answer
+        processor, first = after.processor - before.processor, after.first - before.first
+        return Use(wall, waited, processor, first), answer
 
     def _step(self, kind: str, payload: bytes = b"") -> wire.Data:
         self._send(kind, payload)
@@ -208,7 +230,9 @@ class TimedProcess:
     def _receive(self) -> wire.Data:
         try:
             kind, payload = wire.receive(self._program.channel, self._program.limit)
-        except (OSError, EOFError, wire.TooLarge):
+        except wire.TooLarge as error:
+            raise ResultTooLarge(f"a result has {error}") from None
+        except (OSError, EOFError):
             self._program.gone = True
             raise CandidateGone from None
         if kind != "R":
@@ -219,12 +243,14 @@ class TimedProcess:
 class Round(NamedTuple):
     """Seconds of one input: both runs, the waiting in them, and the program's other steps.
 
-    `around` is what these steps took, `due` what they must take.
+    `around` is what these steps took, `due` what they must take. `unsure` is the logarithm of the
+    factor by which the load may have changed the ratio of the runs.
     """
 
     reference: float
     program: float
     waited: float
+    unsure: float
     around: float
     due: float
 
@@ -234,7 +260,7 @@ class SpeedupEstimate(NamedTuple):
 
     `moved` is work in seconds that the program did outside its runs, and `least` the shortest time
     that can be believed: half of what it could do there unseen. Hiding work gains a factor of two
-    at most, near `least`.
+    at most, near `least`. `unsure` is the relative difference that the load may have made.
     """
 
     speedup: float
@@ -244,6 +270,7 @@ class SpeedupEstimate(NamedTuple):
     waited: float
     moved: float
     least: float
+    unsure: float
 
 
 def estimate_speedup(rounds: list[Round]) -> SpeedupEstimate:
@@ -267,6 +294,7 @@ def estimate_speedup(rounds: list[Round]) -> SpeedupEstimate:
         waited=waited / (waited + sum(each.reference + each.program for each in rounds)),
         moved=moved,
         least=slack / 2,
+        unsure=math.expm1(median(each.unsure for each in rounds)),
     )
 
 
@@ -284,8 +312,8 @@ class TimedComparison:
 
         The first input warms both up and is only checked.
 
-        Raises Invalid for a result that the task refuses, ReferenceFailed, and what the program's
-        turns raise.
+        Raises Invalid for a result that the task refuses, ReferenceFailed, MachineBusy, and what
+        the program's turns raise.
         """
         rounds: list[Round] = []
         for number, value in enumerate(inputs):
@@ -294,8 +322,9 @@ class TimedComparison:
             late = time.monotonic() > self._until
             if len(rounds) >= (1 if late else FEWEST):
                 estimate = estimate_speedup(rounds)
-                if late or estimate.error <= ENOUGH or len(rounds) >= MOST:
-                    return estimate, len(rounds)
+                is_known = estimate.error <= ENOUGH and estimate.unsure <= _DOUBT
+                if late or is_known or len(rounds) >= MOST:
+                    return _told_apart(estimate), len(rounds)
             elif late:
                 break
         raise Invalid("the program is too slow: the time limit was reached before a timed round")
@@ -319,6 +348,7 @@ class TimedComparison:
             reference.run,
             program.run,
             reference.waited + program.waited,
+            math.log(reference.run / reference.least) + math.log(program.run / program.least),
             around=program.reading + program.writing,
             due=reference.reading + own_writing + way,
         )
@@ -328,8 +358,23 @@ class TimedComparison:
             return self._reference.take_turn(data)
         except CandidateError as error:
             raise ReferenceFailed(f"the reference raised an exception\n{error}") from None
+        except ResultTooLarge as error:
+            text = f"the reference's {str(error).removeprefix('a ')}: raise [limits] output_kb"
+            raise ReferenceFailed(text) from None
         except CandidateGone:
             raise ReferenceFailed("the reference ended: perhaps [limits] are too low") from None
+
+
+def _told_apart(found: SpeedupEstimate) -> SpeedupEstimate:
+    """The estimate; raise `MachineBusy` if the load of the machine may have decided it."""
+    if found.unsure <= _DOUBT:
+        return found
+    raise MachineBusy(
+        "the speed-up cannot be told: other threads or processes of the program or the reference "
+        f"worked, and on this machine the load of others may have changed it by "
+        f"{100 * found.unsure:.0f} %; use one worker on a machine that does nothing else, or a "
+        "program with one thread"
+    )
 
 
 def _read_result(data: wire.Data) -> tuple[object, float]:

@@ -152,6 +152,18 @@ class TaskChoice(Choice, frozen=True, kw_only=True):
             task, draft.agent_is_used = form.with_agent(task, agent), True
         draft.task = task
 
+    def task_to_check(self) -> Task:
+        """The task as a run would take it; raise `UserError` for an agent without a use."""
+        draft = PlanDraft(RunOptions())
+        self.resolve(draft)
+        if self.request.agent is not None and not draft.agent_is_used:
+            raise UserError(
+                "evaluations of this task use no agent",
+                where=f"--agent {self.request.agent}",
+                fix="leave it out; culmen doctor --agent NAME tries an agent that searches",
+            )
+        return draft.task
+
     def _read_task(self, path: str | Path | None) -> Task:
         """The task with the changes of the request."""
         asked = self.request
@@ -161,9 +173,8 @@ class TaskChoice(Choice, frozen=True, kw_only=True):
             return form.task_from_files(asked.skill, asked.tasks, None, goal)
         if path is None or asked.skill is not None or asked.tasks is not None:
             raise UserError(
-                "a run needs a task, or both a skill and a folder of tasks",
-                where="culmen run",
-                fix="culmen run FOLDER, culmen run --skill DIR --tasks DIR --agent NAME, "
+                "this needs a task, or both a skill and a folder of tasks",
+                fix="name FOLDER, or --skill DIR --tasks DIR --agent NAME, "
                 "or write a task to start from: culmen new mytask",
             )
         changes = (asked.seed_program, goal, asked.direction or "", asked.proxy or "")

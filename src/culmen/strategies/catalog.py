@@ -146,7 +146,7 @@ def with_agent(
             fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
         )
     if kind not in (OFFLINE, BUILTIN):
-        cls.require_agent(kind)
+        kind = cls.require_agent(kind)
     return {**settings, field: kind}
 
 

@@ -51,8 +51,24 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     task = with_tolerance_flag(task)
     if not seeds:
         return task
+    seeds = _named_as_usual(task, seeds)
     part, text = next(iter(seeds[0].items()))
     return with_seeds(with_entry(task, part, text), seeds)
+
+
+def _named_as_usual(task: Task, seeds: Seeds) -> Seeds:
+    """Initial programs of one part, by the name of the task's own.
+
+    A file may have any name, unless its suffix is that of another language. Evaluators that
+    import or run a candidate take its name from it.
+    """
+    own = list(task.seeds[0]) if task.seeds else []
+    given = list(seeds[0])
+    if task.evaluator.form in ("call", "serve", "legacy") or len(own) != 1 or len(given) != 1:
+        return seeds
+    if Path(given[0]).suffix not in ("", Path(own[0]).suffix):
+        return seeds
+    return tuple({own[0]: next(iter(seed.values()))} if len(seed) == 1 else seed for seed in seeds)
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:

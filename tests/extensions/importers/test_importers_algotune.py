@@ -146,3 +146,30 @@ def test_algotune_a_check_of_each_item_alone_is_named() -> None:
         and all(each in right for each in solution)
     )
     assert algotune.weaknesses(task, problem, right) == ["the first item in place of all"]
+
+
+class LongResults:
+    """A task whose results grow faster than its work."""
+
+    def generate_problem(self, n: int, random_seed: int = 1) -> int:
+        return n
+
+    def solve(self, problem: int) -> bytes:
+        return bytes(problem << 20)
+
+    def is_solution(self, problem: int, solution: bytes) -> bool:
+        return len(solution) == problem << 20
+
+
+def test_algotune_sizes_leave_room_for_the_result() -> None:
+    """A size is not taken for its time alone: its results must reach the clock."""
+    size, _ = algotune.find_size(LongResults(), 10.0)
+    assert 0 < size << 20 <= (65536 << 10) // 2
+
+
+def test_algotune_prints_a_line_a_task_as_it_ends(tmp_path: Path) -> None:
+    ran = culmen("import", "algotune", str(CHECKOUT), "--out", str(tmp_path), "--milliseconds", "2")
+    lines = [line for line in ran.stderr.splitlines() if " of 2  " in line]
+    assert [line[:6] for line in lines] == ["1 of 2", "2 of 2"]
+    assert any(line.endswith(": imported") for line in lines), ran.stderr
+    assert any("No module named" in line for line in lines), ran.stderr

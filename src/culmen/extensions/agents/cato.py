@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from culmen.core.ports import Lab
@@ -75,11 +76,16 @@ class Cato:
         check(self)
 
     @staticmethod
-    def require_agent(kind: str) -> None:
-        """Raise `UserError` for an agent that is unknown or not installed."""
+    def require_agent(kind: str) -> str:
+        """The agent with the files of its command as absolute paths.
+
+        Raises `UserError` for an agent that is unknown or not installed.
+        """
         from culmen.extensions.agents.adapters import catalog, programs
 
-        programs.find_program(catalog.adapter_by_name(kind).program)
+        settled = catalog.agent_with_paths(kind, Path.cwd())
+        programs.find_program(catalog.adapter_by_name(settled).program)
+        return settled
 
     @property
     def writes(self) -> bool:

@@ -38,6 +38,8 @@ from culmen.extensions.importers.importing import (
 ROOT, BASE, BASE_CLASS = "AlgoTuneTasks", "AlgoTuneTasks.base", "Task"
 SPLITS = {"train": 2, "val": 2, "test": 4}  # cases of each
 _NEAR = 1.15  # factor of the wanted time within which a size is taken
+_OUTPUT_KB = 65536  # longest result of a task that is written
+_RESULT_SHARE = 0.5  # of it that the reference may need, since other results may be longer
 
 # -- task files: the names that they import, and their class ----------------------------------
 
@@ -390,13 +392,20 @@ class SizeSearch:
 
 
 def _solving_seconds(task: AlgoTask, size: int, wanted: float) -> float:
-    """Median processor seconds of the reference for a size."""
+    """Median processor seconds of the reference for a size.
+
+    Raises ValueError if a result is too long for the limit of the tasks that are written.
+    """
+    from culmen.jail import packed
+
     taken = []
     for seed in range(1, 5):
         problem = task.generate_problem(size, random_seed=seed)
         begun = time.process_time()
-        task.solve(problem)
+        result = task.solve(problem)
         taken.append(time.process_time() - begun)
+        if seed == 1 and len(packed.encode(result)) > _RESULT_SHARE * (_OUTPUT_KB << 10):
+            raise ValueError(f"the reference's result for size {size} is too long")
         if taken[-1] > 2 * wanted and seed > 1:
             break
     warm = sorted(taken[1:])
@@ -588,7 +597,7 @@ def import_task(file: Path, target: Path, milliseconds: float) -> ImportedSpeedu
             "limits": {
                 "seconds": 120,
                 "memory_mb": 4096,
-                "output_kb": 65536,
+                "output_kb": _OUTPUT_KB,
                 "scorer_seconds": 300,
                 "scorer_memory_mb": 4096,
             },

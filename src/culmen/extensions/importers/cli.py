@@ -179,9 +179,11 @@ def _import_each(
         )
     done: list[T] = []
     for number, (name, place) in enumerate(places.items(), 1):
-        if screen.is_live:
-            screen.err.print(f"{number} of {len(places)}  {name}", highlight=False)
         done.append(import_one(place, out / name))
+        if not screen.as_json:
+            outcome = done[-1].error.partition("\n")[0] or "imported"
+            line = f"{number} of {len(places)}  {name}: {outcome}"
+            screen.err.print(line, highlight=False, markup=False, soft_wrap=True)
     failed = any(each.error for each in done)
     data = msgspec.to_builtins(done)
     return Answer(data, lambda screen: _print_outcome(screen, done, layout, out), int(failed))

@@ -163,6 +163,9 @@ def _array_level(edit: EditContext, name: str) -> str:
 
 # Whole statements deleted, doubled, swapped and moved; in other texts, lines and sentences.
 
+# as `_SENTENCE`, but a point inside of a number or a name ends none
+_WHOLE_SENTENCE = re.compile(r"(?:[^.!?\n]|[.!?](?=\S))+[.!?]*[ \t]*\n?|\n")
+_LIST_MARK = re.compile(r"\s*(?:[-*+>]|#+|\d+[.)])\s+")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
 
 
@@ -301,7 +304,8 @@ def _movable_span(source: EditableText, node: ast.stmt) -> Span | None:
 def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
     """The line with a change of one word, maybe with a word of another line.
 
-    The word is removed or replaced; with `keep` it stays, and the other one follows it.
+    The word is replaced, or its whole sentence is removed: the rest of one reads as a mistake.
+    With `keep` the word stays, and the other one follows it.
     """
     words = re.findall(r"\s+|[^\s]+", line)
     own = [i for i, word in enumerate(words) if not word.isspace()]
@@ -310,8 +314,25 @@ def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> s
         return line
     index = edit.rng.choice(own)
     new = edit.rng.choice(["", edit.rng.choice(foreign)])
+    if not new:
+        return line if keep else _without_sentence(line, sum(map(len, words[:index])))
     words[index] = f"{words[index]} {new}" if keep else new
     return "".join(words)
+
+
+def _without_sentence(line: str, at: int) -> str:
+    """The line without the sentence at this place; "" if no other is left.
+
+    A list's mark stays before the others.
+    """
+    mark = _LIST_MARK.match(line)
+    begin = mark.end() if mark else 0
+    spans = [found.span() for found in _WHOLE_SENTENCE.finditer(line, begin)]
+    left = "".join(line[first:last] for first, last in spans if not first <= max(at, begin) < last)
+    if not left.strip():
+        return ""
+    end = "\n" if line.endswith("\n") and not left.endswith("\n") else ""
+    return f"{line[:begin]}{left.lstrip()}{end}"
 
 
 def _with_newline(text: str) -> str:

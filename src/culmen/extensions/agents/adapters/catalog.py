@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
@@ -109,16 +110,17 @@ class AcpAdapter:
         return AcpDialogue(pipes, job, on_event, self._known.login)
 
 
-def _command_words(command: str) -> list[str]:
+def _command_words(command: str, way: str = "acp") -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise UserError(
-            f"this command line cannot be read: {error}", where=f"--agent 'acp:{command}'"
+            f"this command line cannot be read: {error}", where=f"--agent '{way}:{command}'"
         ) from None
     if not words:
         fix = f"use acp:NAME ({', '.join(KNOWN)}) or acp:COMMAND"
-        raise UserError("no agent is named", where="--agent acp:", fix=fix)
+        fix = fix if way == "acp" else "--agent 'cmd: my-agent'"
+        raise UserError("no agent is named", where=f"--agent {way}:", fix=fix)
     return words
 
 
@@ -142,6 +144,26 @@ def adapter_by_name(kind: str) -> Adapter:
     raise UserError(
         f"there is no agent '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
     )
+
+
+def agent_with_paths(kind: str, folder: Path) -> str:
+    """The agent's name, with paths below `folder` in its command as absolute ones.
+
+    An agent starts in the folder of a task, where no relative path of the user's leads anywhere.
+    Raises UserError for a command line that cannot be read.
+    """
+    way, colon, command = kind.partition(":")
+    if not colon or way not in ("cmd", "acp") or command.strip() in KNOWN:
+        return kind
+    words = _command_words(command, way)
+    found = programs.absolute_words(words, folder)
+    return kind if found == words else f"{way}: {shlex.join(found)}"
+
+
+def missing_scripts(kind: str) -> list[str]:
+    """Scripts that the agent's command names and that are no files here."""
+    way, colon, command = kind.partition(":")
+    return programs.missing_scripts(_command_words(command, way)) if colon else []
 
 
 @dataclass(frozen=True)

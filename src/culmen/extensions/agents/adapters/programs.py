@@ -15,6 +15,7 @@ from pathlib import Path
 from culmen.core.errors import UserError
 
 VERSION_SECONDS = 5.0  # for a program to print its version
+_SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".ts", ".rb", ".pl")
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 
@@ -56,7 +57,8 @@ def mentioned_paths(words: Iterable[str]) -> tuple[str, ...]:
 
     HOME and folders at the top of the file system are left out: they hold other things.
     """
-    paths = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
+    named = {word.rpartition("=")[2] for word in words}  # also of --option=PATH
+    paths = {word for word in named if os.path.isabs(word) and os.path.exists(word)}
     paths = {os.path.normpath(word) for word in paths if not word.startswith(_SYSTEM)}
     return _outermost_paths(
         {
@@ -65,6 +67,35 @@ def mentioned_paths(words: Iterable[str]) -> tuple[str, ...]:
             if len(Path(word).parts) > 2 and Path(word) not in _shared_folders()
         }
     )
+
+
+def absolute_words(words: Iterable[str], folder: Path) -> list[str]:
+    """The words of a command, those that name a file or folder below `folder` as absolute paths.
+
+    A word names a path if it has a slash or a suffix, by itself or as the value of `--option=PATH`;
+    the first word only with a slash, since a shell looks for any other on PATH.
+    """
+    return [
+        word if not place and "/" not in word else _absolute_word(word, folder)
+        for place, word in enumerate(words)
+    ]
+
+
+def _absolute_word(word: str, folder: Path) -> str:
+    option, equals, value = word.rpartition("=")
+    path = folder / os.path.expanduser(value)
+    if ("/" not in value and not Path(value).suffix) or not path.exists():
+        return word
+    return f"{option}{equals}{os.path.abspath(path)}"
+
+
+def missing_scripts(words: Iterable[str]) -> list[str]:
+    """Words that must name a script, by their suffix or a leading `./`, and are no file here.
+
+    Those with a place in braces are left out.
+    """
+    named = [word for word in words if word.endswith(_SCRIPTS) or word.startswith(("./", "../"))]
+    return [word for word in named if "{" not in word and not os.path.isfile(word)]
 
 
 def program_version(installed: InstalledProgram) -> str:

@@ -143,6 +143,7 @@ class Confinement:
     place    path of the work tree as the agent sees it
     view     True if the run's view is mounted in the work tree
     shown    further files and folders: (path here, path as the agent sees it, True if writable)
+    path     folders that come first on PATH
     """
 
     layout: Layout
@@ -157,6 +158,7 @@ class Confinement:
     place: str = TREE
     view: bool = True
     shown: tuple[tuple[str, str, bool], ...] = ()
+    path: tuple[str, ...] = ()
 
     @property
     def tree(self) -> str:
@@ -196,7 +198,8 @@ def agent_environment(
     confinement: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
 ) -> dict[str, str]:
     """The complete environment of an agent's process."""
-    folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
+    own = [*confinement.path, *path]
+    folders = [*own, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         "PATH": ":".join(dict.fromkeys(folders)),
         "HOME": confinement.home,

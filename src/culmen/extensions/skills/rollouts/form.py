@@ -28,11 +28,12 @@ from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.core.usage import Budget, Usage
 from culmen.evaluate.integrity.guard import EvaluatorSeal
-from culmen.extensions.agents.adapters import catalog, native
+from culmen.extensions.agents.adapters import catalog, native, programs
 from culmen.extensions.agents.sandbox import confinement
 from culmen.extensions.agents.sandbox.settings import SandboxSettings
-from culmen.extensions.skills.rollouts import harbor, trajectory
+from culmen.extensions.skills.rollouts import harbor, needs, trajectory
 from culmen.extensions.skills.rollouts.boxes import BoxTrialRunner
+from culmen.extensions.skills.rollouts.broken import FirstRollouts
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.skill import (
     CHARACTERS_PER_TOKEN,
@@ -206,7 +207,7 @@ def _build_task(
             tools=table.names if skill.is_tools else "",
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
-        notes=tuple(_notes(found, usable)),
+        notes=tuple(_notes(found, usable, tasks_path)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
@@ -315,7 +316,9 @@ def _named_gaps(tasks: Iterable[HarborTask]) -> str:
     return "; ".join(f"{gap} ({count})" for gap, count in counted.most_common(_NAMED))
 
 
-def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[str]:
+def _notes(
+    found: Iterable[HarborTask], usable: list[HarborTask], tasks_path: Path
+) -> Iterable[str]:
     left = [task for task in found if task.gaps]
     if left:
         names = ", ".join(task.name for task in left[:_NAMED])
@@ -324,6 +327,8 @@ def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[st
     ignored = Counter(each for task in usable for each in task.ignored)
     if ignored:
         yield f"without effect in the tasks: {', '.join(sorted(ignored))}"
+    if missing := needs.missing_note(usable, tasks_path):
+        yield missing
 
 
 @dataclass(frozen=True)
@@ -358,7 +363,12 @@ class RolloutForm:
         return msgspec.structs.replace(task, goal=goal or task.goal)
 
     def with_agent(self, task: Task, agent: str) -> Task:
-        """The task with this agent; raise UserError if there is none of that name."""
+        """The task with this agent, whose files are those of the current folder.
+
+        Raises UserError if there is no such agent, or a file of its command.
+        """
+        agent = catalog.agent_with_paths(agent, Path.cwd())
+        _require_scripts(agent, task)
         options = {**task.evaluator.options, "agent": agent}
         evaluator = msgspec.structs.replace(task.evaluator, options=options)
         return reading.with_digest(
@@ -387,6 +397,7 @@ class RolloutBackend(Backend):
         self._folder, self._gateway = "", None
         self._runner: TrialRunner | None = None  # of plain tasks
         self._boxes: BoxTrialRunner | None = None  # of tasks with an image
+        self._first = FirstRollouts("", 0.0)
         self._opening = asyncio.Lock()
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -412,11 +423,16 @@ class RolloutBackend(Backend):
         probes.require_level(level, self._require, {})
         self._folder = tempfile.mkdtemp(prefix=f"culmen-rollouts-{os.getpid()}-")
         place, hidden = Path(self._folder), (str(root),)
-        adapter = catalog.adapter_by_name(agent.replace("{folder}", str(folder)))
+        agent = catalog.agent_with_paths(agent.replace("{folder}", str(folder)), folder)
+        adapter = catalog.adapter_by_name(agent)
+        self._first = FirstRollouts(agent, self.task.objective.floor or 0.0)
+        programs.find_program(adapter.program, f"install it, or correct --agent '{agent}'")
         server = find_server(str(self._options.get("server", "")).replace("{folder}", str(folder)))
         if len(boxed) < len(self._tasks):
             method = await asyncio.to_thread(confinement.choose_method, SandboxSettings())
-            self._runner = TrialRunner(place, method, adapter, hidden, server)
+            venv = needs.venv_of(root)
+            packages = None if venv is None else programs.find_program(str(venv / "bin" / "python"))
+            self._runner = TrialRunner(place, method, adapter, hidden, server, packages)
         if boxed:
             self._boxes = boxes = BoxTrialRunner(place, adapter, hidden, server)
             for task in boxed:
@@ -443,7 +459,10 @@ class RolloutBackend(Backend):
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One rollout. Raises EvaluatorChanged if a file of a task changed."""
+        """One rollout. Raises EvaluatorChanged if a file of a task changed.
+
+        Raises `BrokenRollouts` if the agent or the tests do not work at all.
+        """
         assert case is not None
         async with self._free:
             slot = self._slots.pop()
@@ -460,7 +479,21 @@ class RolloutBackend(Backend):
     async def _roll_out(
         self, candidate: Candidate, case: Case, seed: int, slot: int
     ) -> Observation:
+        """The observation of a rollout; one of the first that shows nothing is made again."""
         harbor_task = self._tasks[case.id]
+        is_initial = candidate.id in {each.id for each in self.task.initial_candidates()}
+        while True:
+            found = await self._try_rollout(harbor_task, candidate, case, seed, slot)
+            if isinstance(found, Observation):
+                return found
+            trial, spent = found
+            if not self._first.must_repeat(harbor_task, trial, is_initial):
+                return self._judge(candidate, case, seed, trial, spent)
+
+    async def _try_rollout(
+        self, harbor_task: HarborTask, candidate: Candidate, case: Case, seed: int, slot: int
+    ) -> Observation | tuple[RolloutTrial, Usage]:
+        """A rollout and what its agent's model used; an observation if no model answered."""
         runner = self._runner if harbor_task.image is None else self._boxes
         assert runner is not None
         skill = self._skill(candidate.parts)
@@ -489,7 +522,7 @@ class RolloutBackend(Backend):
         if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
             why = f"the agent's model did not answer: {trial.why}"
             return self._observation(candidate, case, seed, Status.LOST, "provider_away", why)
-        return self._judge(candidate, case, seed, trial, spent)
+        return trial, spent
 
     async def _lend_model(self) -> Loan | None:
         """The agent's model, None if the run has none for it."""
@@ -595,6 +628,24 @@ class RolloutBackend(Backend):
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
+def _require_scripts(agent: str, task: Task) -> None:
+    """Raise `UserError` for a script of the agent's command that is nowhere.
+
+    Scripts of the tasks themselves are looked for in their folders; an image may have any.
+    """
+    root = Path(task.evaluator.path).parent / str(task.evaluator.options["tasks"])
+    known = harbor.read_tasks(root.resolve(), str(task.evaluator.options["environment"]))
+    if any(each.image is not None for each in known):
+        return
+    for word in catalog.missing_scripts(agent):
+        if not any(harbor.has_file(each, word) for each in known):
+            raise UserError(
+                f"the agent's command names '{word}', which is no file in {Path.cwd()}",
+                where=f"--agent '{agent}'",
+                fix="correct the path; the agent itself starts in the folder of a task",
+            )
+
+
 def _require_images(tasks: Iterable[HarborTask], expected: dict[str, str]) -> None:
     """Raise `UserError` if an image is gone, or is not the one of the task as it was read."""
     listed = list(tasks)
@@ -623,6 +674,7 @@ def _feedback(trial: RolloutTrial, score: float | None) -> str:
     if not trial.fault and score is not None and score >= 1.0:
         return f"passed; {about}"
     first = _FAULTS.get(trial.fault) or f"reward {score:g}"
+    first += f" (exit code {trial.code} of test.sh)" if trial.fault and trial.code else ""
     pieces = [f"{first}; {about}"] + ([] if trial.uses is None else [uses_text(trial.uses)])
     pieces += ["What it did last:", trajectory.last_steps(trial.trajectory)]
     if trial.tests.strip():

@@ -303,6 +303,18 @@ def _add_copies(recipe: _Recipe, folder: Path, words: list[str], base: str) -> N
             recipe.copies.append((name, posixpath.normpath(place)))
 
 
+def has_file(task: HarborTask, path: str) -> bool:
+    """True if a plain task's working directory has this file, by its path from there."""
+    inside = posixpath.relpath(posixpath.join(task.workdir, path), task.workdir)
+    for source, place in task.copies:
+        below = posixpath.relpath(inside, place)
+        if not below.startswith("..") and (
+            Path(task.folder, "environment", source, "" if below == "." else below).is_file()
+        ):
+            return True
+    return False
+
+
 def task_files(task: HarborTask) -> Iterator[Path]:
     """The files of a task that shape its reward."""
     folder = Path(task.folder)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.extensions.agents.adapters import Adapter, AgentJob
 from culmen.extensions.agents.adapters.headless import LineReader, StreamTail, wait_for_exit
+from culmen.extensions.agents.adapters.programs import InstalledProgram
 from culmen.extensions.agents.sandbox import safe, worktree
 from culmen.extensions.agents.sandbox.confinement import (
     HOME,
@@ -87,6 +88,8 @@ class RolloutTrial(msgspec.Struct, frozen=True):
     ended       how the agent ended: finished, crashed, seconds, calls, tokens, dollars, memory, ...
     fault       "" | tests_timeout | no_reward | bad_reward | too_much_left | unreadable
     uses        rows of the tools' log (`tools.read_log`); None without tools
+    code        exit code of tests/test.sh; None if it did not end by itself
+    path        PATH of the tests
     """
 
     rewards: dict[str, float]
@@ -97,12 +100,25 @@ class RolloutTrial(msgspec.Struct, frozen=True):
     trajectory: JsonObject
     seconds: float
     uses: list[JsonObject] | None = None
+    code: int | None = None
+    path: str = ""
+
+
+class TestsEnd(NamedTuple):
+    """The end of a task's tests; the fields are those of `RolloutTrial`."""
+
+    fault: str
+    rewards: dict[str, float]
+    printed: str = ""
+    code: int | None = None
+    path: str = ""
 
 
 class TrialRunner:
     """Runs rollouts in numbered slots below a private folder.
 
-    `server` is the one whose tools a candidate describes.
+    `server` is the one whose tools a candidate describes, `packages` a virtual environment that
+    agents and tests use first.
     """
 
     _python, _own_programs_first = sys.executable, False
@@ -114,9 +130,10 @@ class TrialRunner:
         adapter: Adapter,
         hidden: tuple[str, ...],
         server: ServerCommand = tools.NO_SERVER,
+        packages: InstalledProgram | None = None,
     ) -> None:
         self._layout, self._method, self._server = Layout(folder), method, server
-        self._adapter, self._hidden = adapter, hidden
+        self._adapter, self._hidden, self._packages = adapter, hidden, packages
         self._layout.create_folders()
 
     async def run(
@@ -134,11 +151,22 @@ class TrialRunner:
                 about, task.instruction, rows, started, Usage()
             )
             uses = tools.read_log(self._agent_logs(slot)) if skill.is_tools else None
-            fault, rewards, printed = await self._run_tests(task, slot, trajectory)
+            tests = await self._run_tests(task, slot, trajectory)
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
         seconds = time.monotonic() - began
-        return RolloutTrial(rewards, ended, why, fault, printed, trajectory, seconds, uses)
+        return RolloutTrial(
+            tests.rewards,
+            ended,
+            why,
+            tests.fault,
+            tests.printed,
+            trajectory,
+            seconds,
+            uses,
+            tests.code,
+            tests.path,
+        )
 
     async def check_tools(self, task: HarborTask, skill: Skill) -> None:
         """Start the tools' server in the agent's world; raise `UserError` if it does not fit."""
@@ -162,6 +190,8 @@ class TrialRunner:
 
     def _confinement(self, task: HarborTask, number: int) -> Confinement:
         settings = SandboxSettings(memory_mb=task.memory_mb, disk_mb=task.storage_mb)
+        venv = self._packages
+        folder = () if venv is None else (os.path.dirname(venv.file),)
         return Confinement(
             self._layout,
             number,
@@ -172,6 +202,8 @@ class TrialRunner:
             network=task.network,
             place=task.workdir,
             view=False,
+            path=folder,
+            visible=() if venv is None else venv.visible,
         )
 
     def _remove_worlds(self, slot: int) -> None:
@@ -239,8 +271,9 @@ class TrialRunner:
             shown.append((str(folder / inside), f"{HOME}/{below}", False))
         if skill.is_tools:
             shown.append((str(self._server_folder(slot)), tools.SERVER, False))
-        visible = self._server.visible
-        return replace(self._confinement(task, slot), shown=tuple(shown), visible=visible)
+        plain = self._confinement(task, slot)
+        visible = (*plain.visible, *self._server.visible)
+        return replace(plain, shown=tuple(shown), visible=visible)
 
     def _new_host(
         self,
@@ -298,10 +331,8 @@ class TrialRunner:
 
     # -- the tests' world
 
-    async def _run_tests(
-        self, task: HarborTask, slot: int, trajectory: JsonObject
-    ) -> tuple[str, dict[str, float], str]:
-        """Fault, rewards and printed output of the tests."""
+    async def _run_tests(self, task: HarborTask, slot: int, trajectory: JsonObject) -> TestsEnd:
+        """Run the tests on the files that the agent left."""
         number = slot + _VERIFIER
         confinement = self._confinement(task, number)
         prepare_folders(confinement)
@@ -309,9 +340,9 @@ class TrialRunner:
         try:
             copied = await asyncio.to_thread(copy_left_files, left, tree, task.storage_mb << 20)
         except PermissionError:  # not as root: a folder that the agent has closed
-            return "unreadable", {}, ""
+            return TestsEnd("unreadable", {})
         if not copied:
-            return "too_much_left", {}, ""
+            return TestsEnd("too_much_left", {})
         work = self._layout.work_folder(number)
         logs, rewards = work / "logs", work / "rewards"
         for folder in (logs, rewards):
@@ -328,10 +359,11 @@ class TrialRunner:
         )
         variables = {**task.variables, **_SAFE, **task.verifier_variables}
         running = await self._start_script(task, confinement, variables)
-        in_time, printed = await _finish_script(running, confinement, task.verifier_seconds)
-        if not in_time:
-            return "tests_timeout", {}, printed
-        return (*read_rewards(rewards), printed)
+        code, printed = await _finish_script(running, confinement, task.verifier_seconds)
+        path = agent_environment(confinement, variables)["PATH"]
+        if code is None:
+            return TestsEnd("tests_timeout", {}, printed, code, path)
+        return TestsEnd(*read_rewards(rewards), printed, code, path)
 
     async def _start_program(
         self,
@@ -373,8 +405,8 @@ async def _wait_for_end(over: asyncio.Event, seconds: float, access: Access) -> 
 
 async def _finish_script(
     running: SandboxProcess, confinement: Confinement, seconds: float
-) -> tuple[bool, str]:
-    """Wait until a script ends; True if it ended in time, and the end of its output."""
+) -> tuple[int | None, str]:
+    """Wait until a script ends; its exit code, None out of time, and the end of its output."""
     gone, tail = asyncio.Event(), StreamTail(_KEPT)
     pipes = running.pipes
     ending = asyncio.ensure_future(wait_for_exit(pipes.wait(), gone))
@@ -393,13 +425,13 @@ async def _finish_script(
     try:
         limit = asyncio.ensure_future(_broken_limit(watching))
         await asyncio.wait({ending, limit}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        in_time = ending.done()
+        code = ending.result() if ending.done() else None
         limit.cancel()
     finally:
         await running.end()
         watching.cancel()
         await asyncio.gather(reading, ending, watching, return_exceptions=True)
-    return in_time, tail.text
+    return code, tail.text
 
 
 async def _broken_limit(watching: asyncio.Future[str]) -> None:
