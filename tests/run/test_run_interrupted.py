@@ -89,7 +89,7 @@ class Runs:
 
     def end(self, name: str) -> views.RunStatus:
         """The state of a run, brought to its end."""
-        assert self.begin(name).wait(300) == 0, (self._root / name / "log").read_text()
+        assert self.begin(name).wait(1200) == 0, (self._root / name / "log").read_text()
         return views.run_status(self._root / name / "run")
 
 
