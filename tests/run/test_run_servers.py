@@ -103,14 +103,14 @@ def test_errors_that_are_billed_are_counted(budget: str, limit: float, tmp_path:
     with BillingServer(errors=3) as server:
         study = search(server, tmp_path, f"{budget}={limit:g}", provider="bills_errors = true")
     assert 0.7 * limit <= getattr(server, budget) <= limit
-    assert study.status.usage.calls == server.calls and study.status.faults["billed_error"] > 0
+    assert study.status.usage.calls == server.calls and study.status.usage.unpriced > 0
     assert not any(each.topic == "server_errors" for each in find_problems(read_facts(study.path)))
 
 
 def test_a_run_that_met_errors_says_what_they_may_have_cost(tmp_path: Path) -> None:
     with BillingServer(errors=3) as server:
         study = search(server, tmp_path, "calls=15")
-    errors = study.status.faults["server_error"]
+    errors = study.status.server_errors
     assert study.status.usage.calls == 15 and server.calls == 15 + errors > 15
     (found,) = [e for e in find_problems(read_facts(study.path)) if e.topic == "server_errors"]
     assert f"{errors} request" in found.what and "$0.0" in found.what

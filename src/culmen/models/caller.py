@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from culmen.core.brief import MISCOUNTED, OVER_LIMIT, SILENT
+from culmen.core.brief import BILLED_ERROR, MISCOUNTED, OVER_LIMIT, SERVER_ERROR, SILENT
 from culmen.core.errors import NoAnswer, UserError
 from culmen.core.foreign import UNREADABLE, Unreadable
 from culmen.core.ports import with_protocol_defaults
@@ -39,7 +39,6 @@ from culmen.models.lessons import Lessons
 from culmen.models.limits import AsyncClock, Health, RateLimiter, RealClock
 from culmen.models.spec import Key, ModelSpec, PriceList, Provider, RetryPolicy
 
-BILLED_ERROR = "billed_error"  # a status of 5xx of a provider that `bills_errors`
 RAW_KEPT = 20_000  # characters of a bad response that are stored
 _RAW_READ = RAW_KEPT + 2_000  # of these, so that no part of a key is left at the end
 # refused requests in a row after which the settings are wrong, not the requests
@@ -417,7 +416,7 @@ class Caller:
         except TimeoutError:
             raise Interrupted("timeout") from None
         except ServerFailed as error:
-            if self._provider.bills_errors and error.kind == "server_error":
+            if self._provider.bills_errors and error.kind == SERVER_ERROR:
                 error.kind = BILLED_ERROR
             raise
         except Unreadable as error:

@@ -1091,7 +1091,7 @@ def _unknown_costs(f: Facts) -> Iterator[Finding]:
         what = "the server reports no tokens: budgets count one for each byte, more than there are"
         do = "let it report usage, or set token_bytes of the model in a models file"
         yield Finding("unreported", what, do, "culmen docs models", leads=False)
-    if errors := f.faults.get("server_error", 0):
+    if errors := f.server_errors:
         whole = f.usage.dollars + uncertain.dollars
         tokens = known + uncertain.tokens
         each = errors / max(1, usage.calls)
