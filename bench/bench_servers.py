@@ -27,7 +27,7 @@ import culmen
 
 ROOT = Path(__file__).parents[1]
 SEED = "VALUE = 1.0\n"
-BUDGETS = {"dollars": 0.2, "tokens": 100_000, "calls": 20}
+BUDGETS = {"dollars": 0.1, "tokens": 50_000, "calls": 20}
 # words, what the server reports, bytes of its tokens, errors of ten, lines of the models file
 WORLDS = [
     *((name, name, 4.0, 0, "", "") for name in REPORTS),

@@ -217,7 +217,7 @@ class Ledger:
 
     def learn_effect_cost(self, group: str, usage: Usage) -> None:
         """Take the cost of a finished effect; lost ones of its group are charged by it."""
-        if (change := self._losses.learn_cost(group, usage)) != NOTHING:
+        if (change := self._losses.take_cost(group, usage)) != NOTHING:
             self.spent += change
 
     def budget_left(self, name: str) -> float:

@@ -47,7 +47,7 @@ class Losses:
         self._lost[group] = self._lost.get(group, Usage()) + largest
         return self._settle()
 
-    def learn_cost(self, group: str, usage: Usage) -> Usage:
+    def take_cost(self, group: str, usage: Usage) -> Usage:
         """Take the cost of an effect that came to an end; the change of the likely cost of all."""
         if not (group and usage.calls):
             return Usage()

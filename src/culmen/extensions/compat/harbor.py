@@ -62,7 +62,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
     environment: JsonObject = _read_table(table, "environment", file)
-    solve, verify = (_limit_of(table, name, file) for name in ("agent", "verifier"))
+    solve, verify = (_time_limit(table, name, file) for name in ("agent", "verifier"))
     image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
     memory, cpus = environment.get("memory_mb", 2048), environment.get("cpus", 1)
     if fault := limit_fault("memory_mb", memory) or limit_fault("processes", cpus):
@@ -110,7 +110,7 @@ def _read_table(table: JsonObject, name: str, file: Path) -> JsonObject:
     return inner
 
 
-def _limit_of(table: JsonObject, name: str, file: Path) -> float:
+def _time_limit(table: JsonObject, name: str, file: Path) -> float:
     seconds = _read_table(table, name, file).get("timeout_sec", _SECONDS)
     return checked_seconds(seconds, f"{file} ({name}.timeout_sec)")
 

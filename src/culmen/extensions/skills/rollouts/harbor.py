@@ -181,8 +181,8 @@ def _task_of_table(
         copies=tuple(recipe.copies) if recipe else (),
         variables={**(recipe.variables if recipe else {}), **variables},
         verifier_variables=verifier_variables,
-        agent_seconds=_limit_of(table, "agent", folder),
-        verifier_seconds=_limit_of(table, "verifier", folder),
+        agent_seconds=_phase_seconds(table, "agent", folder),
+        verifier_seconds=_phase_seconds(table, "verifier", folder),
         memory_mb=int(world.get("memory_mb", 2048)),
         storage_mb=int(world.get("storage_mb", 10240)),
         network=network,
@@ -192,7 +192,7 @@ def _task_of_table(
     )
 
 
-def _limit_of(table: JsonObject, name: str, folder: Path) -> float:
+def _phase_seconds(table: JsonObject, name: str, folder: Path) -> float:
     seconds = table.get(name, {}).get("timeout_sec", _SECONDS)
     return checked_seconds(seconds, f"{folder / 'task.toml'} ({name}.timeout_sec)")
 
