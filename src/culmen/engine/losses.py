@@ -45,7 +45,7 @@ class Losses:
     def add_loss(self, group: str, largest: Usage) -> Usage:
         """Count a lost effect of at most this cost; the change of the likely cost of all."""
         self._lost[group] = self._lost.get(group, Usage()) + largest
-        return self._settle()
+        return self._change_of_likely()
 
     def take_cost(self, group: str, usage: Usage) -> Usage:
         """Take the cost of an effect that came to an end; the change of the likely cost of all."""
@@ -54,9 +54,9 @@ class Losses:
         known = self._known.setdefault(group, {name: Spread() for name in _MONEY})
         for name, spread in known.items():
             spread.add(max(0.0, usage.at_most(name)) / usage.calls)
-        return self._settle() if group in self._lost else Usage()
+        return self._change_of_likely() if group in self._lost else Usage()
 
-    def _settle(self) -> Usage:
+    def _change_of_likely(self) -> Usage:
         total = Usage()
         for group, largest in self._lost.items():
             tokens, dollars = (self._likely(group, name, largest) for name in _MONEY)

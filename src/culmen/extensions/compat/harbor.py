@@ -61,7 +61,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
-    environment: JsonObject = _read_table(table, "environment", file)
+    environment: JsonObject = _inner_table(table, "environment", file)
     solve, verify = (_time_limit(table, name, file) for name in ("agent", "verifier"))
     image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
     memory, cpus = environment.get("memory_mb", 2048), environment.get("cpus", 1)
@@ -90,7 +90,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     )
     network = "its container has no network: tests that download something give no reward"
     task = Task(
-        name=str(_read_table(table, "task", file).get("name", folder.name)).rpartition("/")[2],
+        name=str(_inner_table(table, "task", file).get("name", folder.name)).rpartition("/")[2],
         goal=goal or text_inside(folder, "instruction.md").strip(),
         seeds=({SCRIPT: _STUB},),
         evaluator=evaluator,
@@ -102,7 +102,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     return reading.with_digest(task)
 
 
-def _read_table(table: JsonObject, name: str, file: Path) -> JsonObject:
+def _inner_table(table: JsonObject, name: str, file: Path) -> JsonObject:
     """A table of a task.toml, empty if it is not there. Raises `TaskError` if it is none."""
     inner = table.get(name, {})
     if not isinstance(inner, dict):
@@ -111,7 +111,7 @@ def _read_table(table: JsonObject, name: str, file: Path) -> JsonObject:
 
 
 def _time_limit(table: JsonObject, name: str, file: Path) -> float:
-    seconds = _read_table(table, name, file).get("timeout_sec", _SECONDS)
+    seconds = _inner_table(table, name, file).get("timeout_sec", _SECONDS)
     return checked_seconds(seconds, f"{file} ({name}.timeout_sec)")
 
 
