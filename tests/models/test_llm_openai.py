@@ -19,7 +19,15 @@ from culmen.core.task import Task
 from culmen.core.usage import Usage, total_usage
 from culmen.models import make_gateway
 from culmen.models.backends import OpenAIBackend, read_reply
-from culmen.models.call import BadResponse, Call, ChatMessage, Declined, RateLimited, ServerFailed
+from culmen.models.call import (
+    BadResponse,
+    Call,
+    ChatMessage,
+    Declined,
+    RateLimited,
+    ServerFailed,
+    Tokens,
+)
 from culmen.models.endpoint import Endpoint
 from culmen.models.spec import Key
 from tests.models.conftest import SECRET
@@ -279,6 +287,32 @@ def test_odd_but_usable_bodies() -> None:
             ).tokens
             is None
         )
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens", "total"),
+    [
+        ({"prompt_tokens": "7", "completion_tokens": "3"}, Tokens(7, 3), None),
+        ({"prompt_tokens": 7, "total_tokens": "10"}, Tokens(7, 3), None),
+        ({"completion_tokens": 3, "total_tokens": 10}, Tokens(7, 3), None),
+        ({"completion_tokens": 30, "total_tokens": 10}, None, 10),
+        ({"total_tokens": 10}, None, 10),
+        ({"prompt_tokens": None, "completion_tokens": None, "total_tokens": "10"}, None, 10),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, None, None),
+        ({"prompt_tokens": "7", "completion_tokens": "-3"}, None, None),
+        ({"prompt_tokens": "7", "completion_tokens": "\u0663"}, None, None),  # no ASCII digit
+        ({"prompt_tokens": "7", "completion_tokens": "9" * 30}, None, None),
+        ({"total_tokens": True}, None, None),
+        ({"total_tokens": [10]}, None, None),
+    ],
+)
+def test_usage_as_texts_and_totals(
+    usage: dict[str, object], tokens: Tokens | None, total: int | None
+) -> None:
+    message = {"content": "a text", "reasoning_content": "so and so"}
+    reply = read_reply(json.dumps({"choices": [{"message": message}], "usage": usage}))
+    assert (reply.tokens, reply.total) == (tokens, total)
+    assert reply.size == len("a text" + "so and so")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -25,7 +26,7 @@ from culmen.models.call import (
 )
 from culmen.models.caller import Caller, CallOutcome, RequestSpending, clean_text
 from culmen.models.limits import Health, RateLimiter
-from culmen.models.spec import Price, PriceList, RetryPolicy
+from culmen.models.spec import Price, PriceList, Provider, RetryPolicy
 from culmen.testing.scripted import ScriptedModel
 from tests.models.conftest import FakeClock
 
@@ -351,10 +352,62 @@ def test_what_a_user_class_may_return(clock: FakeClock) -> None:
     assert run(Plain("text"), clock).choices == (Completion("text"),)
     assert run(Plain(["a", "b"]), clock).choices == (Completion("a"), Completion("b"))
     assert run(Plain("text"), clock).usage == Usage(
-        calls=1, unpriced=1, uncertain_tokens=118, uncertain_dollars=pytest.approx(218e-6)
+        calls=1, unpriced=1, uncertain_tokens=30, uncertain_dollars=pytest.approx(42e-6)
     )
     with pytest.raises(TypeError, match="must return"):
         run(Plain(7), clock)
+
+
+@pytest.mark.parametrize(
+    ("reply", "output"),
+    [
+        (Reply((Completion("12345678"),)), 8 + 8),
+        (Reply((Completion("é" * 4), Completion("1234"))), 8 + 4 + 2 * 8),
+        (Reply((Completion("1234"),), size=40), 40 + 8),  # with reasoning that is shown
+        (Reply((Completion("1234" * 100),)), 100),  # no more than was allowed
+        (Reply((Completion("1234", "length"),)), 100),
+        (Reply((Completion("", "stop"),)), 100),  # it may have been thought at length
+        (Reply((Completion("1234", "reasoning_only"),)), 100),
+    ],
+)
+def test_bytes_of_a_reply_without_a_report_bound_its_tokens(
+    reply: Reply, output: int, clock: FakeClock
+) -> None:
+    usage = run(Playing(reply), clock).usage
+    assert (usage.unpriced, usage.tokens, usage.uncertain_tokens) == (1, 0, 18 + output)
+    long = PriceList("m", table=Price(1.0, 2.0), token_bytes=4.0)
+    usage = asyncio.run(caller(Playing(reply), clock).call(CALL, long)).usage
+    assert usage.uncertain_tokens == 5 + (math.ceil(output / 4) if output < 100 else 100)
+
+
+@pytest.mark.parametrize(
+    ("total", "split"),
+    [
+        (20, Tokens(4, 16)),  # the dearest: as much of the reply as it can have
+        (10, Tokens(0, 10)),
+        (60, Tokens(18, 42)),  # what neither shows was thought
+        (10**9, None),
+    ],
+)
+def test_a_total_is_split_in_the_dearest_way(
+    total: int, split: Tokens | None, clock: FakeClock
+) -> None:
+    usage = run(Playing(Reply((Completion("12345678"),), total=total)), clock).usage
+    if split is None:
+        assert usage.unpriced == 1 and usage.uncertain_tokens == 18 + 16
+        return
+    assert (usage.input_tokens, usage.output_tokens) == (split.input, split.output)
+    assert usage.dollars == pytest.approx(PRICES.dollars_for(split)) and not usage.unpriced
+    cheap_replies = PriceList("m", table=Price(2.0, 1.0)).dearest_split(total, 18, 16)
+    assert cheap_replies.input == min(total, 18) and sum(msgspec.structs.astuple(split)) == total
+
+
+def test_errors_are_billed_if_the_provider_does_that(clock: FakeClock) -> None:
+    acts = [ServerFailed("server_error"), ServerFailed("no_connection"), RateLimited()]
+    for bills, calls in ((False, 1), (True, 2)):
+        outcome = run(Playing(*acts), clock, provider=Provider("p", bills_errors=bills))
+        assert (outcome.usage.calls, outcome.usage.unpriced) == (calls, calls - 1)
+        assert outcome.faults["billed_error" if bills else "server_error"] == 1
 
 
 def test_texts_are_made_storable(clock: FakeClock) -> None:

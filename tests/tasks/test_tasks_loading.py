@@ -354,6 +354,18 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"task__toml": SEED + "[limits]\nmemory_mb = 0\n"},
         ("above 0", "task.toml:4", "positive"),
     ),
+    "limit of more than a year": (
+        {"task__toml": SEED + "[limits]\nseconds = 1e300\n"},
+        ("at most 31622400, not 1e+300", "task.toml:4", "positive"),
+    ),
+    "limit of more than any system": (
+        {"task__toml": SEED + "[limits]\nmemory_mb = 9_000_000_000_000_000_000\n"},
+        ("memory_mb must be above 0 and at most", "task.toml:4", "positive"),
+    ),
+    "limit that is no number": (
+        {"task__toml": SEED + "[limits]\nscorer_seconds = nan\n"},
+        ("above 0", "task.toml:4", "positive"),
+    ),
     "a file as seed": (
         {"task__toml": "seed = 'x.py'\n"},
         ("expected a table, got `str`", "task.toml:1 (seed)", "[seed]"),

@@ -136,6 +136,8 @@ OVER_LIMIT = "over_limit"
 """Kind of fault: a reply was longer than the limit that the request named."""
 MISCOUNTED = "miscounted"
 """Kind of fault: a reply was reported to have more tokens than its request can have."""
+SERVER_ERROR, BILLED_ERROR = "server_error", "billed_error"
+"""Kinds of faults: a status of 5xx of a provider that costs nothing, or that may be charged for."""
 NOTED = (OVER_LIMIT, MISCOUNTED)
 """Kinds of faults of replies that are used all the same."""
 LEARNT, UNANSWERED, ANSWERED = "learnt", "unanswered", "answered"

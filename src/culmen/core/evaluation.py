@@ -109,12 +109,16 @@ BARRED = "integrity_"
 
 
 class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Number and cost of the questions that an evaluation asked one model in one role."""
+    """Number and cost of the questions that an evaluation asked one model in one role.
+
+    `errors` are attempts that the provider answered with a status of 5xx, and that cost nothing.
+    """
 
     role: str
     model: str
     asked: int = 0
     usage: Usage = Usage()
+    errors: int = 0
 
 
 OUTPUT = "output"

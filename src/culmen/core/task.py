@@ -12,7 +12,7 @@ from typing import Literal, cast
 import msgspec
 
 from culmen.core.candidate import CARRIED, Candidate, Origin
-from culmen.core.errors import UserError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case, Observation
 from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
@@ -271,6 +271,38 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     scorer_seconds: float = 60.0
     calls: int = 1000
     scorer_memory_mb: int = 2048
+
+
+LONGEST_SECONDS = 366 * 86_400.0
+"""A year: the longest time limit, so that no clock of a system overflows."""
+_LARGEST_LIMIT = 2**31 - 1  # of the whole numbers: resource limits and stores hold any such
+
+
+def limit_fault(name: str, value: object) -> str:
+    """Why a number cannot be this limit of an evaluation, in a sentence; "" if it can.
+
+    Times are in seconds. A text is no number.
+    """
+    is_time = isinstance(Limits.__struct_defaults__[Limits.__struct_fields__.index(name)], float)
+    most = LONGEST_SECONDS if is_time else _LARGEST_LIMIT
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"must be a number, not {value!r:.60}"
+    return "" if 0 < value <= most else f"must be above 0 and at most {most:.0f}, not {value:g}"
+
+
+def check_limits(limits: Limits) -> None:
+    """Raise `UserError` if a limit is no number that can be one."""
+    for name in limits.__struct_fields__:
+        if fault := limit_fault(name, getattr(limits, name)):
+            fix = "Limits(seconds=60) are the seconds of one evaluation"
+            raise UserError(f"{name} {fault}", where="limits=", fix=fix)
+
+
+def checked_seconds(value: object, where: str) -> float:
+    """A time limit from somebody's task, in seconds. Raises `TaskError` if it can be none."""
+    if fault := limit_fault("seconds", value):
+        raise TaskError(f"a time limit {fault}", where=where, fix="write seconds, such as 600")
+    return float(cast("float", value))
 
 
 NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"

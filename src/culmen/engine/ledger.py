@@ -27,6 +27,7 @@ from culmen.core.event import (
 )
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
+from culmen.engine.losses import Losses
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
@@ -61,6 +62,7 @@ class Ledger:
         self.budget, self._workers = budget, workers
         self.spent = Usage()
         self.possibly_lost = Usage()
+        self._losses = Losses()
         self.elapsed = 0.0
         self._reserved: dict[int, Usage] = {}
         self._held = Usage()
@@ -204,10 +206,19 @@ class Ledger:
         if actual != NOTHING:
             self.spent = self.spent + actual
 
-    def charge_loss(self, usage: Usage) -> None:
-        """Charge the largest cost of an effect that was in flight at a crash."""
+    def charge_loss(self, usage: Usage, group: str = "") -> None:
+        """Charge the largest cost of an effect that was in flight at a crash.
+
+        With a `group` (`losses.loss_group`) only what is likely, as far as that is known.
+        """
         self.possibly_lost = self.possibly_lost + usage
-        self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
+        largest = msgspec.structs.replace(usage, evaluations=0)
+        self.spent += self._losses.add_loss(group, largest) if group else largest
+
+    def learn_effect_cost(self, group: str, usage: Usage) -> None:
+        """Take the cost of a finished effect; lost ones of its group are charged by it."""
+        if (change := self._losses.take_cost(group, usage)) != NOTHING:
+            self.spent += change
 
     def budget_left(self, name: str) -> float:
         """The remainder of one budget, reservations counted as spent.
@@ -556,11 +567,14 @@ class BudgetQueue:
                     cost = less
                     yield shorter
 
-    def learn_reply_size(self, request: Request, usage: Usage) -> None:
-        """Note the tokens of a finished request's replies."""
+    def learn_reply_size(self, request: Request, result: Result | None) -> None:
+        """Note the tokens of a finished request's replies, their bytes if none were reported."""
         role = _asked_role(request)
-        if role is not None and usage.calls and usage.output_tokens:
-            self._ledger.learn_reply_size(role, usage.output_tokens / usage.calls)
+        if role is None or not isinstance(result, Proposal | Text) or not result.usage.calls:
+            return
+        size = len(result.reply.encode("utf-8", "replace"))
+        if tokens := result.usage.output_tokens or size:
+            self._ledger.learn_reply_size(role, tokens / result.usage.calls)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.

@@ -10,6 +10,7 @@ import msgspec
 from culmen.core.event import Effect, Entry, Event, Result
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
+from culmen.engine.losses import loss_group
 from culmen.engine.search import Estimate, Search
 
 
@@ -86,6 +87,8 @@ def torn_entry(effect: Effect, cost: Usage, elapsed: float) -> Entry:
     """The entry for the largest cost of an effect whose result is lost."""
     usage = msgspec.structs.replace(cost, evaluations=0)
     body: JsonObject = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
+    if group := loss_group(effect):
+        body["group"] = group
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
 
 

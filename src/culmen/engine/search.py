@@ -65,6 +65,7 @@ from culmen.engine.ledger import (
 )
 from culmen.engine.loop import CheckpointBarrier, Future, Loop
 from culmen.engine.loop import Fiber as Coroutine
+from culmen.engine.losses import loss_group
 from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
 from culmen.engine.reserve import LeaderControl, ReservePlanner
 from culmen.engine.trial import Trial
@@ -255,7 +256,8 @@ class Search:
             self._barrier.completions += 1
             self._complete_effect(entry)
         elif entry.kind == "torn":
-            self.ledger.charge_loss(Usage(**entry.body.get("usage", {})))
+            usage, group = Usage(**entry.body.get("usage", {})), entry.body.get("group", "")
+            self.ledger.charge_loss(usage, str(group))
         elif entry.kind == "tell":
             self._deliver_input(entry)
         elif entry.kind == "stop":
@@ -330,7 +332,8 @@ class Search:
             raise _journal_mismatch(entry, effect)
         request, result, must_stop = effect.request, entry.result, False
         self.ledger.settle(entry.key, usage)
-        self.budget_queue.learn_reply_size(request, usage)
+        self.ledger.learn_effect_cost(loss_group(effect), usage)
+        self.budget_queue.learn_reply_size(request, result)
         self._count_without_progress(request, usage)
         self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(result)
         if isinstance(request, EvaluateRequest) and isinstance(result, Observation):
@@ -364,9 +367,10 @@ class Search:
         if observation.asked:
             self.ledger.learn_cost(usage_of(observation))
         for asked in observation.asked:
-            if asked.usage.calls and asked.usage.output_tokens:
-                tokens = asked.usage.output_tokens / asked.usage.calls
-                self.ledger.learn_reply_size(asked.role, tokens)
+            # without a report the cost is known with the prompt alone: no reply is longer
+            tokens = asked.usage.output_tokens or asked.usage.uncertain_tokens
+            if asked.usage.calls and tokens:
+                self.ledger.learn_reply_size(asked.role, tokens / asked.usage.calls)
         self._cache.record_delivery(mark, candidate, observation)
         self._trial.count_evaluation(candidate, observation)
         self._request_own_evaluations(candidate, observation)

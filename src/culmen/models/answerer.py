@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.asking import ASKER, AskingFailed, no_model
-from culmen.core.brief import no_budget
+from culmen.core.brief import SERVER_ERROR, no_budget
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import CONVERSATION, Case, Observation, RoleUsage
 from culmen.core.json import JsonObject
@@ -151,7 +151,8 @@ class EvaluatorTalk:
             if not known:
                 call, refused = await self._hold_question(role, model, call, sampler, token)
             answers = await sampler.ask_samples(model, call, lambda _: False)
-            self._count_question(role, model, answers.usage)
+            errors = answers.faults.get(SERVER_ERROR, 0)
+            self._count_question(role, model, answers.usage, errors=errors)
             if refused and any(choice.finish == "length" for choice in answers.choices):
                 cut = f"the reply of '{role}' is longer than the {call.max_tokens:,} tokens"
                 raise AskingFailed(
@@ -223,12 +224,15 @@ class EvaluatorTalk:
             self._count_question(loan.role, loan.model, usage, calls)
 
     def _count_question(
-        self, role: str, model: ModelSpec, usage: Usage, questions: int = 1
+        self, role: str, model: ModelSpec, usage: Usage, questions: int = 1, errors: int = 0
     ) -> None:
         key = (role, model.name)
         so_far = self._spent.get(key) or RoleUsage(role, model.name)
         self._spent[key] = msgspec.structs.replace(
-            so_far, asked=so_far.asked + questions, usage=so_far.usage + usage
+            so_far,
+            asked=so_far.asked + questions,
+            usage=so_far.usage + usage,
+            errors=so_far.errors + errors,
         )
 
     @property

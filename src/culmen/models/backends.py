@@ -38,6 +38,7 @@ from culmen.models.prompts.formats import finish_kind
 from culmen.models.spec import Key
 
 _TOKEN_BYTES = 512  # of the longest token, a run of spaces, and more
+_COUNT_DIGITS = 20  # fewer are read of a number of tokens that is written as a text
 _MOST_TOKENS = 2**53  # that are counted: all sums of them are numbers of any store
 _DEEPEST = 32  # levels of a tool call
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -212,7 +213,7 @@ def read_reply(text: str) -> Reply:
     body = read_body(text)
     if body.get("error"):
         raise _error_in(body["error"], text)
-    tokens = read_tokens(body.get("usage"))
+    tokens, total = read_tokens(body.get("usage")), read_total(body.get("usage"))
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
         raise BadResponse("no_choices", raw=text, tokens=tokens)
@@ -220,28 +221,65 @@ def read_reply(text: str) -> Reply:
     read = [each for each in (_read_choice(c, written) for c in choices) if each is not None]
     if not read:
         raise BadResponse("no_content", raw=text, tokens=tokens)
-    return Reply(tuple(read), None if tokens and _counts_too_few(tokens, read) else tokens)
-
-
-def _counts_too_few(tokens: Tokens, read: list[Completion]) -> bool:
-    """True if a prompt and these texts have more tokens than were reported, as zero for a text."""
     said = sum(len(choice.text.encode("utf-8", "replace")) for choice in read)
-    return said > 0 and (tokens.input == 0 or tokens.output * _TOKEN_BYTES < said)
+    if tokens is not None and said and tokens.input == 0:
+        tokens = None
+    if tokens is not None and tokens.output * _TOKEN_BYTES < said:  # as zero for a text
+        tokens = None
+    if total is not None and (tokens is not None or total * _TOKEN_BYTES <= said):
+        total = None
+    return Reply(tuple(read), tokens, total=total, size=_shown_bytes(choices))
+
+
+def _shown_bytes(value: object) -> int:
+    """UTF-8 bytes of all texts in the choices of a body, of reasoning and calls of tools, too."""
+    size, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each.encode("utf-8", "replace"))
+        elif isinstance(each, dict | list):
+            left += each.values() if isinstance(each, dict) else each
+    return size
 
 
 def read_tokens(usage: object) -> Tokens | None:
-    """Token counts of a body's usage field, None if they are missing or invalid."""
+    """Token counts of a body's usage field, None if they are missing or invalid.
+
+    Some servers write numbers as texts. The prompt or the reply alone and the total give the other.
+    """
     if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
     # the latter is DeepSeek's
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    written = details.get("cache_write_tokens") or 0
-    counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
-    if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):
+    stored = details.get("cache_write_tokens") or 0
+    prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    total = read_total(usage)
+    if total is not None and prompt is None and (known := _token_count(reply)) is not None:
+        prompt = total - known
+    elif reply is None:
+        known = _token_count(prompt)
+        reply = 0 if total is None or known is None else total - known
+    counts = [_token_count(each) for each in (prompt, reply, cached, stored)]
+    if any(count is None for count in counts):
         return None
-    return Tokens(*(min(c, _MOST_TOKENS) for c in counts))  # pyright: ignore[reportArgumentType]
+    return Tokens(*(count for count in counts if count is not None))
+
+
+def read_total(usage: object) -> int | None:
+    """Tokens of prompt and reply together in a body's usage field; None if that is missing."""
+    return _token_count(usage.get("total_tokens")) if isinstance(usage, dict) else None
+
+
+def _token_count(value: object) -> int | None:
+    """A number of tokens, also one written as a text; None for anything else."""
+    if isinstance(value, str) and len(value) < _COUNT_DIGITS and re.fullmatch("[0-9]+", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return min(value, _MOST_TOKENS)
 
 
 def _read_choice(choice: object, written: int) -> Completion | None:

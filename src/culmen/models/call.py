@@ -29,6 +29,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 # a provider's count is believed up to this factor beyond the limits of a request, and this number
 # of tokens beyond that of its prompt
 COUNTED_MORE, _OWN_TOKENS = 4, 16_384
+_CUT = ("length", "reasoning_cut")  # ends of a reply that took all the tokens it was allowed
 _FRAME = 8  # tokens that a message, and a request, has besides its text
 
 
@@ -115,12 +116,34 @@ class Reply(msgspec.Struct, frozen=True):
     """A model's reply.
 
     `tokens` is None if the provider did not report them, `dollars` is the price if the backend
-    knows it itself.
+    knows it itself. Without `tokens`, `total` is the number of tokens of prompt and reply together
+    if that was reported, and `size` are the UTF-8 bytes of all that the reply shows, its reasoning
+    included (None: of its texts and calls of tools).
     """
 
     choices: tuple[Completion, ...]
     tokens: Tokens | None = None
     dollars: float | None = None
+    total: int | None = None
+    size: int | None = None
+
+    def most_tokens(self, call: Call) -> int:
+        """Strict upper bound of the reply's tokens if the provider reports none.
+
+        A token for each byte, and some for the framing. A sample that was cut off, or shows
+        nothing, may have been thought at length: then all the tokens that were allowed.
+        """
+        longest = call.samples * call.max_tokens
+        if any(choice.finish in _CUT or not choice.is_usable for choice in self.choices):
+            return longest
+        size = self.size
+        if size is None:
+            size = sum(
+                len(choice.text.encode("utf-8", "replace"))
+                + len(msgspec.json.encode(choice.tool_calls) if choice.tool_calls else b"")
+                for choice in self.choices
+            )
+        return min(longest, size + _FRAME * len(self.choices))
 
 
 @runtime_checkable

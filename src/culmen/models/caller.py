@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from culmen.core.brief import MISCOUNTED, OVER_LIMIT, SILENT
+from culmen.core.brief import BILLED_ERROR, MISCOUNTED, OVER_LIMIT, SERVER_ERROR, SILENT
 from culmen.core.errors import NoAnswer, UserError
 from culmen.core.foreign import UNREADABLE, Unreadable
 from culmen.core.ports import with_protocol_defaults
+from culmen.core.spread import Spread
 from culmen.core.usage import Usage
 from culmen.models.call import (
     COUNTED_MORE,
@@ -101,34 +102,31 @@ class _Progress:
 class Unreported:
     """Attempts at one model whose cost the provider did not report, such as replies cut off.
 
-    Before the first report each counts with its largest cost. Then replies are taken to be as long
-    as those that were reported: n of them as n times their mean, with three standard deviations of
-    that sum and two of the mean. Prompts count with the most tokens for a byte seen so far.
+    Before the first report each counts with its largest cost, a whole reply with its bytes. Then
+    replies are taken to be as long as those that were reported: n of them as n times their mean,
+    with three standard deviations of that sum and two of the mean. Prompts count with the most
+    tokens for a byte seen so far.
     """
 
     def __init__(self) -> None:
-        self._reports = self._samples = self._attempts = self._priced = 0
-        self._mean = self._squares = self._ratio = 0.0
+        self._samples = self._attempts = self._priced = 0
+        self._reported, self._ratio = Spread(), 0.0  # tokens of a reply
         self._bytes = self._prompts = self._longest = 0
         self._held = Usage()
 
     def add_report(self, call: Call, tokens: Tokens) -> None:
-        """Count an attempt with known tokens (Welford's update)."""
-        each = tokens.output / call.samples
-        self._reports += 1
-        delta = each - self._mean
-        self._mean += delta / self._reports
-        self._squares += delta * (each - self._mean)
+        """Count an attempt with known tokens."""
+        self._reported.add(tokens.output / call.samples)
         self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
 
-    def add_attempt(self, call: Call, prompt: int, is_unpriced: bool) -> None:
-        """Count an attempt without a report; `prompt` bounds the tokens of its prompt."""
+    def add_attempt(self, call: Call, prompt: int, reply: int, is_unpriced: bool) -> None:
+        """Count an attempt without a report; `prompt` and `reply` bound its tokens."""
         self._attempts += 1
         self._priced += is_unpriced
         self._samples += call.samples
         self._bytes += call.most_prompt_tokens()
         self._prompts += prompt
-        self._longest += call.samples * call.max_tokens
+        self._longest += reply
 
     def settle(self, prices: PriceList) -> Usage:
         """The change of the likely cost of all these attempts since the last call."""
@@ -146,17 +144,14 @@ class Unreported:
         return change
 
     def _prompt_tokens(self) -> int:
-        known = math.ceil(self._ratio * self._bytes) if self._reports else self._prompts
+        known = math.ceil(self._ratio * self._bytes) if self._reported.count else self._prompts
         return min(self._prompts, known)
 
     def _reply_tokens(self) -> int:
-        if not self._reports:
+        if not self._reported.count:
             return self._longest
-        # one report says nothing of their spread
-        variance = self._squares / (self._reports - 1) if self._reports > 1 else self._mean**2
-        room = 3 * math.sqrt(self._samples) + 2 * self._samples / math.sqrt(self._reports)
-        likely = self._samples * self._mean + room * math.sqrt(variance)
-        return min(self._longest, math.ceil(likely) + self._attempts)
+        likely = math.ceil(self._reported.likely_sum(self._samples))
+        return min(self._longest, likely + self._attempts)
 
 
 def _permit_always(_: Usage) -> bool:
@@ -221,14 +216,14 @@ class Caller:
             spending.begin_attempts(largest)
         while True:
             try:
-                reply = await self._make_attempt(call, so_far)
+                reply = await self._make_attempt(call, prices, so_far)
             except CallFailed as failure:
                 self._note_failure(call, failure.kind, failure.message)
                 cost = self._count_failure(failure, call, prices, so_far, largest)
                 if not self._should_retry(failure, so_far):
                     spending.settle_attempt(largest, cost)
                     return so_far.to_outcome(fault=failure.kind)
-                if failure.billed:
+                if self._is_billed(failure):
                     spending.settle_attempt(largest, cost)
                     if not spending.permit_retry(largest):
                         return so_far.to_outcome(fault=failure.kind)
@@ -292,6 +287,8 @@ class Caller:
     ) -> Usage:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
+        if tokens is not None and reply.total is not None:  # how it splits is not known
+            return prices.usage_for(tokens, reply.dollars)
         if tokens is not None:
             size, (ratio, more) = (
                 call.most_prompt_tokens(),
@@ -302,11 +299,16 @@ class Caller:
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
         return self._with_uncertain_cost(
-            prices.usage_for(tokens, reply.dollars), tokens, call, prices
+            prices.usage_for(tokens, reply.dollars), tokens, call, prices, reply
         )
 
     def _with_uncertain_cost(
-        self, cost: Usage, tokens: Tokens | None, call: Call, prices: PriceList
+        self,
+        cost: Usage,
+        tokens: Tokens | None,
+        call: Call,
+        prices: PriceList,
+        reply: Reply | None = None,
     ) -> Usage:
         """The cost of an attempt, with the change of the likely cost of attempts without a report.
 
@@ -314,14 +316,23 @@ class Caller:
         """
         unreported = self._unreported.setdefault(call.model, Unreported())
         if tokens is None:
-            prompt = self._most_prompt_tokens(call)
-            unreported.add_attempt(call, prompt, is_unpriced=cost.unpriced > 0)
+            prompt, written = self._most_tokens(call, prices, reply)
+            unreported.add_attempt(call, prompt, written, is_unpriced=cost.unpriced > 0)
         else:
             unreported.add_report(call, tokens)
         change = unreported.settle(prices)
         return msgspec.structs.replace(
             cost, uncertain_tokens=change.tokens, uncertain_dollars=change.dollars
         )
+
+    def _most_tokens(self, call: Call, prices: PriceList, reply: Reply | None) -> tuple[int, int]:
+        """The most tokens of a prompt and of its reply (None: it did not come) with no report."""
+        prompt = self._most_prompt_tokens(call)
+        if reply is None:
+            return prompt, call.samples * call.max_tokens
+        each, written = prices.token_bytes, reply.most_tokens(call)
+        is_known = written < call.samples * call.max_tokens
+        return math.ceil(prompt / each), math.ceil(written / each) if is_known else written
 
     def _stored_choice(self, choice: Completion) -> Completion:
         """A choice as it may be stored: without the provider's key."""
@@ -349,7 +360,7 @@ class Caller:
         """Close the backend."""
         await self.backend.close()
 
-    async def _make_attempt(self, call: Call, so_far: _Progress) -> Reply:
+    async def _make_attempt(self, call: Call, prices: PriceList, so_far: _Progress) -> Reply:
         tokens = call.prompt_tokens() + call.samples * call.max_tokens
         async with (
             self._lanes,
@@ -360,13 +371,18 @@ class Caller:
             try:
                 reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
                 texts = sum(len(choice.text) for choice in reply.choices)
+                if reply.tokens is None and reply.total is not None:
+                    bounds = self._most_tokens(call, prices, reply)
+                    tokens = prices.dearest_split(reply.total, *bounds)
+                    reply = msgspec.structs.replace(reply, tokens=tokens)
                 if not self._is_believable(call, reply.tokens, texts, so_far):
-                    reply = msgspec.structs.replace(reply, tokens=None, dollars=None)
+                    reply = msgspec.structs.replace(reply, tokens=None, dollars=None, total=None)
             except CallFailed as failure:
                 if not self._is_believable(call, failure.tokens, len(failure.raw), so_far):
                     failure.tokens = None
                 self._report_failure(failure)
-                slot.tokens = _used_tokens(failure.tokens, slot.tokens if failure.billed else 0)
+                most = slot.tokens if self._is_billed(failure) else 0
+                slot.tokens = _used_tokens(failure.tokens, most)
                 raise
             finally:
                 so_far.left -= self._clock.now() - started
@@ -399,6 +415,10 @@ class Caller:
                 reply = await self.backend.complete(call)
         except TimeoutError:
             raise Interrupted("timeout") from None
+        except ServerFailed as error:
+            if self._provider.bills_errors and error.kind == SERVER_ERROR:
+                error.kind = BILLED_ERROR
+            raise
         except Unreadable as error:
             raise BadResponse(UNREADABLE, error.what) from None
         return _as_reply(reply)
@@ -436,13 +456,17 @@ class Caller:
         if failure.raw:
             raw = self._key.scrub(clean_text(failure.raw[:_RAW_READ]))
             so_far.raws.append(f"[{failure.kind}] {raw[:RAW_KEPT]}")
-        if not failure.billed and failure.tokens is None:
+        if not self._is_billed(failure) and failure.tokens is None:
             return Usage()
         cost = self._with_uncertain_cost(
             prices.usage_for(failure.tokens), failure.tokens, call, prices
         )
         so_far.usage = so_far.usage + cost
         return cost
+
+    def _is_billed(self, failure: CallFailed) -> bool:
+        """True if the provider may have charged for this attempt."""
+        return failure.billed or failure.kind == BILLED_ERROR
 
     def _should_retry(self, failure: CallFailed, so_far: _Progress) -> bool:
         if isinstance(failure, Declined):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.models.call import Call, MinimalModel, ModelBackend
 from culmen.models.spec import (
+    LONGEST_TOKEN,
     OTHERS,
     PROVIDERS,
     BankAddress,
@@ -59,6 +61,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: int | None = None
     images: bool | None = None
     extra: JsonObject = {}
+    token_bytes: float = 1.0
 
 
 class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,6 +185,7 @@ class ModelBook:
             else _check_positive(s.context, f"{name}.context", self._where),
             images=s.images,
             extra=s.extra,
+            token_bytes=_check_token_bytes(s.token_bytes, f"{name}.token_bytes", self._where),
         )
 
     def _build_provider(self, name: str, table: JsonObject) -> Provider:
@@ -472,8 +476,23 @@ def _convert_table(data: object, kind: type[Table], where: str) -> Table:
 
 
 def _check_positive(value: Number, name: str, where: str) -> Number:
-    if value <= 0:
-        raise UserError(f"{name} must be above 0, not {value}", where=where)
+    if not 0 < value < math.inf:
+        raise UserError(
+            f"{name} must be a number above 0, not {value:g}",
+            where=where,
+            fix=f"correct {name} in the models file",
+        )
+    return value
+
+
+def _check_token_bytes(value: float, name: str, where: str) -> float:
+    if not 1 <= value <= LONGEST_TOKEN:
+        raise UserError(
+            f"{name} must be from 1 to {LONGEST_TOKEN:g}, not {value:g}",
+            where=where,
+            fix="leave it out, or divide the bytes of some texts by the tokens that the model's "
+            "tokenizer makes of them",
+        )
     return value
 
 

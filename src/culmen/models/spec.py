@@ -23,6 +23,7 @@ from culmen.models.call import MinimalModel, ModelBackend, Tokens
 _LOOKS_LIKE_KEY = re.compile(
     r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
 )
+LONGEST_TOKEN = 16.0  # bytes of a token, on average, that a model's settings may claim
 OTHERS = "default"  # the entry of all roles that have none of their own
 
 
@@ -162,14 +163,32 @@ class PriceList:
     table counts).
     """
 
-    def __init__(self, model: str, provider: str = "", table: Price | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        provider: str = "",
+        table: Price | None = None,
+        *,
+        token_bytes: float = 1.0,
+    ) -> None:
+        """`token_bytes`: see `ModelSpec`."""
         self._model, self._provider, self._table = model, provider, table
+        self.token_bytes = token_bytes
 
     def dollars_for(self, tokens: Tokens) -> float | None:
         """Dollars of one request, None if the price is unknown."""
         if self._table is not None:
             return self._table.cost_of_tokens(tokens)
         return _listed_dollars(self._model, self._provider, tokens) if self._provider else None
+
+    def dearest_split(self, total: int, prompt: int, reply: int) -> Tokens:
+        """The dearest tokens with this total, of which the prompt and the reply have at most these.
+
+        What is beyond both is the reply's: reasoning that it does not show.
+        """
+        most = min(total, max(reply, total - prompt)), min(total, prompt)
+        splits = Tokens(total - most[0], most[0]), Tokens(most[1], total - most[1])
+        return max(splits, key=lambda tokens: self.dollars_for(tokens) or 0.0)
 
     def largest_usage(self, tokens: Tokens) -> Usage:
         """The largest cost of a request with these tokens.
@@ -250,6 +269,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prices       the provider's name in genai-prices ("": none)
     endpoints    addresses of its other wire formats (responses, messages, gemini), if `base_url`
                  does not lead there
+    bills_errors True if it may charge for requests that it answers with a status of 5xx
     """
 
     name: str
@@ -268,6 +288,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: float = 1800.0
     prices: str = ""
     endpoints: dict[str, str] = {}
+    bills_errors: bool = False
 
     @property
     def key(self) -> Key:
@@ -331,6 +352,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
     price_unknown    True if a budget in dollars is accepted though it cannot limit this model
+    token_bytes      bytes of a token, on the average of every request, where the server does not
+                     report its tokens (1: none is shorter, so no budget is exceeded)
     context          tokens of prompt and reply together, at most: prompts are made to fit (None:
                      learnt from a refusal)
     images           True if it sees pictures (None: by its name)
@@ -352,6 +375,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     price: Price | None = None
     price_unknown: bool = False
     extra: JsonObject = {}
+    token_bytes: float = 1.0
     context: int | None = None
     backend: MinimalModel | None = None
     images: bool | None = None
@@ -382,7 +406,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
     def price_list(self) -> PriceList:
         """The model's price."""
         redirected = self.provider.base_url is None and self.provider.effective_base_url is not None
-        return PriceList(self.model, "" if redirected else self.provider.prices, self.price)
+        provider = "" if redirected else self.provider.prices
+        return PriceList(self.model, provider, self.price, token_bytes=self.token_bytes)
 
     @property
     def can_be_priced(self) -> bool:

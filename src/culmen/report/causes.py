@@ -39,6 +39,7 @@ FAULTS: dict[str, FaultWords] = {
     ),
     "deadline": FaultWords("were not given before the deadline", *_LATER, True),
     "server_error": FaultWords("were errors of the provider", *_LATER, True),
+    "billed_error": FaultWords("were errors that the provider may have billed", *_LATER, True),
     "gateway_timeout": FaultWords("were given up by the provider's gateway", *_LATER, True),
     "no_connection": FaultWords(
         "found no connection", "start the server, or correct its address", _MODELS, True, True

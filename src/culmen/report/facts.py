@@ -62,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True):
     statuses: dict[str, int] = {}
     failures: dict[str, int] = {}
     faults: dict[str, int] = {}
+    server_errors: int = 0
     unanswered: tuple[Unanswered, ...] = ()
     models: dict[str, str] = {}
     findings: int = 0

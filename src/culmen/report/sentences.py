@@ -44,6 +44,7 @@ from culmen.report.figures import (
     count_of_limit,
     count_text,
     difference_text,
+    dollars_text,
     duration_text,
     join_nonempty,
     margin_decimals,
@@ -1097,10 +1098,33 @@ def _idle_budget(f: Facts) -> Iterator[Finding]:
             command = f.fork_command("--strategy NAME", more=True)
         what = f"stalled since evaluation {since:,} of {f.evaluations:,}"
         yield Finding("stalled", what, do, command, idle / f.evaluations, leads=False)
-    if f.usage.unpriced and f.budget.dollars is not None:
-        calls = count_text(f.usage.unpriced, "call")
+
+
+def _unknown_costs(f: Facts) -> Iterator[Finding]:
+    usage, uncertain = f.usage, f.usage.uncertain
+    if usage.unpriced and f.budget.dollars is not None and not uncertain.dollars:
+        calls = count_text(usage.unpriced, "call")
         what = f"{calls} had no known price, so dollars limited nothing there"
         yield Finding("unpriced", what, "give the model a price in a models file", leads=False)
+    known = usage.input_tokens + usage.output_tokens
+    is_limited = f.budget.dollars is not None or f.budget.tokens is not None
+    if is_limited and usage.unpriced == usage.calls and not known and uncertain.tokens:
+        what = "the server reports no tokens: budgets count one for each byte, more than there are"
+        do = "let it report usage, or set token_bytes of the model in a models file"
+        yield Finding("unreported", what, do, "culmen docs models", leads=False)
+    if errors := f.server_errors:
+        whole = f.usage.dollars + uncertain.dollars
+        tokens = known + uncertain.tokens
+        each = errors / max(1, usage.calls)
+        dollars = dollars_text(whole * each) if whole else ""
+        cost = join_nonempty([dollars, f"{math.ceil(tokens * each):,} tokens" if tokens else ""])
+        like = f", about {cost} at the mean of this run's calls" if cost else ""
+        what = (
+            f"{count_text(errors, 'request')} ended in an error of the provider (5xx), which no "
+            f"budget counts: {'it' if errors == 1 else 'they'} may have been billed{like}"
+        )
+        do = "if the provider bills errors, set bills_errors = true for it in a models file"
+        yield Finding("server_errors", what, do, "culmen docs models", leads=False)
 
 
 PLACES: dict[str, Callable[[Facts], Iterator[Told]]] = {
@@ -1127,5 +1151,6 @@ PROBLEMS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _thin_data,
     _unsure_gain,
     _idle_budget,
+    _unknown_costs,
 )
 """Problems, the most serious first."""

@@ -40,6 +40,7 @@ from culmen.core.task import (
     Limits,
     Objective,
     Task,
+    check_limits,
     digest_pieces,
     parse_constraint,
     parse_direction,
@@ -366,6 +367,7 @@ def function_task(
     keeps_state: bool = False,
 ) -> Task:
     """A task judged by a Python function."""
+    check_limits(limits or Limits())
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
     code = getattr(evaluator, "__code__", None)
     digest = digest_pieces(

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.admissions import ADMISSION
-from culmen.core.brief import NOTED, Proposal, Text
+from culmen.core.brief import NOTED, SERVER_ERROR, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
@@ -517,6 +517,8 @@ class Totals:
             for kind in NOTED:
                 if number := result.faults.get(kind, 0):  # counted even if the request succeeded
                     self.counters["fault", kind] += number
+            if errors := result.faults.get(SERVER_ERROR, 0):  # most are repaired by a retry
+                self.counters["further", "server_errors"] += errors
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key, usage = (
             (escape_text(entry.effect), escape_text(role), escape_text(model)),
@@ -524,6 +526,8 @@ class Totals:
         )
         if isinstance(result, Observation) and result.asked:
             for call in result.asked:
+                if call.errors:
+                    self.counters["further", "server_errors"] += call.errors
                 self._add_usage(
                     (ASK, escape_text(call.role), escape_text(call.model)),
                     call.usage,

@@ -24,6 +24,7 @@ from culmen.core.task import (
     Objective,
     Surface,
     Task,
+    limit_fault,
     parse_constraint,
     parse_direction,
     parse_metric_goals,
@@ -486,11 +487,8 @@ def _build_multi_objective(source: TaskToml) -> Objective:
 
 def _check_limits(source: TaskToml) -> None:
     for key in source.table.limits.__struct_fields__:
-        value = getattr(source.table.limits, key)
-        if not 0 < value < math.inf:
-            raise source.error_at_key(
-                f"{key} must be above 0", "limits", key, "write a positive number"
-            )
+        if fault := limit_fault(key, getattr(source.table.limits, key)):
+            raise source.error_at_key(f"{key} {fault}", "limits", key, "write a positive number")
 
 
 def _build_surface(source: TaskToml, seeds: Seeds) -> Surface:

@@ -19,7 +19,15 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.inside import text_inside
 from culmen.core.json import JsonObject
-from culmen.core.task import Evaluator, Limits, Surface, Task
+from culmen.core.task import (
+    LONGEST_SECONDS,
+    Evaluator,
+    Limits,
+    Surface,
+    Task,
+    checked_seconds,
+    limit_fault,
+)
 from culmen.jail.container_engine import Box, find_image
 from culmen.jail.fork_server import JailFailed
 from culmen.tasks import reading
@@ -30,6 +38,7 @@ READS_TASK_TOML = True
 SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
+_SECONDS = 600.0  # of a task without a time limit
 _KEPT = 4000  # characters kept of the output of solution and tests
 
 
@@ -52,22 +61,22 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
-    environment: JsonObject = table.get("environment", {})
-    solve, verify = (
-        # if the task has no time limit
-        float(table.get(name, {}).get("timeout_sec", 600.0))
-        for name in ("agent", "verifier")
-    )
+    environment: JsonObject = _inner_table(table, "environment", file)
+    solve, verify = (_time_limit(table, name, file) for name in ("agent", "verifier"))
     image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
-    memory = int(environment.get("memory_mb", 2048))
+    memory, cpus = environment.get("memory_mb", 2048), environment.get("cpus", 1)
+    if fault := limit_fault("memory_mb", memory) or limit_fault("processes", cpus):
+        where = f"{file} (environment)"
+        raise TaskError(f"memory_mb or cpus {fault}", where=where, fix="write a positive number")
     words = (
         f"{SCHEME}{image}",
         str(folder),
         str(solve),
         str(verify),
-        str(memory),
-        str(math.ceil(environment.get("cpus", 1))),
+        str(int(memory)),
+        str(math.ceil(cpus)),
     )
+    judged = min(solve + verify + 120, LONGEST_SECONDS)
     files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
     evaluator = Evaluator(
         form="call",
@@ -81,16 +90,29 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     )
     network = "its container has no network: tests that download something give no reward"
     task = Task(
-        name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
+        name=str(_inner_table(table, "task", file).get("name", folder.name)).rpartition("/")[2],
         goal=goal or text_inside(folder, "instruction.md").strip(),
         seeds=({SCRIPT: _STUB},),
         evaluator=evaluator,
         surface=Surface(language="shell"),
-        limits=Limits(seconds=solve, memory_mb=memory, scorer_seconds=solve + verify + 120),
+        limits=Limits(seconds=solve, memory_mb=int(memory), scorer_seconds=judged),
         notes=tuple(filter(None, (note, f"Harbor's format: {WHY}; {network}"))),
         root=str(folder),
     )
     return reading.with_digest(task)
+
+
+def _inner_table(table: JsonObject, name: str, file: Path) -> JsonObject:
+    """A table of a task.toml, empty if it is not there. Raises `TaskError` if it is none."""
+    inner = table.get(name, {})
+    if not isinstance(inner, dict):
+        raise TaskError(f"[{name}] is no table", where=str(file), fix="correct it")
+    return inner
+
+
+def _time_limit(table: JsonObject, name: str, file: Path) -> float:
+    seconds = _inner_table(table, name, file).get("timeout_sec", _SECONDS)
+    return checked_seconds(seconds, f"{file} ({name}.timeout_sec)")
 
 
 class HarborJudge:

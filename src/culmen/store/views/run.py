@@ -109,6 +109,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     left: dict[str, int] = {}
     keeps_state: bool = False
     unanswered: tuple[Unanswered, ...] = ()  # models none of whose answers could be used
+    server_errors: int = 0  # attempts answered with a status of 5xx, which no budget counts
 
     @property
     def is_unanswered(self) -> bool:
@@ -217,6 +218,7 @@ def run_status(run: Path | str) -> RunStatus:
             owner=holder,
             statuses=statuses,
             faults=counts.get("fault", {}),
+            server_errors=counts.get("further", {}).get("server_errors", 0),
             failures=counts.get("reason", {}),
             candidates=_candidate_count(connection),
             events=sum(counts.get("kind", {}).values()),

@@ -11,6 +11,7 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, TaskError
+from culmen.extensions.compat import harbor
 from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
@@ -192,3 +193,18 @@ def test_harbor_example_and_its_digest(tmp_path: Path) -> None:
         ROLLOUT.with_agent(after, "clod")
     asked = ROLLOUT.with_agent(after, "claude").evaluator.options
     assert (asked["agent"], asked["roles"]) == ("claude", ["agent"])
+
+
+@pytest.mark.parametrize("value", ["-5", "0", "1e300", "nan", "inf", "true", '"long"', "[1]"])
+@pytest.mark.parametrize("table", ["agent", "verifier"])
+def test_a_time_limit_that_none_can_be_is_refused(value: str, table: str, tmp_path: Path) -> None:
+    folder = one(tmp_path / "a", task_DOT_toml=f"[{table}]\ntimeout_sec = {value}\n")
+    for read in (read_task, harbor.read_folder):
+        with pytest.raises(TaskError, match=rf"(?s)time limit must be.*{table}\.timeout_sec.*600"):
+            read(folder)
+
+
+@pytest.mark.parametrize("text", ["agent = 5", "[environment]\ncpus = -1", "task = []"])
+def test_a_table_that_is_none_is_named(text: str, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"no table|cpus must be above 0"):
+        harbor.read_folder(one(tmp_path / "a", task_DOT_toml=f"{text}\n"))

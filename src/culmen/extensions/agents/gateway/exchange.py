@@ -248,7 +248,9 @@ class Exchange:
             name: value for name, value in response.headers.items() if _is_returned_header(name)
         }
         if response.status_code >= 300:
-            self._billable = False
+            assert self._model is not None
+            errs = response.status_code >= 500
+            self._billable = errs and self._model.provider.bills_errors
             body = await self._read_reply_body(response)
             self._account.failed[str(response.status_code)] += 1
             self.facts["error"] = body.decode("utf-8", "replace")

@@ -25,7 +25,7 @@ from culmen.core.foreign import boundary, yaml_value
 from culmen.core.inside import path_inside
 from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
-from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
+from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, checked_seconds
 from culmen.core.usage import Budget
 from culmen.tasks import reading
 from culmen.tasks.reading import (
@@ -189,13 +189,7 @@ def _build_surface(suffix: str, settings: OpenEvolveConfig) -> Surface:
 
 def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
     seconds = settings.get("evaluator", "timeout", TIMEOUT)
-    if seconds <= 0:
-        raise TaskError(
-            f"timeout must be above 0, not {seconds}",
-            where=f"{config} (evaluator.timeout)",
-            fix="write seconds",
-        )
-    return Limits(seconds=seconds)
+    return Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
 
 
 def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:

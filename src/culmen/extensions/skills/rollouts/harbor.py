@@ -23,6 +23,7 @@ from culmen.core.errors import TaskError
 from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside, text_inside
 from culmen.core.json import JsonObject
+from culmen.core.task import checked_seconds
 from culmen.extensions.skills.rollouts.images import TaskImage, image_of_task, read_instructions
 
 SPLITS = ("train", "val", "test")
@@ -180,8 +181,8 @@ def _task_of_table(
         copies=tuple(recipe.copies) if recipe else (),
         variables={**(recipe.variables if recipe else {}), **variables},
         verifier_variables=verifier_variables,
-        agent_seconds=float(table.get("agent", {}).get("timeout_sec", _SECONDS)),
-        verifier_seconds=float(table.get("verifier", {}).get("timeout_sec", _SECONDS)),
+        agent_seconds=_phase_seconds(table, "agent", folder),
+        verifier_seconds=_phase_seconds(table, "verifier", folder),
         memory_mb=int(world.get("memory_mb", 2048)),
         storage_mb=int(world.get("storage_mb", 10240)),
         network=network,
@@ -189,6 +190,11 @@ def _task_of_table(
         gaps=tuple(gaps),
         ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ()), *closed),
     )
+
+
+def _phase_seconds(table: JsonObject, name: str, folder: Path) -> float:
+    seconds = table.get(name, {}).get("timeout_sec", _SECONDS)
+    return checked_seconds(seconds, f"{folder / 'task.toml'} ({name}.timeout_sec)")
 
 
 def _checked_split(split: str) -> str:
