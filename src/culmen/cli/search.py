@@ -25,7 +25,15 @@ from culmen.cli.options import (
     run_folder,
 )
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, Goal, Run, SeedProgram, find_run, find_run_to_write
+from culmen.cli.verbs import (
+    CommandFlags,
+    Direction,
+    Goal,
+    Run,
+    SeedProgram,
+    find_run,
+    find_run_to_write,
+)
 from culmen.core.errors import NoAnswer, Unavailable, UserError
 from culmen.core.json import JsonObject
 from culmen.report.figures import (
@@ -100,6 +108,7 @@ def run(
     flags: RunFlags,
     place: PlaceFlags,
     progress: ProgressFlags,
+    command: CommandFlags,
     task: TaskPath = None,
     skill: SkillPath = None,
     tasks: TasksFolder = None,
@@ -124,7 +133,7 @@ def run(
         direction=direction,
         seed_program=seed_program,
     )
-    plan = requested_run(task, request)
+    plan = requested_run(command.find_task(task, direction or "", goal or ""), request)
     notes = (*plan.task.notes, *_note_on_proxy(plan.task))
     return run_plan(screen, plan, flags, progress, notes)
 

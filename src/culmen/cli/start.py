@@ -18,7 +18,14 @@ import typer
 from culmen.cli import look
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.search import run_study
-from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
+from culmen.cli.verbs import (
+    AskedModels,
+    CommandFlags,
+    Direction,
+    ModelsFile,
+    Proxy,
+    SeedProgram,
+)
 from culmen.core import extensions
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
@@ -147,8 +154,9 @@ def _list_examples(listed: list[tuple[str, str]]) -> Answer:
 
 def check(
     screen: Screen,
+    flags: CommandFlags,
     task: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="TASK",
             help=(
@@ -156,7 +164,7 @@ def check(
                 "evaluator.py."
             ),
         ),
-    ],
+    ] = None,
     times: Annotated[
         int,
         typer.Option(min=2, help="Evaluations with the same random seed, and as many with others."),
@@ -191,7 +199,8 @@ def check(
     from culmen.run.assemble import with_evaluator_models
     from culmen.run.forecast import remember_check
 
-    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
+    found = flags.require_task(task, direction or "")
+    loaded = options.folder_task(found, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
     level = isolation and known_level(isolation)
     own = make_backend(BackendChoice(), loaded, 1, require, level=level)
@@ -204,7 +213,7 @@ def check(
         del seed["observations"]  # they add nothing to the summary
     return Answer(
         data,
-        lambda screen: _show_report(screen, loaded, task, report),
+        lambda screen: _show_report(screen, loaded, flags.task_words(task), report),
         0 if report.fit else FINDINGS,
     )
 
@@ -295,7 +304,7 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     )
 
 
-def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
+def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> None:
     splits = join_nonempty(
         f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name)
     )
@@ -327,7 +336,6 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
     screen.print_line()
     if report.fit:
         screen.print_line("This task can be searched.", style="green")
-        place = shlex.quote(str(path))
         screen.print_next_steps(
             (f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search")
         )
