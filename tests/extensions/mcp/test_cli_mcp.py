@@ -23,6 +23,7 @@ TOOLS = [
     "new",
     "check",
     "audit",
+    "judge",
     "run",
     "resume",
     "status",

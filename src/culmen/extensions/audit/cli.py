@@ -154,9 +154,9 @@ def _with_program(found: Path | Task, program: Path | None) -> tuple[Task, dict[
     if not program.is_file():
         raise UserError(f"there is no program '{program}'", where="--program", fix="check the path")
     text = program.read_text(encoding="utf-8", errors="replace")
-    if not task.seeds:
+    if not task.seeds and isinstance(found, Path):
         parts = {program.name: text}
-        return taskfiles.with_seeds(task, [parts]), parts
+        return taskfiles.load(found, goal="audit", seeds=[parts]), parts
     seed = task.seeds[0]
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 

@@ -1,11 +1,10 @@
 """Verify receipts of culmen with Python alone: python3 verify.py RECEIPT...
 
-Verdict and interval are computed anew from the raw values; exit code 1 if a receipt says otherwise
-or was changed. Judgements rest on tests that may be looked at after every pair: bets on the sign of
-a difference, with a stake that its size decides. If before and after are alike, the sign is a fair
-coin whatever the size, so wealth exceeds 1/alpha at any time with probability alpha at most
-(de la Pena, A general class of exponential inequalities, 1999, section 6; for pass or fail
-Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, 2024, section 4).
+Exit code 1 if a receipt was changed, or claims another verdict or interval than its raw values
+give. Tests may be looked at after every pair: bets on the sign of a difference, with a stake that
+its size decides. If before and after are alike, the sign is a fair coin whatever the size, so
+wealth exceeds 1/alpha with probability alpha at most (de la Pena, A general class of exponential
+inequalities, 1999, section 6; pass or fail: Waudby-Smith and Ramdas, 2024, section 4).
 """
 
 import base64
@@ -82,7 +81,7 @@ def verdict(bar, pairs):
 def interval(bar, pairs):
     """Bounds of the gain that the pairs leave, each at level alpha; None: no bound."""
     known = [pair for pair in pairs if None not in (pair["before"], pair["after"])]
-    gains = [improvement(bar, pair) / unit_of(bar, pair) for pair in known]
+    gains = [(improvement(bar, pair) or 0.0) / unit_of(bar, pair) for pair in known]
     return [bound(bar, pairs, min(gains), max(gains), side) if gains else None for side in (1, -1)]
 
 
@@ -116,8 +115,9 @@ def comparison_faults(bar, pairs, one):
         if any(verdict(bar, pairs[:number]) for number in range(1, len(pairs))):
             yield "the comparison goes on after its verdict"
     bounds = list(zip(interval(bar, pairs), one["interval"]))
-    same = [a is b or (None not in (a, b) and math.isclose(a, b, rel_tol=1e-6)) for a, b in bounds]
-    if verdict(bar, pairs) != one["verdict"] or not all(same):
+    nulls = all((a is None) == (b is None) for a, b in bounds)
+    near = all(math.isclose(a or 0, b or 0, rel_tol=1e-6, abs_tol=1e-9) for a, b in bounds)
+    if verdict(bar, pairs) != one["verdict"] or not (nulls and near):
         yield "verdict or interval does not follow from the values"
 
 
