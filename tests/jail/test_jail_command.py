@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_each_run_has_a_new_copy(tmp_path: Path):
         assert result.value == 5.0 and (tmp_path / "value").read_text() == "1"
     assert not (tmp_path / "new").exists()
     assert command.run({"value": None}).value is None
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+def test_the_copy_has_everything_but_caches_and_what_culmen_wrote(tmp_path: Path, has_git: bool):
+    for name in ("a/runs/x", "runs/judge/1.json", "a/__pycache__/y", "data/z", "b"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    if has_git:
+        (tmp_path / ".gitignore").write_text("data\n")
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    found = in_folder(tmp_path, "find -L . -type f | sort; echo 1").run({}).printed.split()
+    ignore = ["./.gitignore"] * has_git
+    assert found == [*ignore, "./a/runs/x", "./b", "./data/z", "1"]
 
 
 def test_failures_are_no_numbers(tmp_path: Path):

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, ClassVar
@@ -38,7 +38,8 @@ WHY = "the command that judges runs the edited files itself"
 _KEPT = 4000  # characters kept of what a run printed
 _READ = 1 << 20  # bytes of each stream that are read, from its end
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_LEFT_OUT = ("__pycache__", ".git", "runs")  # caches of one side, and what culmen wrote
+_LEFT_OUT = ("__pycache__", ".git")  # what runs of one side may leave, and what tells its name
+_RUNS = "runs"  # of the folder: what culmen writes
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -117,7 +118,8 @@ class Command(msgspec.Struct, frozen=True):
         elif self.metric == PASSES:
             value = float(code == 0)
         elif code:
-            fault = f"it ended with exit code {code}"
+            lines = [line.strip() for line in (err.strip() or out.strip()).splitlines()]
+            fault = ": ".join([f"it ended with exit code {code}", *lines[-1:]])
         elif self.metric == SECONDS:
             value = seconds
         else:
@@ -201,24 +203,40 @@ def _end_of(stream: IO[bytes]) -> str:
 
 
 def _copy_folder(folder: Path, target: Path) -> None:
-    """Copy the files of a folder; what git ignores becomes a link."""
-    listed = _git_lines(folder, "-co"), _git_lines(folder, "-oi", "--directory")
-    if listed[0] is None or listed[1] is None:
-        shutil.copytree(folder, target, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    """Copy the files of a folder; what git ignores becomes a link.
+
+    Caches are left out, and `runs`, in which culmen writes, unless git has it.
+    """
+    kept = _git_lines(folder, "-c")
+    if kept is None:
+        shutil.copytree(folder, target, symlinks=True, ignore=_left_out_of(folder))
         return
+    new, shared = _git_lines(folder, "-o"), _git_lines(folder, "-oi", "--directory")
     target.mkdir()
-    for names, shared in ((listed[0], False), (listed[1], True)):
-        for name in names:
-            source, file = folder / name, target / name
-            if set(Path(name).parts) & set(_LEFT_OUT) or not os.path.lexists(source):
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if shared:
-                file.with_name(file.name).symlink_to(source.resolve())
-            elif source.is_dir() and not source.is_symlink():  # a repository of its own inside
-                shutil.copytree(source, file, symlinks=True)
-            else:
-                shutil.copy2(source, file, follow_symlinks=False)
+    for name in [*kept, *filter(_is_kept, new or ())]:
+        source, file = folder / name, target / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir() and not source.is_symlink():  # a repository of its own inside
+            shutil.copytree(source, file, symlinks=True)
+        elif os.path.lexists(source):
+            shutil.copy2(source, file, follow_symlinks=False)
+    for name in filter(_is_kept, shared or ()):
+        file = target / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(file):
+            file.symlink_to((folder / name).resolve())
+
+
+def _is_kept(name: str) -> bool:
+    parts = Path(name).parts
+    return parts[0] != _RUNS and not set(parts) & set(_LEFT_OUT)
+
+
+def _left_out_of(folder: Path) -> Callable[[str, list[str]], list[str]]:
+    """What `shutil.copytree` leaves out of a folder without git."""
+    return lambda place, names: [
+        name for name in names if not _is_kept(Path(place, name).relative_to(folder).as_posix())
+    ]
 
 
 def _git_lines(folder: Path, *options: str) -> list[str] | None:

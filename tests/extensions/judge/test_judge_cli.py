@@ -160,7 +160,8 @@ def test_a_stranger_checks_the_receipt_of_a_judgement(tmp_path: Path):
     assert done.returncode == 1 and "refused: it was changed" in done.stderr
 
 
-def test_the_receipt_of_a_run_has_its_journal(place: Place, tmp_path: Path):
+def test_the_receipt_of_a_run_has_its_journal(tmp_path: Path):
+    place = Place(tmp_path)
     place.task("peak")
     place.here("run", "peak", "--budget", "evaluations=20", "--name", "first", "--quiet")
     made = place.here("receipt", "first", "--json")

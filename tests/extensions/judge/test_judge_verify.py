@@ -44,12 +44,12 @@ def bar_of(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_edits_that_change_nothing_are_seldom_called_better(kind: str):
-    """At most a share alpha of them, which a run of 300 holds with room for chance."""
+    """At most a share alpha of them, one in a hundred here; chance has room."""
     sample, bar, r = KINDS[kind][0], bar_of(kind), random.Random(1)
     told = [
-        verify.verdict(bar, judge_pairs(bar, lambda: (sample(r), sample(r)))) for _ in range(300)
+        verify.verdict(bar, judge_pairs(bar, lambda: (sample(r), sample(r)))) for _ in range(120)
     ]
-    assert told.count(verify.BETTER) <= 7 and told.count(verify.WORSE) <= 7
+    assert told.count(verify.BETTER) <= 4 and told.count(verify.WORSE) <= 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,8 +60,8 @@ def test_edits_worth_one_standard_deviation_are_found(kind: str):
         after = float(r.random() < 0.95) if kind == "flaky" else sample(r) + sd
         return sample(r), after
 
-    found = [verify.verdict(bar, judge_pairs(bar, draw)) for _ in range(100)]
-    assert found.count(verify.BETTER) >= 90
+    found = [verify.verdict(bar, judge_pairs(bar, draw)) for _ in range(40)]
+    assert found.count(verify.BETTER) >= 36
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ KINDS_OF_CHANGE = ("value", "dropped repeat", "swapped case", "later bar", "cut"
 def test_honest_receipts_pass_and_a_thousand_changed_ones_are_refused():
     """The changed ones have a seal of their own; the chain of the values, or the rule, tells."""
     r, passed = random.Random(5), 0
-    for seed in range(200):
+    for seed in range(40):
         receipt = honest_receipt(seed)
         assert list(verify.faults(receipt)) == []
-        for kind in KINDS_OF_CHANGE:
-            passed += not list(verify.faults(mutated(receipt, kind, r)))
+        for kind in 5 * KINDS_OF_CHANGE:
+            passed += not next(verify.faults(mutated(receipt, kind, r)), "")
     assert passed == 0
 
 
