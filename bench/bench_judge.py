@@ -1,4 +1,4 @@
-"""Edits judged by `culmen judge` and by the referee of HillClimbAnything, on the same commands.
+"""Edits judged by `culmen judge` and by HillClimbAnything, on the same commands.
 
     python bench/bench_judge.py --rival /path/to/its/python
 
@@ -118,7 +118,7 @@ def draw_pair(draw: Draw, chance: random.Random) -> tuple[float, float]:
 
 
 def direction_of(kind: str) -> str:
-    """Where the better values lie."""
+    """The direction of better values."""
     return "min" if kind == "timing" else "max"
 
 

@@ -1,8 +1,8 @@
-"""A command as evaluator: files that may change, a command to run, and the number that it prints.
+"""A command as evaluator: it runs in a copy of a folder and prints a number.
 
-Every run has a new copy of the folder, under a name that does not tell what is in it, and a new
-process. What git ignores (environments, data) is a link to the folder's own. With bubblewrap a run
-writes into its copy and /tmp alone and has no network; without it, it runs as the user does.
+Every run has a new process and a new copy, under a name that does not tell the version. What git
+ignores (environments, data) is a link to the folder's own. With bubblewrap a run writes into its
+copy and /tmp alone and has no network; without it, it runs as the user does.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Command(msgspec.Struct, frozen=True):
 class CommandResult(msgspec.Struct, frozen=True):
     """One run: its value, or the reason that there is none.
 
-    Wall seconds, exit code (None: it was ended), and the end of what it printed.
+    Wall seconds, exit code (None: it was ended), and the end of its output.
     """
 
     value: float | None
@@ -197,7 +197,7 @@ def _finite(value: object) -> float | None:
 
 
 def _end_of(stream: IO[bytes]) -> str:
-    """The end of what was written into a temporary file."""
+    """The last text of a temporary file."""
     stream.seek(max(0, stream.seek(0, os.SEEK_END) - _READ))
     return stream.read().decode("utf-8", "replace")
 
@@ -233,7 +233,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _left_out_of(folder: Path) -> Callable[[str, list[str]], list[str]]:
-    """What `shutil.copytree` leaves out of a folder without git."""
+    """The filter of `shutil.copytree` for a folder without git."""
     return lambda place, names: [
         name for name in names if not _is_kept(Path(place, name).relative_to(folder).as_posix())
     ]

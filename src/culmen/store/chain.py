@@ -71,7 +71,7 @@ def _link_content(previous: bytes, row: EventRow) -> bytes:
 
 
 def read_contents(connection: Connection) -> Iterator[bytes]:
-    """What each event's hash covers, in order, without the hash of the event before."""
+    """The content of each event's hash, in order, without the hash of the event before."""
     for rows in _pages(connection):
         for row in rows:
             yield _link_content(b"", row[:_EVENT])[_HEAD:]

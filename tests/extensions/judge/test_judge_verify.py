@@ -148,7 +148,7 @@ KINDS_OF_CHANGE = ("value", "dropped repeat", "swapped case", "later bar", "cut"
 
 
 def test_honest_receipts_pass_and_a_thousand_changed_ones_are_refused():
-    """The changed ones have a seal of their own; the chain of the values, or the rule, tells."""
+    """The changed ones have a seal of their own; the chain of the values refuses them."""
     r, passed = random.Random(5), 0
     for seed in range(40):
         receipt = honest_receipt(seed)

@@ -18,7 +18,7 @@ from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.task import parse_direction
 from culmen.extensions.judge import referee, verify
-from culmen.extensions.judge.runs import run_receipt
+from culmen.extensions.judge.run_receipts import run_receipt
 from culmen.jail.command import Command, is_confined
 from culmen.report.figures import count_text, escape_controls, number_text
 
@@ -62,7 +62,7 @@ def judge(
     Runs the command in copies of this folder, with and without the edit, in pairs of random order.
     Exit code 0 better, 1 worse, 2 no difference that matters, 3 cannot tell; others are errors.
     """
-    asked = referee.Asked(parse_direction(direction, "--direction"), gain, error, pairs)
+    asked = referee.JudgeRequest(parse_direction(direction, "--direction"), gain, error, pairs)
     command = flags.as_command()
     before = referee.texts_before(against, command.edit)
     after = referee.texts_in(Path(), command.edit)
@@ -81,7 +81,7 @@ def judge(
 
 def _settle(
     screen: Screen,
-    asked: referee.Asked,
+    asked: referee.JudgeRequest,
     commands: list[Command],
     before: referee.Texts,
     after: referee.Texts,
@@ -116,7 +116,7 @@ def _progress(screen: Screen) -> referee.Tell:
 
 
 def _answer_data(
-    document: JsonObject, file: Path, command: Command, asked: referee.Asked
+    document: JsonObject, file: Path, command: Command, asked: referee.JudgeRequest
 ) -> JsonObject:
     """The document of `--json`."""
     first = document["comparisons"][0]

@@ -37,8 +37,8 @@ Tell = Callable[[int, float | None, float | None], None]
 """Called after every pair, with its number, and the values before and after."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What is asked of the referee.
+class JudgeRequest(msgspec.Struct, frozen=True):
+    """The terms of a judgement.
 
     `gain` is the smallest gain that matters, as a number or `N%` of the value before ("": 1 %, of
     pass or fail 0.05). `error` is the rate of false gains of the whole session, `pairs` the most
@@ -110,7 +110,9 @@ def open_judgement(folder: Path) -> Path:
             return folder / f"{number}.json"
 
 
-def make_bar(asked: Asked, command: Command, before: Texts, after: Texts, ask: int) -> JsonObject:
+def make_bar(
+    asked: JudgeRequest, command: Command, before: Texts, after: Texts, ask: int
+) -> JsonObject:
     """Everything that is fixed before the first run."""
     passes = command.metric == PASSES
     gain = asked.gain or ("0.05" if passes else "1%")
@@ -192,7 +194,7 @@ def _failure_text(result: CommandResult) -> str:
 
 
 def pairs_to_go(comparison: JsonObject) -> int | None:
-    """How many more pairs a verdict takes if they are like those seen; None if very many."""
+    """Further pairs until a verdict if they are like those seen; None if very many."""
     bar, pairs = comparison["bar"], comparison["pairs"]
     open_bar = {**bar, "pairs": math.inf}
     for eighths in range(9, 8 * _MOST_REPEATS):

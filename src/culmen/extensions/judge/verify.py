@@ -104,7 +104,7 @@ def chain(bar, pairs):
 
 
 def comparison_faults(bar, pairs, one):
-    """Yield what is wrong with one comparison."""
+    """Yield the faults of one comparison."""
     if chain(bar, pairs) != one["links"]:
         yield "bar and values are not those of the comparison"
     if bar["ask"]:  # of a session of judgements
@@ -122,7 +122,7 @@ def comparison_faults(bar, pairs, one):
 
 
 def faults(receipt):
-    """Yield what is wrong with a receipt."""
+    """Yield the faults of a receipt."""
     if digest({key: value for key, value in receipt.items() if key != "seal"}) != receipt["seal"]:
         yield "it was changed after it was written"
     for one in receipt["comparisons"]:

@@ -76,7 +76,7 @@ def _pairs_on(
 
 
 def _bar_of(meta: RunMeta, candidates: Sequence[str]) -> JsonObject:
-    """The rule of the comparison, and digests of what the run was made with."""
+    """The rule of the comparison, and digests of task, evaluator and settings."""
     task = meta.task
     return {
         "direction": task.objective.direction,
