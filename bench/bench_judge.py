@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from culmen.extensions.judge import verify
@@ -77,10 +75,8 @@ def one_deviation(kind: str, run: Command) -> float:
     """The change of the command's setting that is worth one standard deviation of a run."""
     if kind != "timing":
         return 1.0 if kind == "noisy" else 0.5
-    times = [run(0.0) for _ in range(401)]
-    changes = statistics.median(abs(b - a) for a, b in pairwise(times))
-    deviation = changes / 0.6745 / math.sqrt(2.0)  # of runs beside each other, without outliers
-    return LOOP * deviation / statistics.median(times)
+    times = [run(0.0) for _ in range(400)]
+    return LOOP * min(0.5, statistics.stdev(times) / statistics.fmean(times))
 
 
 def judge(kind: str, draw: Draw, chance: random.Random) -> Verdict:
@@ -128,13 +124,14 @@ def main() -> None:
     parser.add_argument("--rival", help="Python with hillclimbanything 0.2.0")
     parser.add_argument("--noops", type=int, default=200, help="edits that change nothing")
     parser.add_argument("--edits", type=int, default=100, help="edits worth one deviation")
+    parser.add_argument("--only", choices=COMMANDS, help="this command alone")
     parser.add_argument("--json", help="file for all numbers")
     args = parser.parse_args()
     rival = args.rival and subprocess.Popen(
         [args.rival, "-c", RIVAL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     chance, rows = random.Random(1), []
-    for kind in COMMANDS:
+    for kind in [args.only] if args.only else COMMANDS:
         run = start_command(kind)
         for name, count, gain in (
             ("nothing", args.noops, 0.0),
