@@ -22,6 +22,7 @@ def folder_with_bench(folder: Path, bench: str = BENCH) -> Place:
 COMMAND = ("--edit", "level.py", "--metric", "points {}", "--", "python3", "bench.py")
 
 
+@pytest.mark.extension("judge")
 def test_check_takes_a_command(tmp_path: Path):
     place = folder_with_bench(tmp_path)
     done = place.here("check", "--times", "2", "--json", *COMMAND)
@@ -30,12 +31,14 @@ def test_check_takes_a_command(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.py", "level.py"]
 
 
+@pytest.mark.extension("judge")
 def test_an_error_is_in_the_words_of_the_command(tmp_path: Path):
     place = folder_with_bench(tmp_path, "raise SystemExit('own words of the script')\n")
     done = place.here("check", "--times", "2", *COMMAND)
     assert done.code == 1 and "own words of the script" in done.out.replace("\n", " ")
 
 
+@pytest.mark.extension("bench", "judge")
 def test_power_takes_a_command(tmp_path: Path):
     bench = "import level, random\nprint('points', level.LEVEL + random.random())\n"
     place = folder_with_bench(tmp_path, bench)
@@ -43,6 +46,15 @@ def test_power_takes_a_command(tmp_path: Path):
     assert done.code == 0 and 0.0 < done.document["noise"]["within"] < 1.0
 
 
+@pytest.mark.extension("audit", "judge")
+def test_audit_takes_a_command(tmp_path: Path):
+    place = folder_with_bench(tmp_path)
+    done = place.here("audit", "--only", "cheap", "--seconds", "20", "--json", *COMMAND)
+    assert done.code in (0, 1, 6), done.err
+    assert done.document["kind"] == "task" and done.document["honest"]["score"] == 3.0
+
+
+@pytest.mark.extension("judge")
 def test_a_run_takes_a_command_and_finds_a_better_file(tmp_path: Path):
     place = folder_with_bench(tmp_path)
     words = ("--budget", "evaluations=16", "--name", "one", "--workers", "2", "--seed", "1")

@@ -181,6 +181,21 @@ def test_the_receipt_of_a_run_has_its_journal(tmp_path: Path):
     assert done.returncode == 1 and "the journal is not whole" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["polca", "best_of_n", "turboevolve", "beam", "sequential"])
+def test_receipts_of_runs_by_five_strategies_pass_elsewhere(tmp_path: Path, strategy: str):
+    place, elsewhere = Place(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    place.task("peak")
+    for seed in ("1", "2", "3", "4"):
+        words = ("--budget", "evaluations=30", "--seed", seed, "--name", f"run{seed}", "--quiet")
+        place.here("run", "peak", "--strategy", strategy, *words)
+        made = place.here("receipt", f"run{seed}")
+        assert made.code == 0 or "no winner beside its initial program" in made.err, made.err
+        receipt = tmp_path / f"run{seed}.receipt.json"
+        assert made.code or verify_elsewhere(receipt, elsewhere).returncode == 0
+
+
 def test_verify_is_one_screen_and_a_half_of_the_standard_library():
     from culmen.extensions.judge import verify
 
