@@ -120,6 +120,24 @@ def test_a_hold_out_has_the_last_word_and_is_not_named(tmp_path: Path):
     assert "echo 1" not in (tmp_path / "runs/judge/1.json").read_text() + done.out
 
 
+def test_a_hold_out_that_fails_tells_nothing_of_itself(tmp_path: Path):
+    place = repository(tmp_path)
+    (tmp_path / "value").write_text("6\n")
+    hidden = "sh -c 'echo hidden; exit 3'"
+    done = place.here("judge", "--edit", "value", "--confirm", hidden, "--", "sh", "bench.sh")
+    assert done.code == 64 and "the hold-out fails without the edit" in done.err
+    assert "hidden" not in done.out + done.err
+
+
+def test_all_asks_of_a_session_share_one_rate_of_error(tmp_path: Path):
+    place = repository(tmp_path)
+    (tmp_path / "value").write_text("6\n")
+    words = ("judge", "--edit", "value", "--pairs", "1", "--json")
+    assert place.here(*words, "--", "sh", "bench.sh").code == 3
+    done = place.here(*words, "--error", "0.4", "--", "sh", "bench.sh")
+    assert done.code == 64 and "share the rate of error 0.01" in done.document["error"]["what"]
+
+
 def test_every_ask_of_a_session_has_a_smaller_share_of_its_error_rate(tmp_path: Path):
     place = repository(tmp_path)
     (tmp_path / "value").write_text("6\n")

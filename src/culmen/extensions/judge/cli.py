@@ -88,6 +88,7 @@ def _settle(
 ) -> tuple[Path, JsonObject]:
     """Compare by each command as long as the edit is better; the judgement and its file."""
     referee.make_bar(asked, commands[0], before, after, 1)  # its errors spend no ask
+    referee.check_session(referee.SESSION, asked.error)
     file = referee.open_judgement(referee.SESSION)
     comparisons: list[JsonObject] = []
     for command in commands:
@@ -95,13 +96,25 @@ def _settle(
         if not screen.as_json:
             what = "hold-out" if comparisons else "bar"
             screen.print_note(f"{what} fixed before the first run: {verify.digest(bar)}")
-        found = referee.compare(bar, command, before, after, _progress(screen))
+        try:
+            found = referee.compare(bar, command, before, after, _progress(screen))
+        except UserError as error:
+            raise (_hidden_error() if comparisons else error) from None
         comparisons.append({**found, "failure": ""} if comparisons else found)
         if found["verdict"] != verify.BETTER:
             break
     document = referee.seal_document("judgement", comparisons, referee.NO_JOURNAL)
     referee.write_document(document, file)
     return file, document
+
+
+def _hidden_error() -> UserError:
+    """The error of a hold-out, which tells nothing of it."""
+    return UserError(
+        "the hold-out fails without the edit",
+        where="--confirm",
+        fix="whoever gave it can run it by itself",
+    )
 
 
 def _progress(screen: Screen) -> referee.Tell:

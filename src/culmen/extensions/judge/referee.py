@@ -110,6 +110,19 @@ def open_judgement(folder: Path) -> Path:
             return folder / f"{number}.json"
 
 
+def check_session(folder: Path, error: float) -> None:
+    """Raise `UserError` if the asks of a session so far share another rate of error."""
+    for file in sorted(folder.glob("*.json")):
+        text = file.read_text(encoding="utf-8")
+        known = json.loads(text)["comparisons"][0]["bar"]["error"] if text else error
+        if known != error:
+            raise UserError(
+                f"all asks of this session share the rate of error {known:g}",
+                where=f"--error {error:g}, {folder}",
+                fix="leave --error out, or begin another session: move the folder away",
+            )
+
+
 def make_bar(
     asked: JudgeRequest, command: Command, before: Texts, after: Texts, ask: int
 ) -> JsonObject:
