@@ -24,9 +24,9 @@ from tests.present import EXTENSIONS
 from .conftest import Place
 
 PANELS = {
-    "Start": "demo new check audit import",
+    "Start": "demo new check audit judge import",
     "Search": "run resume prompt",
-    "Look at a run": "status best story show report ui compare",
+    "Look at a run": "status best story show receipt report ui compare",
     "About": "doctor docs help strategies templates mcp",
 }
 GROUPS = {

@@ -68,7 +68,8 @@ def test_command_lines_name_verbs_and_options_that_exist(page: Path):
             verb = rest.pop(0) if rest else ""
             assert verb in command.commands, f"{name(page)}: culmen {' '.join(words)}"
             command = command.commands[verb]
-        given = {word.partition("=")[0] for word in rest if word.startswith("-")}
+        own = rest[: rest.index("--")] if "--" in rest else rest  # a command comes behind it
+        given = {word.partition("=")[0] for word in own if word.startswith("-")}
         assert given <= options(command) | _EVERYWHERE, f"{name(page)}: culmen {' '.join(words)}"
 
 

@@ -6,7 +6,7 @@ imported when the verb is used.
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
 the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
 isolation asked for is not in force; 70 a bug in culmen; 75 something outside gave up, the run can
-be resumed; 130 interrupted.
+be resumed; 130 interrupted. Those of `judge` are verdicts up to 3, and its errors of the user 64.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Container, Iterator, Sequence
@@ -31,6 +32,8 @@ from culmen.core.errors import CulmenError, UserError
 from culmen.core.extensions import import_part, part_addresses
 
 BUG = 70
+MISUSE = 64
+_VERDICTS = 3  # largest exit code that is a verdict of `judge`
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
@@ -173,12 +176,12 @@ def _run_verb(words: list[str], screen: Screen) -> int:
         return int(code or 0)
     except UserError as error:
         screen.print_error(_error_kind(error), error.what, error.where, error.fix)
-        return error.exit_code
+        return _error_code(words, error.exit_code)
     except CulmenError as error:
         screen.print_error(_error_kind(error), str(error))
-        return error.exit_code
+        return _error_code(words, error.exit_code)
     except _UsageError as error:
-        return _report_misuse(screen, error)
+        return _error_code(words, _report_misuse(screen, error))
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the outermost frame: a bug is shown whole, with a code of its own
@@ -192,6 +195,11 @@ def _run_verb(words: list[str], screen: Screen) -> int:
             fix="this is a bug in culmen; nothing journaled is lost",
         )
         return BUG
+
+
+def _error_code(words: Sequence[str], code: int) -> int:
+    """The exit code of an error; another one where the small codes are verdicts."""
+    return MISUSE if words[0] == "judge" and 0 < code <= _VERDICTS else code
 
 
 def _report_misuse(screen: Screen, error: Any) -> int:
@@ -231,9 +239,11 @@ EXTENSION_OF = {
     "compare": "bench",
     "db": "cluster",
     "import": "importers",
+    "judge": "judge",
     "mcp": "mcp",
     "paper": "bench",
     "prompt": "prompt",
+    "receipt": "judge",
     "report": "web",
     "skill": "skills",
     "track": "trackers",
@@ -241,10 +251,18 @@ EXTENSION_OF = {
 }
 """Verbs and groups of culmen's own extensions, for an installation without their folder."""
 _TASKS = ("task.toml", "evaluator.py")
+_WITH_COMMAND = ("judge", "check", "run", "audit", "compare power")
+"""Verbs that take a command after `--`."""
 
 
 def _expand_aliases(words: list[str]) -> list[str]:
-    """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for."""
+    """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for.
+
+    So is a command after `--`.
+    """
+    if "--" in words[1:] and " ".join(words).startswith(_WITH_COMMAND):
+        place = words.index("--")
+        return [*words[:place], "--command", shlex.join(words[place + 1 :])]
     about = words[1] if len(words) > 1 else ""
     if words[0] == "help" and about != "settings" and not about.startswith("-"):
         return [*words[1:], "--help"]

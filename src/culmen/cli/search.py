@@ -26,6 +26,7 @@ from culmen.cli.options import (
 )
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import (
+    CommandFlags,
     Direction,
     Goal,
     Run,
@@ -101,6 +102,7 @@ def run(
     flags: RunFlags,
     place: PlaceFlags,
     progress: ProgressFlags,
+    command: CommandFlags,
     task: TaskPath = None,
     skill: SkillPath = None,
     tasks: TasksFolder = None,
@@ -125,7 +127,7 @@ def run(
         direction=direction,
         seed_program=seed_program,
     )
-    plan = requested_run(task, request)
+    plan = requested_run(command.find_task(task, direction or "", goal or ""), request)
     notes = (*plan.task.notes, *_note_on_proxy(plan.task))
     return run_plan(screen, plan, flags, progress, notes)
 

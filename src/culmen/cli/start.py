@@ -20,6 +20,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.search import TaskPath, run_study
 from culmen.cli.verbs import (
     AskedModels,
+    CommandFlags,
     Direction,
     ModelsFile,
     Proxy,
@@ -156,6 +157,7 @@ def _list_examples(listed: list[tuple[str, str]]) -> Answer:
 
 def check(
     screen: Screen,
+    flags: CommandFlags,
     task: TaskPath = None,
     skill: SkillPath = None,
     tasks: TasksFolder = None,
@@ -215,7 +217,7 @@ def check(
         direction=direction,
         proxy=proxy,
     )
-    loaded = TaskChoice(request, task=task).task_to_check()
+    loaded = TaskChoice(request, task=flags.find_task(task, direction or "")).task_to_check()
     form = find_form(loaded.evaluator.form)
     is_rollout = form is not None and bool(form.backend)  # of a paid agent, one is enough
     times, cases = times or (1 if is_rollout else 5), cases or (1 if is_rollout else 500)
@@ -231,7 +233,7 @@ def check(
         del seed["observations"]  # they add nothing to the summary
     return Answer(
         data,
-        lambda screen: _show_report(screen, loaded, _task_words(task, request), report),
+        lambda screen: _show_report(screen, loaded, _task_words(task, request, flags), report),
         0 if report.fit else FINDINGS,
     )
 
@@ -322,8 +324,10 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     )
 
 
-def _task_words(path: Path | None, request: RunRequest) -> str:
-    """The task on a command line: its path, or the options of a skill and its tasks."""
+def _task_words(path: Path | None, request: RunRequest, flags: CommandFlags) -> str:
+    """The task on a command line: its path, a command, or the options of a skill and its tasks."""
+    if flags.command is not None:
+        return flags.task_words(path)
     given = {"--skill": request.skill, "--tasks": request.tasks, "--agent": request.agent}
     words = [word for name, value in given.items() if value for word in (name, str(value))]
     return shlex.join([*([] if path is None else [str(path)]), *words])
@@ -363,7 +367,9 @@ def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> 
         screen.print_line("This task can be searched.", style="green")
         audit = (f"culmen audit {place}", "what could be gamed")
         search = (f"culmen run {place}", "search")
-        screen.print_next_steps(*((search,) if "--" in place else (audit, search)))
+        screen.print_next_steps(
+            *((search,) if task.evaluator.form == "rollout" else (audit, search))
+        )
     else:
         screen.print_line("This task cannot be searched yet.", style="red")
 

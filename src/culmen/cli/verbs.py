@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 import typer.core
@@ -20,6 +21,10 @@ from culmen.core.errors import UserError
 from culmen.core.extensions import GROUP
 from culmen.core.json import JsonObject
 from culmen.report.figures import RUNS, run_name
+
+if TYPE_CHECKING:
+    from culmen.core.task import Task
+    from culmen.jail.command import Command
 
 INTERRUPTED = 130
 Verb = Callable[..., Answer]
@@ -91,6 +96,80 @@ Proxy = Annotated[
         show_default="auto",
     ),
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommandFlags:
+    """Options of verbs that take a command after `--` as evaluator."""
+
+    command: Annotated[str | None, typer.Option(hidden=True)] = None
+    edit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A file that may change. Repeatable."),
+    ] = None
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Number of a command: a line with {}, a regular expression, a JSON key, "
+            "exit (1 if it succeeds) or seconds.",
+            show_default="the last number",
+        ),
+    ] = ""
+
+    def as_command(self, words: str | None = None) -> Command:
+        """The command, in this folder; raise `UserError` if it cannot be one."""
+        from culmen.jail.command import Command, check_metric
+
+        line = shlex.split(words or self.command or "")
+        if not line or not self.edit:
+            raise UserError(
+                "a command and the files that may change are needed",
+                where="culmen judge, check, run, audit, compare power",
+                fix="add --edit FILE -- COMMAND, with options of culmen before the --",
+            )
+        check_metric(self.metric)
+        edit = tuple(Path(name).as_posix() for name in self.edit)
+        return Command(tuple(line), edit, self.metric, str(Path().absolute()))
+
+    def task_words(self, path: Path | None) -> str:
+        """The task as it was given, for commands to type next."""
+        if self.command is None:
+            return shlex.quote(str(path))
+        metric = f"--metric {shlex.quote(self.metric)} " if self.metric else ""
+        return (
+            f"{metric}--edit {' --edit '.join(map(shlex.quote, self.edit or ()))} -- {self.command}"
+        )
+
+    def find_task(
+        self, path: Path | None, direction: str = "", goal: str = ""
+    ) -> Path | Task | None:
+        """The task of the command, else `path`; raise `UserError` for both."""
+        if self.command is None and (self.edit or self.metric):
+            raise UserError(
+                "--edit and --metric need a command", fix="add it at the end: -- COMMAND"
+            )
+        if self.command is None:
+            return path
+        if path is not None:
+            raise UserError(
+                "a task and a command are two evaluators", where=str(path), fix="leave one out"
+            )
+        from culmen.tasks.command_task import command_task
+
+        return command_task(self.as_command(), direction, goal)
+
+    def require_task(self, path: Path | None, direction: str = "") -> Path | Task:
+        """`find_task`; raise `UserError` if there is neither."""
+        found = self.find_task(path, direction)
+        if found is None:
+            raise UserError(
+                "there is neither a task nor a command",
+                fix="name a folder (. is this one), or --edit FILE -- COMMAND; or write a task to "
+                "start from: culmen new mytask",
+            )
+        return found
+
 
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
 
@@ -215,7 +294,7 @@ def make_command(function: Verb) -> Callable[..., int]:
         )
     ]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
-    if groups:
+    if set(groups.values()) - {CommandFlags}:
         parameters = _arrange_options(parameters)
     parameters.append(
         inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json)

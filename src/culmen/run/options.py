@@ -301,11 +301,16 @@ _COMPLETED: dict[str, Callable[[Any], object]] = {
 
 
 def folder_task(
-    path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = ""
+    path: str | Path | Task, seed: Any, goal: str, direction: str = "", proxy: str = ""
 ) -> Task:
-    """The task on disk, with the caller's own goal, initial programs, direction or proxy."""
+    """The task on disk, with the caller's own goal, initial programs, direction or proxy.
+
+    The task of a command is on no disk, and has its own.
+    """
     from culmen.tasks import load, with_proxy
 
+    if isinstance(path, Task):
+        return path
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
     return with_proxy(task, proxy) if proxy else task
 

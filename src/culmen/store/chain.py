@@ -30,6 +30,7 @@ SIZE = 16
 """Bytes of a hash."""
 
 _PAGE = 500  # events read at once
+_HEAD = 3  # bytes of MessagePack before the first column, if the hash before is empty
 
 Row = tuple[Any, ...]
 """An event, its hash and what `observation` has of it, as a database gives them."""
@@ -60,10 +61,20 @@ class JournalAltered(JournalDamaged):
 
 def link_hash(previous: bytes, row: EventRow) -> bytes:
     """The hash of an event: of the hash before it and of its row, as any database returns it."""
+    return hashlib.blake2b(_link_content(previous, row), digest_size=SIZE).digest()
+
+
+def _link_content(previous: bytes, row: EventRow) -> bytes:
     seq, when, kind, effect, topic, key, mark, elapsed, shape, body, result, data = row
     columns = (seq, float(when), kind, effect, topic, key, mark, elapsed + 0.0, shape)
-    content = msgspec.msgpack.encode((previous, *columns, body, result, data))
-    return hashlib.blake2b(content, digest_size=SIZE).digest()
+    return msgspec.msgpack.encode((previous, *columns, body, result, data))
+
+
+def read_contents(connection: Connection) -> Iterator[bytes]:
+    """The content of each event's hash, in order, without the hash of the event before."""
+    for rows in _pages(connection):
+        for row in rows:
+            yield _link_content(b"", row[:_EVENT])[_HEAD:]
 
 
 def settings_hash(meta: bytes) -> bytes:

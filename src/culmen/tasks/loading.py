@@ -226,8 +226,8 @@ def no_evaluator_error(file: Path) -> TaskError:
         )
     elif file.suffix in (".sh", ".bash", ""):
         fix = (
-            "call the script from an evaluator.py: culmen docs tasks, 'An evaluator that is a "
-            "script'"
+            f"it is a command: culmen check --edit PROGRAM -- sh {shlex.quote(file.name)} (culmen "
+            "docs tasks, 'An evaluator that is a script')"
         )
     return TaskError(f"'{file.name}' is not a task", where=str(file), fix=fix)
 
@@ -241,8 +241,8 @@ def _suggest_first_file(folder: Path, files: list[Path]) -> str:
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
         return (
-            "call the script from an evaluator.py beside it: culmen docs tasks, 'An evaluator that "
-            "is a script'"
+            "a script is a command: culmen check --edit PROGRAM -- sh SCRIPT (culmen docs tasks, "
+            "'An evaluator that is a script')"
         )
     if (
         files

@@ -23,6 +23,7 @@ TOOLS = [
     "new",
     "check",
     "audit",
+    "judge",
     "run",
     "resume",
     "status",
@@ -106,6 +107,24 @@ def test_settings_of_the_run_are_not_an_agents(tmp_path: Path, name: str):
         assert not (tmp_path / "runs").exists()
 
     talk(tmp_path, conversation)
+
+
+def test_an_agent_asks_for_a_verdict_and_a_hold_out_has_the_last_word(tmp_path: Path):
+    for name, value in (("old", "5"), (".", "6")):
+        (tmp_path / "work" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "work" / name / "value").write_text(value)
+
+    async def conversation(call: Call) -> None:
+        asked = {"folder": "work", "edit": ["value"], "command": ["cat", "value"]}
+        told = await call("judge", **asked, against="old")
+        assert told["verdict"] == "no difference that matters" and told["held_out"]
+        assert told["session"]["asks"] == 1 and "secret" not in str(told)
+        with pytest.raises(Refused, match="outside the folders"):
+            await call("judge", **asked, against="/usr")
+        with pytest.raises(Refused, match="outside the folder"):
+            await call("judge", **{**asked, "edit": ["../value"]}, against="old")
+
+    talk(tmp_path, conversation, "--confirm", "sh -c 'echo 1 # secret'")
 
 
 @pytest.mark.slow

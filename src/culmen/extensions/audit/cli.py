@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import AskedModels, ModelsFile, VerbTable, find_run
+from culmen.cli.verbs import AskedModels, CommandFlags, ModelsFile, VerbTable, find_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
 from culmen.report.figures import (
@@ -44,6 +43,7 @@ _STYLES = {
 
 def audit(
     screen: Screen,
+    flags: CommandFlags,
     path: Annotated[
         str | None,
         typer.Argument(
@@ -69,6 +69,10 @@ def audit(
     isolation: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")
     ] = None,
+    direction: Annotated[
+        str | None,
+        typer.Option(metavar="WAY", help="max or min, of a command.", show_default="max"),
+    ] = None,
 ) -> Answer:
     """Find ways to game a task, or signs of gaming in a run.
 
@@ -89,9 +93,12 @@ def audit(
             task, own, ",".join(model) if model else None, models and str(models)
         )
 
-    if _is_task(path):
-        return _audit_task(screen, Path(str(path)), program, only or (), seconds, make)
-    return _audit_run(path)
+    given = None if path is None else Path(path)
+    found = flags.find_task(given, direction or "")
+    if found is None or (isinstance(found, Path) and not _is_task(path)):
+        return _audit_run(path)
+    place = flags.task_words(given)
+    return _audit_task(screen, found, program, place, only or (), seconds, make)
 
 
 def _is_task(path: str | None) -> bool:
@@ -103,16 +110,17 @@ def _is_task(path: str | None) -> bool:
 
 def _audit_task(
     screen: Screen,
-    path: Path,
+    found: Path | Task,
     program: Path | None,
+    place: str,
     only: Sequence[str],
     seconds: float,
     make: Callable[[Task], Backend],
 ) -> Answer:
-    """Attack the evaluator of the task at `path`."""
+    """Attack the evaluator of a task, which was given as `place`."""
     from culmen.extensions.audit import audit as attack
 
-    task, parts = _with_program(path, program)
+    task, parts = _with_program(found, program)
 
     def print_progress(text: str) -> None:
         if screen.is_live:
@@ -123,38 +131,37 @@ def _audit_task(
             attack(task, make, parts=parts, only=only, seconds=seconds, tell=print_progress)
         )
     except UserError as error:
-        error.fix = error.fix.replace("TASK", str(path))
+        error.fix = error.fix.replace("TASK", place)
         raise
     data = {
         "kind": "task",
-        "path": str(path.resolve()),
+        "path": str(found.resolve()) if isinstance(found, Path) else task.root,
         **msgspec.to_builtins(report),
         "gamed": report.gamed,
     }
     data["inconclusive"] = report.inconclusive
     code = FINDINGS if report.gamed else INCONCLUSIVE if report.inconclusive else 0
-    return Answer(data, lambda screen: _show_task(screen, report, path), code)
+    return Answer(data, lambda screen: _show_task(screen, report, place), code)
 
 
-def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str] | None]:
+def _with_program(found: Path | Task, program: Path | None) -> tuple[Task, dict[str, str] | None]:
     """The task, and the parts to attack with (None: its first initial program)."""
     from culmen import tasks as taskfiles
 
+    task = taskfiles.load(found, goal="audit") if isinstance(found, Path) else found
     if program is None:
-        return taskfiles.load(path, goal="audit"), None
+        return task, None
     if not program.is_file():
         raise UserError(f"there is no program '{program}'", where="--program", fix="check the path")
     text = program.read_text(encoding="utf-8", errors="replace")
-    task = taskfiles.load(path, goal="audit")
-    if not task.seeds:
-        return taskfiles.load(path, goal="audit", seeds=[{program.name: text}]), {
-            program.name: text
-        }
+    if not task.seeds and isinstance(found, Path):
+        parts = {program.name: text}
+        return taskfiles.load(found, goal="audit", seeds=[parts]), parts
     seed = task.seeds[0]
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 
 
-def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
+def _show_task(screen: Screen, report: AuditReport, place: str) -> None:
     honest = report.honest
     screen.print_heading(report.task, f"{report.form} evaluator, {report.direction}imise")
     screen.print_pairs(
@@ -196,10 +203,10 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     )
     if report.inconclusive:
         screen.print_next_steps(
-            (f"culmen audit {shlex.quote(str(path))} --program FILE", "with a program that works")
+            (f"culmen audit --program FILE {place}", "with a program that works")
         )
     elif not report.gamed:
-        screen.print_next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
+        screen.print_next_steps((f"culmen run {place}", "search"))
 
 
 def _show_table(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:

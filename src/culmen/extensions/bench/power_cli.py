@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,15 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram, VerbTable
+from culmen.cli.verbs import (
+    AskedModels,
+    CommandFlags,
+    Direction,
+    ModelsFile,
+    Proxy,
+    SeedProgram,
+    VerbTable,
+)
 from culmen.report.figures import count_text, dollars_text, duration_text, number_text
 
 if TYPE_CHECKING:
@@ -24,10 +31,11 @@ _SHARES = (0.25, 0.5, 1.0, 2.0)  # of the standard deviation of one evaluation: 
 
 def power(
     screen: Screen,
+    flags: CommandFlags,
     task: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="TASK", help="A task folder, its task.toml, or an evaluator.py."),
-    ],
+    ] = None,
     gain: Annotated[
         list[float] | None,
         typer.Option(help="A gain to tell, in the unit of the score; may be repeated."),
@@ -65,7 +73,8 @@ def power(
     from culmen.run import options
     from culmen.run.assemble import run_blocking, with_evaluator_models
 
-    loaded = options.folder_task(task, seed_program, "", direction or "", proxy or "")
+    found = flags.require_task(task, direction or "")
+    loaded = options.folder_task(found, seed_program, "", direction or "", proxy or "")
     own = make_backend(BackendChoice(), loaded, workers)
     backend = with_evaluator_models(
         loaded, own, ",".join(model) if model else None, models and str(models)
@@ -85,7 +94,7 @@ def power(
     }
     code = 1 if equals is not None and equals.is_suspect else 0
     return Answer(
-        data, lambda screen: _show_noise(screen, loaded, task, sample, plans, equals), code
+        data, lambda s: _show_noise(s, loaded, flags.task_words(task), sample, plans, equals), code
     )
 
 
@@ -117,7 +126,7 @@ def _progress_line(screen: Screen, total: int) -> Iterator[Callable[[int, int], 
 def _show_noise(
     screen: Screen,
     task: Task,
-    path: Path,
+    place: str,
     sample: NoiseSample,
     plans: list[NeededEvaluations],
     equals: EqualsReport | None,
@@ -154,9 +163,7 @@ def _show_noise(
         screen.print_line(*_equals_verdict(equals))
     if plans:
         budget = f"evaluations={plans[-1].budget},final=0.3"
-        screen.print_next_steps(
-            (f"culmen run {shlex.quote(str(path))} --budget {budget}", "a run of this size")
-        )
+        screen.print_next_steps((f"culmen run --budget {budget} {place}", "a run of this size"))
 
 
 def _plan_row(plan: NeededEvaluations) -> list[str]:

@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,7 @@ TOOLS = (
     "new",
     "check",
     "audit",
+    "judge",
     "run",
     "resume",
     "status",
@@ -74,6 +76,8 @@ INSTRUCTIONS = (
     "4. best, story and diff show what came out, and which steps made the gain. Report the score "
     "with its margin and\n"
     "   whether it is beyond noise, as they say it.\n"
+    "An edit of your own needs no search: judge says if it is better, by any command that prints "
+    "a number.\n"
 )
 
 Folders = Annotated[
@@ -94,11 +98,17 @@ def mcp(
     seconds: Annotated[
         float, typer.Option(min=1, help="Seconds that one run may be given.")
     ] = 86_400.0,
+    confirm: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND", help="Hold-out of judge, which the agent does not get to see."
+        ),
+    ] = "",
 ) -> Answer:
     """Serve coding agents over the Model Context Protocol, on standard input and output.
 
-    An agent's settings name this command. Tools: new, check, audit, run, resume, status, best,
-    story, diff, explain, tell, stop.
+    An agent's settings name this command. Tools: new, check, audit, judge, run, resume, status,
+    best, story, diff, explain, tell, stop.
     """
     for folder in folders or ():
         if not folder.is_dir():
@@ -110,11 +120,11 @@ def mcp(
             "This serves a program, not a person: name it in your agent's settings.", style="dim"
         )
     limits = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
-    serve_tools(AllowedFolders(folders or [Path()]), limits)
+    serve_tools(AllowedFolders(folders or [Path()]), limits, confirm)
     raise typer.Exit
 
 
-def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
+def serve_tools(folders: AllowedFolders, limits: dict[str, float], confirm: str = "") -> None:
     """Answer until standard input ends."""
     try:
         from mcp.server.mcpserver.exceptions import ToolError
@@ -122,7 +132,7 @@ def serve_tools(folders: AllowedFolders, limits: dict[str, float]) -> None:
         raise missing_extra(
             "the server for coding agents", "mcp (2 or newer)", "mcp", "culmen mcp"
         ) from None
-    tools = Tools(folders, limits)
+    tools = Tools(folders, limits, confirm)
 
     def report_mistakes(tool: _Tool) -> _Tool:
         """The tool with `UserError` as `ToolError`, which is returned and not logged as a crash."""
@@ -202,11 +212,13 @@ def _unfit_text(name: str, error: ValidationError) -> str:
 class Tools:
     """The tools: each returns the output of its verb with --json.
 
-    `limits` holds the largest budget of one run.
+    `limits` holds the largest budget of one run, `confirm` the hold-out command of `judge`.
     """
 
-    def __init__(self, folders: AllowedFolders, limits: dict[str, float]) -> None:
-        self._folders, self._limits = folders, limits
+    def __init__(
+        self, folders: AllowedFolders, limits: dict[str, float], confirm: str = ""
+    ) -> None:
+        self._folders, self._limits, self._confirm = folders, limits, confirm
 
     async def new(self, folder: str, example: str = "") -> JsonObject:
         """Write an example task into a new folder, with comments.
@@ -234,6 +246,35 @@ class Tools:
         return await self._verb_document(
             "audit", str(self._folders.resolve_task(task)), f"--seconds={max(1.0, seconds):g}"
         )
+
+    async def judge(
+        self,
+        folder: str,
+        edit: list[str],
+        command: list[str],
+        against: str = "",
+        metric: str = "",
+        direction: str = "max",
+        gain: str = "",
+        pairs: int = 60,
+    ) -> JsonObject:
+        """Judge an edit: run a command with and without it, in pairs, until the answer is clear.
+
+        Verdicts: better, worse, no difference that matters, cannot tell (`more_pairs` would).
+        `edit` are the edited files of `folder`; before is the git revision or folder `against`
+        ("": HEAD). The metric is the last number printed, or `metric`: a line with {}, a JSON key,
+        "exit" or "seconds". `gain` is the smallest that matters, as 0.5 or 2%. Every ask spends of
+        the error rate that all asks share: ask once an edit. Ended after 15 minutes.
+        """
+        place = self._folders.resolve_path(folder)
+        words = ["judge", *(f"--edit={name}" for name in edit), f"--direction={direction}"]
+        words += [f"--metric={metric}", f"--gain={gain}", f"--pairs={pairs}"]
+        if against and (place / against).is_dir():
+            against = str(self._folders.resolve_path(str(place / against)))
+        words += [f"--against={against}"] if against else []
+        words += [f"--confirm={self._confirm}"] if self._confirm else []
+        # `--json` comes behind the other words, so the command is an option here
+        return await self._verb_document(*words, f"--command={shlex.join(command)}", home=place)
 
     async def run(
         self,
@@ -450,12 +491,12 @@ class Tools:
             )
         return name
 
-    async def _verb_document(self, *words: str) -> JsonObject:
-        """One verb's document; raises `UserError` with its message."""
+    async def _verb_document(self, *words: str, home: Path | None = None) -> JsonObject:
+        """One verb's document, asked in `home`; raises `UserError` with its message."""
         command = [sys.executable, "-m", "culmen.cli.main", *words, "--json"]
         process = await asyncio.create_subprocess_exec(
             *command,
-            cwd=self._folders.home,
+            cwd=home or self._folders.home,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""Verdicts on edits: before and after, compared by a command, with receipts."""
