@@ -10,5 +10,6 @@ EXTENSION = Extension(
         "shinka": "culmen.extensions.compat.shinka",
     },
     evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
+    models_files={"llm": "culmen.extensions.compat.openevolve.config:models_file"},
     judges={"harbor": "culmen.extensions.compat.harbor:HarborJudge"},
 )
