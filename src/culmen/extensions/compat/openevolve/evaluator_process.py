@@ -96,12 +96,9 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     state = OwnStreams([(module.__name__, module)])
     state.begin(request["seed"])
     ProgramStreams(str(work), request["seed"], state.streams)
-    if request["contract"] == SHINKA:
-        metrics, artifacts = shinka_process.evaluate_program(module, request["evaluator"], program)
-    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
-        metrics, artifacts = _run_cascade(module, program, request)
-    else:
-        metrics, artifacts = _run_direct(module, program, request)
+    (metrics, artifacts), added = evaluate_program(module, program, request)
+    texts = answer_texts(metrics, artifacts)  # a failed stage counts in the score alone
+    metrics, artifacts = {**metrics, **added[0]}, {**artifacts, **added[1]}
     return {
         "traces": state.end().as_json(),
         "score": combined_fitness(metrics, request["features"]),
@@ -111,9 +108,25 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
         "feedback": "\n".join(
             f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
         ),
-        "texts": answer_texts(metrics, artifacts),
+        "texts": texts,
         "artifacts": {str(key): _artifact_text(value) for key, value in artifacts.items()},
     }
+
+
+def evaluate_program(
+    module: ModuleType, program: str, request: JsonObject
+) -> tuple[scoring.Answer, scoring.Answer]:
+    """What an evaluator returns for a program, and what counts besides for a stage that failed.
+
+    Raises what the evaluator raises.
+    """
+    if request["contract"] == SHINKA:
+        found = shinka_process.evaluate_program(module, request["evaluator"], program)
+    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
+        return _run_cascade(module, program, request)
+    else:
+        found = _run_direct(module, program, request)
+    return found, ({}, {})
 
 
 def _load_evaluator(request: JsonObject) -> ModuleType:
@@ -128,7 +141,9 @@ def _load_evaluator(request: JsonObject) -> ModuleType:
     return load_file(path, "evaluator")
 
 
-def _run_cascade(module: ModuleType, program: str, request: JsonObject) -> scoring.Answer:
+def _run_cascade(
+    module: ModuleType, program: str, request: JsonObject
+) -> tuple[scoring.Answer, scoring.Answer]:
     """Evaluate in stages; those that the evaluator lacks are None."""
 
     def stage(number: int) -> Callable[[str], scoring.Answer] | None:

@@ -115,11 +115,12 @@ def run_stages(
     program: str,
     thresholds: Sequence[float],
     seconds: float,
-) -> Answer:
-    """Metrics and artifacts of a cascade: a stage runs if those before it reach its threshold.
+) -> tuple[Answer, Answer]:
+    """What a cascade returned, and what OpenEvolve adds for a stage that failed.
 
-    A later stage that raises, or takes more than `seconds`, counts as the metric `stageN_passed` =
-    0. Raises what the first stage raises, and `TimeoutError` if that one takes too long.
+    A stage runs if those before it reach its threshold. A later stage that raises, or takes more
+    than `seconds`, adds the metric `stageN_passed` = 0. Raises what the first stage raises, and
+    `TimeoutError` if that one takes too long.
     """
     first = stages[0]
     assert first is not None  # without a first stage there is no cascade
@@ -127,19 +128,21 @@ def run_stages(
     for number, (stage, threshold) in enumerate(zip(stages[1:], thresholds), 2):
         if stage is None or not passes_threshold(metrics, threshold):
             break
-        name = f"stage{number}"
         try:
             more, other = _timed_call(stage, program, seconds)
-        except TimeoutError:  # its own, too
-            late = {f"{name}_timeout": True, "failure_stage": name}
-            failed = {f"{name}_passed": 0.0, "timeout": True}
-            return {**metrics, **failed}, {**artifacts, **late}
         except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
-            trace = {f"{name}_stderr": str(error), f"{name}_traceback": last_lines(error)}
-            failure = {**trace, "failure_stage": name}
-            return {**metrics, f"{name}_passed": 0.0}, {**artifacts, **failure}
+            return (metrics, artifacts), _failed_stage(f"stage{number}", error)
         metrics, artifacts = merge_metrics(metrics, more), {**artifacts, **other}
-    return metrics, artifacts
+    return (metrics, artifacts), ({}, {})
+
+
+def _failed_stage(name: str, error: Exception) -> Answer:
+    """Metrics and artifacts that stand for a stage that failed."""
+    metrics, artifacts = {f"{name}_passed": 0.0}, {"failure_stage": name}
+    if isinstance(error, TimeoutError):  # the stage's own, too
+        return {**metrics, "timeout": True}, {**artifacts, f"{name}_timeout": True}
+    trace = {f"{name}_stderr": str(error), f"{name}_traceback": last_lines(error)}
+    return metrics, {**artifacts, **trace}
 
 
 def _timed_call(stage: Callable[[str], Answer], program: str, seconds: float) -> Answer:
