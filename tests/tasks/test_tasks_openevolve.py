@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Scoring
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -21,6 +22,7 @@ from culmen.models.prompts.formats import FORMATS
 from culmen.models.prompts.writer import PromptWriter
 from culmen.models.roles import ModelBook
 from culmen.run.plan import requested_run
+from culmen.run.pools import load_pool, pool_label, with_carried_pool
 from culmen.run.request import RunRequest
 from culmen.tasks import load, with_proxy
 from tests.evaluate.conftest import available
@@ -325,6 +327,45 @@ def test_programs_and_system_texts_of_islands(folder: Path) -> None:
     form, first = FORMATS["rewrite"], task.initial_candidates()[0]
     texts = [writer.brief_prompt(Brief(first, island=i), form).system for i in (0, 1, None)]
     assert texts == ["Fit.", "Be brief.", "Fit."]
+
+
+def test_the_card_of_a_task_has_its_goal_and_the_best_value(folder: Path) -> None:
+    (folder / "card.yaml").write_text(
+        "description: |\n  Fit it.\nreferences: {best_known: 3.22, best_known_scaffold: X}\n"
+    )
+    task = load(folder)
+    notes = "\n".join(task.notes)
+    assert task.goal == "Fit it." and "does not name: 3.22 (by X)" in notes
+    assert "there is also" not in notes and "card.yaml" not in task.evaluator.files
+    (folder / "card.yaml").write_text("description: [\n")
+    assert any("card.yaml is left out" in note for note in load(folder).notes)
+
+
+def test_checkpoints_are_pools(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "openevolve_output"
+    for number, programs in ((3, {"a": 0.5}), (20, {"a": 0.5, "b": 0.9, "c": None})):
+        place = output / "checkpoints" / f"checkpoint_{number}"
+        (place / "programs").mkdir(parents=True)
+        (place / "best_program.py").write_text("")
+        for name, score in programs.items():
+            metrics = {} if score is None else {"combined_score": score, "size": 1.0}
+            content = {"id": name, "code": f"{name} = 1\n", "metrics": metrics, "generation": 2}
+            (place / "programs" / f"{name}.json").write_text(json.dumps(content))
+    pool = load_pool(output)
+    assert [(each.candidate.text, each.score) for each in pool.members] == [
+        ("b = 1\n", 0.9),
+        ("a = 1\n", 0.5),
+        ("c = 1\n", None),
+    ]
+    carried = with_carried_pool(load(folder), pool)
+    assert len(carried.carried) == 3 and sorted(carried.stated.values()) == [0.5, 0.9]
+    first = load_pool(output / "checkpoints" / "checkpoint_3")
+    assert len(first.members) == 1 and pool_label(output).startswith("openevolve_output ")
+    (place / "programs" / "d.json").write_text("[]")
+    with pytest.raises(UserError, match="no program of OpenEvolve"):
+        load_pool(output)
+    with pytest.raises(UserError, match="this folder is no pool"):
+        load_pool(folder)
 
 
 def test_a_limit_below_the_initial_programs_length_is_raised_to_it(folder: Path) -> None:

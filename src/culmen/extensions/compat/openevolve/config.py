@@ -225,7 +225,7 @@ def read_config(path: Path) -> OpenEvolveConfig:
     """Read a `config.yaml`; raise `TaskError` for invalid YAML and for what OpenEvolve refuses."""
     values: dict[tuple[str, str], object] = {}
     ignored: list[str] = []
-    for name, value in _load_yaml(path).items():
+    for name, value in load_mapping(path).items():
         section = str(name)
         if section not in KEYS or not section:
             _add_value(values, ignored, path, "", section, value)
@@ -484,7 +484,8 @@ def env_variable_name(text: str) -> str:
 
 
 @boundary()
-def _load_yaml(path: Path) -> dict[object, object]:
+def load_mapping(path: Path) -> dict[object, object]:
+    """The mapping in a YAML file, empty for an empty file; raise `TaskError` for anything else."""
     import yaml
 
     try:

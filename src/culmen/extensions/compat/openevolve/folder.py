@@ -20,6 +20,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.core.usage import Budget
+from culmen.extensions.compat.openevolve.card import CARD, with_card
 from culmen.extensions.compat.openevolve.config import (
     OpenEvolveConfig,
     named_models,
@@ -74,12 +75,15 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             fix="call it from an evaluator.py: culmen docs tasks, 'An evaluator that is a script'",
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
-    task = task_from_files(programs[0], evaluator, config, goal)
+    task = task_from_files(programs[0], evaluator, config, goal, others=(folder / CARD,))
     if evaluator.parent != folder:  # it reads files from its own folder
         task = msgspec.structs.replace(task, name=folder.name, root=str(folder))
     others = sorted(
-        p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml")
+        p.name
+        for p in folder.glob("*.y*ml")
+        if p != config and p.suffix in (".yaml", ".yml") and p.name != CARD
     )
+    task = with_card(task, folder)
     if not others:
         return task
     note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
