@@ -19,6 +19,8 @@ from culmen.extensions.compat.openevolve import folder
 
 configs = pytest.importorskip("openevolve.config", reason="python -m tests.differential")
 
+pytestmark = pytest.mark.timeout(1800)
+
 SECTIONS: dict[str, Any] = {
     "": configs.Config,
     "llm": configs.LLMConfig,

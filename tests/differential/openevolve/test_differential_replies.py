@@ -14,6 +14,8 @@ code_utils = pytest.importorskip(
     "openevolve.utils.code_utils", reason="python -m tests.differential"
 )
 
+pytestmark = pytest.mark.timeout(1800)
+
 LINE = st.sampled_from(["a = 1", "b = 2", "    c = 3", "", "# d", "# =======", "print(a)"])
 LINES = st.lists(LINE, min_size=1, max_size=4)
 MARKER = st.sampled_from(["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"])

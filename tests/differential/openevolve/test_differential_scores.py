@@ -25,6 +25,8 @@ evaluation_result = pytest.importorskip("openevolve.evaluation_result")
 configs = pytest.importorskip("openevolve.config")
 np = pytest.importorskip("numpy")
 
+pytestmark = pytest.mark.timeout(1800)
+
 logging.disable(logging.CRITICAL)  # the package logs every evaluation
 
 NAMES = ("combined_score", "accuracy", "error", "complexity", "diversity", "score", "timeout")

@@ -38,7 +38,5 @@ def _best_known(references: object) -> list[str]:
     if not isinstance(references, dict) or references.get("best_known") is None:
         return []
     by = references.get("best_known_scaffold")
-    found = f" (by {by})" if by else ""
-    return [
-        f"{CARD} states the best value known, {references['best_known']}{found}, of no named metric"
-    ]
+    found = f"{references['best_known']}{f' (by {by})' if by else ''}"
+    return [f"{CARD} states the best value known, of a metric that it does not name: {found}"]
