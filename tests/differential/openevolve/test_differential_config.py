@@ -1,4 +1,4 @@
-"""Reading of `config.yaml` beside that of the package `openevolve`: all keys, and whole files."""
+"""Reading of `config.yaml` beside that of the package: all keys, and whole files."""
 
 from __future__ import annotations
 

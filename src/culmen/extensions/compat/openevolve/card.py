@@ -1,4 +1,4 @@
-"""A `card.yaml` beside a task, as in open-galapagos (0.4.0): the goal, and the best value known.
+"""Goal and best known value in a `card.yaml`, as open-galapagos (0.4.0) has them.
 
 The best value is a text for people: the card does not say of which metric it is.
 """

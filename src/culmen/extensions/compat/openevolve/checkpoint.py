@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 24  # of a program's file
 
 
 class _Program(msgspec.Struct):
-    """What is read of a program's file."""
+    """The fields that matter of a program's file."""
 
     code: str
     metrics: dict[str, Any] = {}
@@ -37,11 +37,11 @@ def read_pool(folder: Path) -> Pool | None:
     checkpoint = _last_checkpoint(folder)
     if checkpoint is None:
         return None
-    part = f"initial_program{_suffix(checkpoint)}"
+    part = f"initial_program{_program_suffix(checkpoint)}"
     files = sorted(path_inside(checkpoint, PROGRAMS).glob("*.json"))
     found: dict[str, PoolMember] = {}
     for file in files:
-        text = _read_text(path_inside(checkpoint, Path(PROGRAMS) / file.name))
+        text = _program_text(path_inside(checkpoint, Path(PROGRAMS) / file.name))
         member = _read_member(text, str(file), part)
         found.setdefault(member.candidate.digest, member)  # copies on other islands are one program
     members = sorted(found.values(), key=lambda each: -(each.score or 0.0))
@@ -64,12 +64,12 @@ def _last_checkpoint(folder: Path) -> Path | None:
     return max(numbered)[1] if numbered else None
 
 
-def _suffix(checkpoint: Path) -> str:
+def _program_suffix(checkpoint: Path) -> str:
     named = sorted(checkpoint.glob("best_program.*"))
     return named[0].suffix if named else ".py"
 
 
-def _read_text(path: Path) -> str:
+def _program_text(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError("the program's file is too large", where=str(path), fix="remove it")

@@ -1,4 +1,4 @@
-"""A `config.yaml` of OpenEvolve (version 0.4.1): its keys, their types and their effect here.
+"""Keys of OpenEvolve's `config.yaml` (0.4.1), their types and their effect here.
 
 A file that OpenEvolve refuses is refused, and a key at a level where OpenEvolve does not read it
 has no effect. Only an empty file counts as none. Values that are not finite are refused, and a text

@@ -116,7 +116,7 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
 def evaluate_program(
     module: ModuleType, program: str, request: JsonObject
 ) -> tuple[scoring.Answer, scoring.Answer]:
-    """What an evaluator returns for a program, and what counts besides for a stage that failed.
+    """The evaluator's answer for a program, and what counts besides for a failed stage.
 
     Raises what the evaluator raises.
     """

@@ -116,7 +116,7 @@ def run_stages(
     thresholds: Sequence[float],
     seconds: float,
 ) -> tuple[Answer, Answer]:
-    """What a cascade returned, and what OpenEvolve adds for a stage that failed.
+    """The cascade's answer, and what OpenEvolve adds for a stage that failed.
 
     A stage runs if those before it reach its threshold. A later stage that raises, or takes more
     than `seconds`, adds the metric `stageN_passed` = 0. Raises what the first stage raises, and
