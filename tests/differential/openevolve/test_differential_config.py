@@ -179,7 +179,7 @@ def refused_on_purpose(content: Any) -> bool:
         for name, section in content.items()
         for key, value in (section.items() if isinstance(section, dict) else [(name, section)])
         if isinstance(value, str | dict)
-        and "list[" in str(own.KEYS.get(name, own.KEYS[""]).get(key, own.Key(0)).kind)
+        and "list[" in str(own.KEYS.get(name, own.KEYS[""]).get(key, own.ConfigKey(0)).kind)
     ]
     return bool(
         texts
@@ -242,5 +242,5 @@ def unread_keys(content: Any) -> list[tuple[str, str]]:
         for section, keys in {"": content, **content}.items()
         if isinstance(keys, dict) and section in own.KEYS
         for key in keys
-        if key not in SECTIONS and own.KEYS[section].get(key, own.Key(0)).effect == "none"
+        if key not in SECTIONS and own.KEYS[section].get(key, own.ConfigKey(0)).effect == "none"
     ]

@@ -27,18 +27,18 @@ Effect: TypeAlias = Literal["task", "search", "model", "none"]
 """What a key decides: the task, the search of the strategy `openevolve`, models, nothing here."""
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     """A key's type, and its effect here."""
 
     kind: Any
     effect: Effect = "none"
 
 
-def _keys(effect: Effect, **kinds: Any) -> dict[str, Key]:
-    return {name: Key(kind, effect) for name, kind in kinds.items()}
+def _keys(effect: Effect, **kinds: Any) -> dict[str, ConfigKey]:
+    return {name: ConfigKey(kind, effect) for name, kind in kinds.items()}
 
 
-MODEL_KEYS: dict[str, Key] = {
+MODEL_KEYS: dict[str, ConfigKey] = {
     **_keys(
         "model",
         name=str,
@@ -68,7 +68,7 @@ MODEL_KEYS: dict[str, Key] = {
 }
 """The keys of one model, also of `llm` itself, which has them for all models."""
 
-KEYS: dict[str, dict[str, Key]] = {
+KEYS: dict[str, dict[str, ConfigKey]] = {
     "": {
         **_keys(
             "task",
