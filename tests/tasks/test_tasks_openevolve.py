@@ -388,6 +388,12 @@ def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> N
         load(folder)
 
 
+def test_a_folder_as_in_skydiscover_says_what_counts_otherwise_there(folder: Path) -> None:
+    (folder / "evaluator").mkdir()
+    (folder / "evaluator.py").rename(folder / "evaluator" / "evaluator.py")
+    assert any("SkyDiscover counts it as 1 or 0" in note for note in load(folder).notes)
+
+
 def test_an_evaluator_without_evaluate(folder: Path) -> None:
     (folder / "evaluator.py").write_text("def evaluat(path):\n    return {}\n")
     with pytest.raises(

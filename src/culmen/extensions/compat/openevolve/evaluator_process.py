@@ -101,7 +101,7 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     metrics, artifacts = {**metrics, **added[0]}, {**artifacts, **added[1]}
     return {
         "traces": state.end().as_json(),
-        "score": combined_fitness(metrics, request["features"]),
+        "score": _score_of(metrics, request),
         "metrics": {
             key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
         },
@@ -196,6 +196,12 @@ def _metrics_and_artifacts(result: Any) -> scoring.Answer:
 
 async def _await_result(result: Awaitable[object]) -> object:
     return await result
+
+
+def _score_of(metrics: JsonObject, request: JsonObject) -> object:
+    if request["contract"] == SHINKA:  # which knows no other score
+        return score_or_type(metrics.get("combined_score"))
+    return combined_fitness(metrics, request["features"])
 
 
 def combined_fitness(metrics: JsonObject, features: list[str]) -> object:

@@ -77,7 +77,10 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
     task = task_from_files(programs[0], evaluator, config, goal, others=(folder / CARD,))
     if evaluator.parent != folder:  # it reads files from its own folder
-        task = msgspec.structs.replace(task, name=folder.name, root=str(folder))
+        note = "a flag counts in no mean, as in OpenEvolve; SkyDiscover counts it as 1 or 0"
+        task = msgspec.structs.replace(
+            task, name=folder.name, root=str(folder), notes=(*task.notes, note)
+        )
     others = sorted(
         p.name
         for p in folder.glob("*.y*ml")
