@@ -25,7 +25,8 @@ from culmen.evaluate.integrity import signs
 from culmen.extensions.agents.adapters import AgentJob, native
 from culmen.extensions.agents.team import builtin
 from culmen.extensions.cluster import messages
-from culmen.extensions.compat.openevolve import folder as openevolve
+from culmen.extensions.compat.openevolve import checkpoint
+from culmen.extensions.compat.openevolve import config as openevolve
 from culmen.extensions.mcp import cli as mcp
 from culmen.extensions.skills.mining import logs
 from culmen.extensions.skills.rollouts import harbor, skill, trajectory
@@ -131,8 +132,11 @@ READERS = {
     "extensions.cluster.messages.load_struct": lambda text, folder: messages.load_struct(
         text.encode("utf-8", "replace"), messages.NodeReply
     ),
-    "extensions.compat.openevolve.folder._load_yaml": lambda text, folder: openevolve._load_yaml(
-        _file(folder, "config.yaml", text)
+    "extensions.compat.openevolve.checkpoint._read_member": lambda text, folder: (
+        checkpoint._read_member(text, "program.json", "program.py")
+    ),
+    "extensions.compat.openevolve.config.load_mapping": lambda text, folder: (
+        openevolve.load_mapping(_file(folder, "config.yaml", text))
     ),
     "extensions.mcp.cli.check_arguments": lambda text, folder: mcp.check_arguments(
         text, _tool, text.split(), mcp.AllowedFolders([folder])

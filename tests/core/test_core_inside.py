@@ -15,6 +15,7 @@ from culmen.core.inside import (
     read_inside,
     text_inside,
 )
+from culmen.extensions.compat.openevolve import checkpoint
 from culmen.extensions.importers import algotune, frontier_cs
 from culmen.extensions.importers.importing import write_task_folder
 from culmen.extensions.skills.mining import logs
@@ -93,6 +94,16 @@ def read_logs(folder):
     return found
 
 
+def make_openevolve(folder, config):
+    return make_files(
+        folder,
+        evaluator__py="def evaluate(path):\n    return {'combined_score': 1.0}\n",
+        initial_program__py=START,
+        other__py=START,
+        config__yaml=config,
+    )
+
+
 LOG = '{"type": "user", "message": {"role": "user", "content": "Do it."}}\n'
 FRONTIER = {
     "config__yaml": "type: default\nchecker: chk.cc\n",
@@ -128,15 +139,22 @@ READERS = {
         ),
         load,
     ),
-    "extensions.compat.openevolve.folder": (
+    "extensions.compat.openevolve.config": (
         "config.yaml",
-        lambda folder: make_files(
-            folder,
-            evaluator__py="def evaluate(path):\n    return {'combined_score': 1.0}\n",
-            initial_program__py=START,
-            config__yaml="max_iterations: 1\n",
+        lambda folder: make_openevolve(folder, "max_iterations: 1\n"),
+        load,
+    ),
+    "extensions.compat.openevolve.folder": (
+        "other.py",
+        lambda folder: make_openevolve(
+            folder, "database: {island_initial_programs: [null, other.py]}\n"
         ),
         load,
+    ),
+    "extensions.compat.openevolve.checkpoint": (
+        "programs/a.json",
+        lambda folder: make_files(folder, programs_IN_a__json='{"code": "x = 1"}'),
+        checkpoint.read_pool,
     ),
     "extensions.compat.harbor": ("instruction.md", make_harbor, load),
     "extensions.skills.rollouts.harbor, goal": ("instruction.md", make_harbor, harbor.read_task),

@@ -77,11 +77,11 @@ def test_of_a_file(
 
 
 @pytest.mark.extension("compat")
-def test_texts_count_in_a_mean_only_without_numbers() -> None:
+def test_texts_and_flags_count_in_no_mean() -> None:
     from culmen.extensions.compat.openevolve.evaluator_process import combined_fitness
 
     assert combined_fitness({"a": 0.5, "version": "3"}, []) == 0.5
-    assert combined_fitness({"a": "0.9"}, []) == 0.9
+    assert combined_fitness({"a": "0.9"}, []) is None
     assert combined_fitness({"a": 0.5, "late": True}, []) == 0.5
     assert combined_fitness({"combined_score": "0.9"}, []) == 0.9
 

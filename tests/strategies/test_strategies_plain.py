@@ -10,6 +10,7 @@ import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry
 from culmen.core.usage import Budget
@@ -94,6 +95,16 @@ def test_openevolve_keeps_no_more_programs_than_it_may():
         return {brief.parent.id for brief in witness.briefs[30:]}
 
     assert len(known(population=2, archive=1)) < len(known())
+
+
+def test_openevolve_puts_initial_programs_on_their_islands():
+    strategy = OpenEvolve(islands=3, starts=("0", "2"))
+    _, run, _ = parents(strategy, (0.1, 0.2))
+    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).initial_candidates()]
+    placed = [[seed["id"] for seed in note["seeds"]] for note in notes(run, "seeded")]
+    assert placed == [[ids[0]], [], [ids[1]]]
+    with pytest.raises(UserError, match="cannot start on island '3'"):
+        OpenEvolve(islands=3, starts=("0", "3"))
 
 
 def test_a_cascade_evaluates_the_other_cases_of_good_candidates_only():

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Scoring
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
+from culmen.extensions.baselines.openevolve import OpenEvolve
+from culmen.models.prompts.formats import FORMATS
+from culmen.models.prompts.writer import PromptWriter
+from culmen.models.roles import ModelBook
+from culmen.run.plan import requested_run
+from culmen.run.pools import load_pool, pool_label, with_carried_pool
+from culmen.run.request import RunRequest
 from culmen.tasks import load, with_proxy
 from tests.evaluate.conftest import available
 
@@ -55,15 +64,8 @@ def test_stages_result_class_and_settings() -> None:
     assert task.system == "You fit polynomials." and task.features == ("complexity", "fine")
     defaults = task.defaults
     assert (defaults.budget, defaults.seed, defaults.workers) == (Budget(evaluations=41), 7, 2)
-    assert (defaults.model, defaults.settings, defaults.foreign["format"]) == ("", {}, "diff")
-    llm = defaults.foreign["llm"]
-    assert llm["api_key_env"] == "CULMEN_TEST_KEY" and llm["temperature"] == 0.7
-    assert [(m["name"], m["weight"]) for m in llm["models"]] == [
-        ("small-model", 0.8),
-        ("large-model", 0.2),
-    ]
-    assert defaults.foreign["settings"] == {"num_islands": 2}
-    assert defaults.foreign["prompt"] == {"num_top_programs": 3}
+    assert (defaults.model, defaults.settings) == ("", {})
+    assert defaults.settings_of == {"openevolve": {"islands": "2", "top": "3", "format": "diff"}}
     seen = run(task)
     assert seen.ok and seen.trust == "proxied" and seen.score == pytest.approx(0.72405, abs=1e-4)
     assert {"runs", "rough", "fine"} <= seen.metrics.keys()
@@ -90,16 +92,13 @@ def test_async_evaluator_without_combined_score() -> None:
 
 def test_evaluator_with_a_process_of_its_own_and_misplaced_keys() -> None:
     task = load(FIXTURES / "openevolve_process")
-    assert task.system == "You count primes."
-    assert (task.defaults.workers, task.defaults.foreign["settings"]) == (3, {"num_islands": 4})
+    assert (task.system, task.defaults.workers) == ("", 0)  # OpenEvolve reads them elsewhere
+    assert task.defaults.settings_of == {"openevolve": {"format": "diff"}}
     notes = " ".join(task.notes)
-    assert "parallel_evaluations as evaluator.parallel_evaluations" in notes
-    assert "llm.num_islands as database.num_islands" in notes
-    assert (
-        "allow_full_rewrites" in notes
-        and "checkpoint_interval" in notes
-        and "evaluator.use_llm_feedback" in notes
-    )
+    assert "parallel_evaluations (a key of evaluator)" in notes
+    assert "llm.num_islands (a key of database)" in notes
+    assert "system_message (a key of llm and prompt)" in notes
+    assert "allow_full_rewrites" in notes and "checkpoint_interval" in notes
     need_locks_between_processes()
     assert run(task).score == 1.0
 
@@ -208,10 +207,40 @@ def folder(tmp_path: Path) -> Path:
 CONFIGS = {
     "no YAML": ("llm: [1\nx: 2\n", ("not valid YAML", "config.yaml:2")),
     "no mapping": ("- 1\n", ("not a mapping", "config.yaml")),
-    "wrong type": ("max_iterations: many\n", ("expected `int`", "(max_iterations)")),
+    "wrong type": ("max_iterations: many\n", ("expected int", "(max_iterations)")),
+    "float for int": ("database:\n  num_islands: 3.0\n", ("expected int", "num_islands")),
+    "null": ("database:\n  num_islands: null\n", ("expected int", "num_islands")),
+    "empty section": ("llm:\n", ("'llm' must hold keys", "(llm)")),
+    "a model as such": ("llm: {model: b}\n", ("no key llm.model", "primary_model")),
+    "a negative weight": (
+        "llm: {models: [{name: b, weight: -1}]}\n",
+        ("llm.models has the weight -1", "0 or more"),
+    ),
+    "no weight": ("llm: {primary_model: b, primary_model_weight: 0}\n", ("no model",)),
+    "a model that changes scores": (
+        "evaluator: {use_llm_feedback: true}\n",
+        ("evaluator.use_llm_feedback is on",),
+    ),
+    "more programs than islands": (
+        "database: {num_islands: 1, island_initial_programs: [null, a.py]}\n",
+        ("island_initial_programs has more entries",),
+    ),
+    "another first program": (
+        "database: {island_initial_programs: [a.py]}\n",
+        ("must begin with null",),
+    ),
+    "a program that is not there": (
+        "database: {island_initial_programs: [null, a.py]}\n",
+        ("'a.py', which does not exist",),
+    ),
+    "no thresholds": (
+        "evaluator: {cascade_thresholds: []}\n",
+        ("evaluator.cascade_thresholds is empty",),
+    ),
+    "no pattern": ("diff_pattern: '('\n", ("diff_pattern is no regular expression",)),
     "wrong type below": (
         "evaluator:\n  timeout: [3]\n",
-        ("expected `float`", "(evaluator.timeout)"),
+        ("expected int", "(evaluator.timeout)"),
     ),
     "no section": ("llm: gpt\n", ("'llm' must hold keys", "(llm)")),
     "no time": ("evaluator:\n  timeout: 0\n", ("above 0", "(evaluator.timeout)")),
@@ -230,24 +259,123 @@ def test_bad_settings(folder: Path, name: str) -> None:
 
 def test_cascade_defaults_and_switch(folder: Path) -> None:
     (folder / "config.yaml").write_text("")
-    assert load(folder).evaluator.thresholds == (0.5, 0.75, 0.9)
+    assert load(folder).evaluator.thresholds == (0.5, 0.75)  # of three stages at most
     (folder / "config.yaml").write_text("evaluator:\n  cascade_evaluation: false\n")
     assert load(folder).evaluator.thresholds is None
     (folder / "config.yaml").write_text("cascade_evaluation: false\n")  # misplaced
-    assert load(folder).evaluator.thresholds is None
+    assert load(folder).evaluator.thresholds == (0.5, 0.75)
 
 
-def test_a_key_at_its_place_wins_over_a_misplaced_one(folder: Path) -> None:
-    (folder / "config.yaml").write_text("num_islands: 9\ndatabase:\n  num_islands: 2\n")
+def test_feature_dimensions_of_a_folder_without_settings(folder: Path) -> None:
+    (folder / "config.yaml").unlink()
+    (folder / "evaluator.py").write_text(
+        "def evaluate(path): return {'accuracy': 0.8, 'complexity': 100.0}\n"
+    )
     task = load(folder)
-    assert task.defaults.foreign["settings"] == {"num_islands": 2}
-    assert any("ignored: num_islands" in note for note in task.notes)
+    assert task.features == ("complexity", "diversity") and run(task).score == 0.8
+    (folder / "config.yaml").write_text("database: {feature_dimensions: [accuracy, complexity]}\n")
+    assert run(load(folder)).score == pytest.approx(50.4)  # nothing else is left
 
 
-def test_a_key_that_two_sections_have_is_not_guessed(folder: Path) -> None:
-    (folder / "config.yaml").write_text("timeout: 5\n")
+def test_keys_have_their_effect_or_are_named(folder: Path) -> None:
+    (folder / "config.yaml").write_text(
+        "llm: {primary_model: b, temperature: 0.1, secondary_model: c, api_key: '${MY_KEY}'}\n"
+        "prompt: {num_top_programs: 9, include_artifacts: false}\n"
+        "database: {num_islands: 7, migration_interval: 3, random_x: 1}\n"
+        "enforce_evolve_blocks: true\n"
+    )
+    task, options = load(folder), RunRequest(strategy="openevolve")
+    strategy = requested_run(task, options).strategy
+    assert isinstance(strategy, OpenEvolve)
+    chosen = (strategy.islands, strategy.interval, strategy.top, strategy.format)
+    assert chosen == (7, 3, 9, "diff") and task.surface.markers == "enforced"
+    notes = "\n".join(task.notes)
+    assert "keys without effect here: prompt.include_artifacts, database.random_x" in notes
+    assert "models b, c: asked with --models config.yaml" in notes
+    roles = ModelBook(folder / "config.yaml").parse_roles()
+    assert [
+        (each.model.model, each.weight, each.model.temperature, each.model.provider.key_env)
+        for each in roles.members("proposer")
+    ] == [("b", 1.0, 0.1, "MY_KEY"), ("c", 0.2, 0.1, "MY_KEY")]
+
+
+def test_arguments_of_the_evaluator(folder: Path) -> None:
+    (folder / "evaluator.py").write_text(
+        "def evaluate(path, *, n): return {'combined_score': n / 10}\n"
+    )
+    (folder / "config.yaml").write_text("evaluator: {evaluator_args: {n: 3}}\n")
+    first = load(folder)
+    assert run(first).score == 0.3
+    (folder / "config.yaml").write_text("evaluator: {evaluator_args: {n: 4}}\n")
+    assert load(folder).digest != first.digest  # another score
+    (folder / "config.yaml").write_text("evaluator: {evaluator_args: {m: 3}}\n")
+    with pytest.raises(TaskError, match=r"does not take evaluator\.evaluator_args"):
+        run(load(folder))
+
+
+def test_programs_and_system_texts_of_islands(folder: Path) -> None:
+    (folder / "second.py").write_text("y = 2\n")
+    (folder / "config.yaml").write_text(
+        "max_iterations: 3\n"
+        "database: {island_initial_programs: [null, null, second.py]}\n"
+        "prompt: {system_message: Fit., island_system_messages: [null, Be brief.]}\n"
+    )
     task = load(folder)
-    assert task.limits.seconds == 300 and any("ignored: timeout" in note for note in task.notes)
+    assert [next(iter(seed.values())) for seed in task.seeds][1:] == ["y = 2\n"]
+    assert task.defaults.settings_of["openevolve"]["starts"] == "0,2"
+    assert task.defaults.budget == Budget(evaluations=5)
+    writer = PromptWriter(task)
+    form, first = FORMATS["rewrite"], task.initial_candidates()[0]
+    texts = [writer.brief_prompt(Brief(first, island=i), form).system for i in (0, 1, None)]
+    assert texts == ["Fit.", "Be brief.", "Fit."]
+
+
+def test_the_card_of_a_task_has_its_goal_and_the_best_value(folder: Path) -> None:
+    (folder / "card.yaml").write_text(
+        "description: |\n  Fit it.\nreferences: {best_known: 3.22, best_known_scaffold: X}\n"
+    )
+    task = load(folder)
+    notes = "\n".join(task.notes)
+    assert task.goal == "Fit it." and "does not name: 3.22 (by X)" in notes
+    assert "there is also" not in notes and "card.yaml" not in task.evaluator.files
+    (folder / "card.yaml").write_text("description: [\n")
+    assert any("card.yaml is left out" in note for note in load(folder).notes)
+
+
+def test_checkpoints_are_pools(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "openevolve_output"
+    for number, programs in ((3, {"a": 0.5}), (20, {"a": 0.5, "b": 0.9, "c": None})):
+        place = output / "checkpoints" / f"checkpoint_{number}"
+        (place / "programs").mkdir(parents=True)
+        (place / "best_program.py").write_text("")
+        for name, score in programs.items():
+            metrics = {} if score is None else {"combined_score": score, "size": 1.0}
+            content = {"id": name, "code": f"{name} = 1\n", "metrics": metrics, "generation": 2}
+            (place / "programs" / f"{name}.json").write_text(json.dumps(content))
+    pool = load_pool(output)
+    assert [(each.candidate.text, each.score) for each in pool.members] == [
+        ("b = 1\n", 0.9),
+        ("a = 1\n", 0.5),
+        ("c = 1\n", None),
+    ]
+    carried = with_carried_pool(load(folder), pool)
+    assert len(carried.carried) == 3 and sorted(carried.stated.values()) == [0.5, 0.9]
+    first = load_pool(output / "checkpoints" / "checkpoint_3")
+    assert len(first.members) == 1 and pool_label(output).startswith("openevolve_output ")
+    (place / "programs" / "d.json").write_text("[]")
+    with pytest.raises(UserError, match="no program of OpenEvolve"):
+        load_pool(output)
+    with pytest.raises(UserError, match="this folder is no pool"):
+        load_pool(folder)
+
+
+def test_a_limit_below_the_initial_programs_length_is_raised_to_it(folder: Path) -> None:
+    (folder / "config.yaml").write_text("")
+    assert load(folder).surface.max_chars == 10_000
+    (folder / "config.yaml").write_text("max_code_length: 3\n")
+    task = load(folder)
+    assert task.surface.max_chars == len(task.seeds[0]["initial_program.py"])
+    assert any("max_code_length" in note for note in task.notes)
 
 
 def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> None:
@@ -259,6 +387,12 @@ def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> N
     (folder / "initial_program.go").write_text("package main\n")
     with pytest.raises(TaskError, match=r"initial_program\.go, initial_program\.rs"):
         load(folder)
+
+
+def test_a_folder_as_in_skydiscover_says_what_counts_otherwise_there(folder: Path) -> None:
+    (folder / "evaluator").mkdir()
+    (folder / "evaluator.py").rename(folder / "evaluator" / "evaluator.py")
+    assert any("SkyDiscover counts it as 1 or 0" in note for note in load(folder).notes)
 
 
 def test_an_evaluator_without_evaluate(folder: Path) -> None:

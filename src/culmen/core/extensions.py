@@ -59,6 +59,14 @@ class Extension:
     """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used."""
     trackers: Addresses = field(default_factory=_no_addresses)
     """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
+    models_files: Addresses = field(default_factory=_no_addresses)
+    """Functions that make the tables of a models file of another program's settings.
+
+    By the name of a table that its YAML file has at the top; the argument is the file's path.
+    """
+    pools: Addresses = field(default_factory=_no_addresses)
+    """Readers of another program's folder as a `run.pools.Pool`; None if it is not that program's.
+    """
     examples: Addresses = field(default_factory=_no_addresses)
     """Packages whose folders are tasks, for `culmen new --example`."""
     pages: Addresses = field(default_factory=_no_addresses)

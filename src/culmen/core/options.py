@@ -13,7 +13,6 @@ from typing import cast
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 
 DEFAULT_STRATEGY = "pedigree"
@@ -215,14 +214,14 @@ class TaskDefaults(
 ):
     """Choices that a task's folder makes for its runs; those of a request take precedence.
 
-    strategy  a strategy's name, "" for culmen's default
-    model     a model's name or names by role, "" for none
-    budget    None for culmen's default
-    workers   0 for the default of the backend
-    settings  settings of `strategy`, as the command line writes them
-    backend   the backend with the resources of one evaluation, None for this machine
-    presets   further defaults by name, each complete
-    foreign   settings of another program, of which culmen has no use
+    strategy     a strategy's name, "" for culmen's default
+    model        a model's name or names by role, "" for none
+    budget       None for culmen's default
+    workers      0 for the default of the backend
+    settings     settings of `strategy`, as the command line writes them
+    settings_of  settings of strategies by name, for runs that choose one of them
+    backend      the backend with the resources of one evaluation, None for this machine
+    presets      further defaults by name, each complete
     """
 
     strategy: str = ""
@@ -233,7 +232,7 @@ class TaskDefaults(
     settings: dict[str, str] = {}
     backend: BackendChoice | None = None
     presets: dict[str, TaskDefaults] = {}
-    foreign: JsonObject = {}
+    settings_of: dict[str, dict[str, str]] = {}
 
     def with_choices(self, other: TaskDefaults) -> TaskDefaults:
         """The defaults with the choices that the other ones make."""

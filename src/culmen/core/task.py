@@ -424,6 +424,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     declared to ask of models, by role: forecasts use it, nothing else. `data` names made-up data
     that stand for missing files ("": there are none). `seeds` are the initial programs, `carried`
     the candidates of another run or of a pool that a search starts from besides them.
+    `system` is the system text of requests, "" for culmen's own; `island_systems` has those of
+    single islands, "" for the common one.
     """
 
     name: str
@@ -437,6 +439,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
     deterministic: bool | None = None
     system: str = ""
+    island_systems: tuple[str, ...] = ()
     defaults: TaskDefaults = TaskDefaults()
     notes: tuple[str, ...] = ()
     root: str = ""

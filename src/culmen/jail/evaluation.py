@@ -382,6 +382,9 @@ def build_request(
         "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
         "contract": str(evaluator.options.get("contract", "")),
         "thresholds": evaluator.thresholds,
+        "arguments": dict(evaluator.options.get("arguments", {})),
+        "retries": int(evaluator.options.get("retries", 0)),
+        "stage_seconds": task.limits.seconds,
         "features": list(task.features),
         # a function in the user's own process is not jailed
         "case": msgspec.to_builtins(case) if form == "function" else None,

@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.extensions import import_part, part_addresses
 from culmen.core.foreign import boundary, yaml_value
 from culmen.core.json import JsonObject
 from culmen.core.options import BankProgram
@@ -452,7 +453,17 @@ def _read_models_file(path: Path) -> _File:
         data = tomllib.loads(raw) if path.suffix == ".toml" else _parse_yaml(raw)
     except ValueError as error:
         raise UserError(f"the models file is not valid: {error}", where=str(path)) from None
+    data = _tables_of_others(data, path)
     return _convert_table(data if data is not None else {}, _File, str(path))
+
+
+def _tables_of_others(data: object, path: Path) -> object:
+    """The tables that settings of another program stand for; a models file's own unchanged."""
+    if isinstance(data, dict) and path.suffix != ".toml":
+        for name, address in part_addresses("models_files").items():
+            if name in data:
+                return import_part(address)(path)
+    return data
 
 
 def _parse_yaml(raw: str) -> object:

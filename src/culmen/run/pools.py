@@ -178,8 +178,13 @@ def pool_file(path: str | Path) -> Path:
 
 @boundary()
 def load_pool(path: str | Path) -> Pool:
-    """A pool from its file or name (see `located`). Raises `UserError` for an invalid pool."""
+    """A pool from its file or name (see `pool_file`), or from another program's folder.
+
+    Raises `UserError` for an invalid pool.
+    """
     file = pool_file(path)
+    if file.is_dir():
+        return _folder_pool(file)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
@@ -207,14 +212,27 @@ def load_pool(path: str | Path) -> Pool:
     return pool
 
 
+def _folder_pool(folder: Path) -> Pool:
+    """The pool of another program's folder."""
+    for read in all_parts("pools").values():
+        pool = read(folder)
+        if pool is not None:
+            return pool
+    raise UserError(
+        "this folder is no pool",
+        where=str(folder),
+        fix="name a file of culmen runs pool build RUN, or a folder openevolve_output",
+    )
+
+
 def pool_label(path: str | Path) -> str:
     """A run's label for its pool: the file's name and the first digits of its digest.
 
-    Raises as `load` does.
+    Raises as `load_pool` does.
     """
-    load_pool(path)
-    file = pool_file(path)
-    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
+    pool, file = load_pool(path), pool_file(path)
+    content = msgspec.json.encode(pool) if file.is_dir() else file.read_bytes()
+    return f"{file.name} {hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def save_pool(pool: Pool, path: str | Path) -> None:

@@ -427,7 +427,8 @@ class StrategyChoice(Choice, frozen=True):
         if not usual:  # what an earlier run learnt is of use to the default alone
             usual = DEFAULT_STRATEGY if asked.prior else usual_strategy(draft.roles)
         name = asked.strategy or (catalog.WITH_AGENTS if agent else usual)
-        settings = {**(draft.defaults.settings if name == usual else {}), **settings}
+        own = draft.defaults.settings if name == usual else {}
+        settings = {**draft.defaults.settings_of.get(name, {}), **own, **settings}
         settings = catalog.with_agent(name, agent, settings, draft.options.searches_offline)
         prior = None if asked.prior is None else _learnt_prior(name, asked.prior, draft)
         strategy: Any = catalog.make_strategy(name, settings)

@@ -696,6 +696,12 @@ _EDITS = [
         "diff_mismatch",
         "a marker would become text",
     ),
+    (
+        "two lines `=======`, the second under a short line",
+        edit(LINE, f"    a\n=======\n{BETTER}"),
+        "diff_mismatch",
+        "a marker would become text",
+    ),
     ("no line `=======`", FIT.replace("=======\n", ""), "diff_mismatch", "there is no replacement"),
     (
         "cut before its end",

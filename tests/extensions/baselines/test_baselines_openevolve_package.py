@@ -17,7 +17,7 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.extensions.baselines.population import ProgramPopulation
 from culmen.strategies.memory.grid import Axis, Elite, Selection
 
-database = pytest.importorskip("openevolve.database", reason="pip install openevolve==0.4.0")
+database = pytest.importorskip("openevolve.database", reason="pip install openevolve==0.4.1")
 config = pytest.importorskip("openevolve.config")
 
 ISLANDS, STEPS = 3, 1_000

@@ -184,10 +184,20 @@ def test_islands_exchange_when_the_one_that_is_furthest_has_made_its_interval() 
     assert "p2" in names(found.islands[0])
 
 
-@pytest.mark.parametrize(("rate", "sent"), [(0.0, 0), (0.5, 4), (1.0, 8)])
-def test_a_share_goes_to_both_neighbours_and_at_rate_0_nothing_does(rate: float, sent: int) -> None:
+@pytest.mark.parametrize(("rate", "sent"), [(0.0, 2), (0.5, 4), (1.0, 8)])
+def test_a_share_goes_to_both_neighbours_at_least_one_program(rate: float, sent: int) -> None:
     found = filled(("p0", 1.0, 0.5), ("p1", 2.0, 0.0), ("p2", 3.0, 1.0), ("p3", 3.0, 0.25))
     assert len(found.count_and_migrate(0, 1, rate)) == sent
+
+
+def test_all_migrants_are_chosen_before_the_first_is_copied() -> None:
+    found = filled(("p0", 1.0, 0.5), islands=3)
+    for island, (text, score) in enumerate((("a", 9.0), ("b", 5.0), ("c", 1.0))):
+        found.islands[island].offer_elite(elite(text, score, 0.1 * island))
+    found.copy_to_neighbours(0.0)  # one program of each island
+    assert names(found.islands[1]) >= {"a", "c"} and names(found.islands[2]) >= {"a", "b"}
+    found.copy_to_neighbours(0.0)  # copies take no place of their own programs
+    assert "b" in names(found.islands[0])
 
 
 def share(found: ProgramPopulation, of: str, draws: int = 4000) -> float:

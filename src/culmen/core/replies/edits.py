@@ -226,6 +226,12 @@ def apply_edits(
     return changed
 
 
+def _marker_texts(lines: Sequence[str]) -> set[str]:
+    """The marker lines among lines, those of seven equality signs under a title, too."""
+    middles = {line.strip() for line in lines if _MIDDLE.match(line)}
+    return middles | _marker_lines("\n".join(lines)).keys()
+
+
 def _framed(lines: Sequence[str]) -> str:
     """Lines as a text that begins and ends with a line feed."""
     return "".join(f"\n{line}" for line in lines) + "\n"
@@ -245,8 +251,10 @@ def _find_place(
     found = [
         _places(search, replace, meant)
         for search, replace in edit.readings
-        if len(edit.readings) == 1 or _marker_lines("\n".join(replace)).keys() <= own
+        if len(edit.readings) == 1 or _marker_texts(replace) <= own
     ]
+    if not found:
+        raise Unfit("an edit has more than one line =======")
     is_blank = any(not "".join(search).strip() for search, _ in edit.readings)
     fitting = [places for places in found if places and not (is_blank and len(found) > 1)]
     first = next((line for line in edit.readings[0][0] if line.strip()), "")

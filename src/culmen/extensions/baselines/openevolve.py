@@ -1,4 +1,4 @@
-"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive.
+"""OpenEvolve's loop (version 0.4.1): islands of programs, cells of features, one archive.
 
 It asks for one candidate per request.
 """
@@ -12,11 +12,13 @@ from typing import Annotated
 import msgspec
 
 from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
 from culmen.core.ports import Lab
 from culmen.extensions.baselines.population import ProgramIsland, ProgramPopulation
 from culmen.strategies.judging import BUILT_IN, CascadeJudge, Judge
 from culmen.strategies.memory.grid import ArchiveIsland, Elite, Placement, Selection
-from culmen.strategies.seed_pool import Everywhere, First
+from culmen.strategies.seed_pool import Clusters, Everywhere, First
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.turboevolve import (
     Bins,
@@ -25,7 +27,6 @@ from culmen.strategies.turboevolve import (
     Exploitation,
     Exploration,
     Interval,
-    Rate,
     Top,
     TurboEvolve,
 )
@@ -54,7 +55,7 @@ class OpenEvolve:
     island are copied to both neighbours.
 
     One initial program begins on the first island, from which empty islands draw; several begin on
-    all.
+    all, or on those that `starts` names.
     """
 
     paper = (
@@ -78,30 +79,62 @@ class OpenEvolve:
     top: Top = 3
     diverse: Diverse = 2
     interval: Interval = 50
-    rate: Rate = 0.1
+    rate: Annotated[
+        float, About("share of an island that is copied, at least one program", least=0, most=1)
+    ] = 0.1
     batch: Cases = None
     lanes: Annotated[
         int | None, About("iterations at once over all islands; none: one per worker", least=1)
     ] = None
+    starts: Annotated[
+        tuple[str, ...],
+        About("island of each initial program; none: one on the first, several on all"),
+    ] = ()
     cascade: Annotated[
         Cascade | None, About("two stages of an evaluation, instead of `batch`; none: one")
     ] = None
 
     def __post_init__(self) -> None:
         check(self)
+        for text in self.starts:
+            if not (text.isdecimal() and int(text) < self.islands):
+                raise UserError(
+                    f"an initial program cannot start on island '{text}'",
+                    where="strategy openevolve: starts",
+                    fix=f"give numbers from 0 to {self.islands - 1}, or raise islands",
+                )
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        own = ("population", "archive", "cascade")
+        own = ("population", "archive", "cascade", "starts")
         shared = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own
         }
         shared["lanes"] = self.lanes or lab.workers
-        allocation = Everywhere() if len(lab.seeds) > 1 else First()
+        usual = Everywhere() if len(lab.seeds) > 1 else First()
+        allocation = _Placed(tuple(map(int, self.starts))) if self.starts else usual
         engine = _Engine(width=Fixed(1), requery=Requery(times=0), allocation=allocation, **shared)
         object.__setattr__(engine, "sizes", (self.archive, self.population))
         object.__setattr__(engine, "cascade", self.cascade)
         await engine.search(lab)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Each initial program of the task on the island of its place; others on all."""
+
+    places: tuple[int, ...]
+
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
+        homes: dict[str, list[int]] = {}
+        for parts, island in zip(lab.task.seeds, self.places):
+            homes.setdefault(Candidate.of(parts).digest, []).append(island)
+        return [
+            [n for n, seed in enumerate(seeds) if island in homes.get(seed.digest, [island])]
+            for island in range(islands)
+        ]
 
 
 class _Engine(TurboEvolve):

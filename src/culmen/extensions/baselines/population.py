@@ -1,4 +1,4 @@
-"""OpenEvolve's database of programs (0.4.0): islands, cells that thin them, one archive.
+"""OpenEvolve's database of programs (0.4.1): islands, cells that thin them, one archive.
 
 A new program enters its island even if it wins no cell; the program that it displaces from a cell
 is removed. The archive holds the best of all islands.
@@ -126,24 +126,33 @@ class ProgramPopulation:
         if furthest - self._migrated < interval:
             return []
         self._migrated = furthest
-        return self.copy_to_neighbours(rate) if rate > 0 else []
+        return self.copy_to_neighbours(rate)
 
     def copy_to_neighbours(self, rate: float) -> list[Placement]:
         """Copy the best `int(rate * size)` of each island, at least one, to both its neighbours.
 
-        Copies, and programs that the neighbour has, are left out. Islands form a ring.
+        All are chosen before the first is copied. Copies are not chosen; programs that the
+        neighbour has by then, and those that a copy displaced, are left out. Islands form a ring.
         """
-        size, placed = len(self.islands), list[Placement]()
+        size, moves = len(self.islands), list[tuple[Member, int]]()
         for number, island in enumerate(self.islands if size > 1 else ()):
-            best = sorted(island.members, key=lambda member: -member.elite.reward)
-            for member in best[: max(1, int(len(best) * rate))]:
-                for target in ((number + 1) % size, (number - 1) % size):
-                    there = {
-                        each.elite.rollout.candidate.digest for each in self.islands[target].members
-                    }
-                    if not member.migrant and member.elite.rollout.candidate.digest not in there:
-                        placed.append(self.add_member(Member(member.elite, target, migrant=True)))
-        return placed
+            own = [member for member in island.members if not member.migrant]
+            own.sort(key=lambda member: -member.elite.reward)
+            targets = (number + 1) % size, (number - 1) % size
+            best = own[: max(1, int(len(own) * rate))]
+            moves += [(member, target) for member in best for target in targets]
+        placed = [self._copy_member(member, target) for member, target in moves]
+        return [placement for placement in placed if placement is not None]
+
+    def _copy_member(self, member: Member, target: int) -> Placement | None:
+        """Copy a program to an island; None if it is gone, or the island has its text."""
+        if member not in self.islands[member.island].members:
+            return None
+        digest = member.elite.rollout.candidate.digest
+        there = {each.elite.rollout.candidate.digest for each in self.islands[target].members}
+        if digest in there:
+            return None
+        return self.add_member(Member(member.elite, target, migrant=True))
 
 
 class ProgramIsland:
@@ -222,7 +231,7 @@ class ProgramIsland:
             for elite in ranked[: max(1, int(wanted * self.population.selection.elites))]
             if elite is not parent
         ][:wanted]
-        if len(ranked) <= wanted or len(best) >= wanted:
+        if len(best) >= wanted:
             return best
         elites_by_cell = {
             self.cell_of(member.elite.features): member.elite for member in self.members

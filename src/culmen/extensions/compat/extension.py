@@ -10,5 +10,7 @@ EXTENSION = Extension(
         "shinka": "culmen.extensions.compat.shinka",
     },
     evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
+    models_files={"llm": "culmen.extensions.compat.openevolve.config:models_file"},
+    pools={"openevolve": "culmen.extensions.compat.openevolve.checkpoint:read_pool"},
     judges={"harbor": "culmen.extensions.compat.harbor:HarborJudge"},
 )

@@ -78,7 +78,14 @@ class PromptWriter:
             text
             for _, text in _result_pictures(brief.observations, task.objective)[: shown.pictures]
         )
-        return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, pictures)
+        return Prompt(self._system_text(brief), user, pictures)
+
+    def _system_text(self, brief: Brief) -> str:
+        """The system text: the island's own, else the task's, else that of the template."""
+        task, island = self._task, brief.island
+        own = task.island_systems[island : island + 1] if island is not None else ()
+        common = task.system.strip() or self._templates.fill("system").strip()
+        return "".join(own).strip() or common
 
     def _common_sections(self, brief: Brief, form: ReplyFormat, shown: Shown) -> dict[str, str]:
         """The sections that every request has, by the names of the templates."""

@@ -31,6 +31,10 @@ def ground(shared: Grounds) -> Grounds:
         ("return EvaluationResult(metrics={'combined_score': 5}, artifacts={'x': b'y'})", 5.0),
         ("return __import__('numpy').float64(1.25)", 1.25),
         ("return {'combined_score': -3.0, 'error': 'late'}", -3.0),
+        ("return {'combined_score': '0.9', 'speed': 0.1}", 0.9),
+        ("return {'combined_score': None, 'speed': 0.1}", 0.1),
+        ("return {'combined_score': True, 'speed': 0.1}", 1.0),
+        ("return {'error': 0.0, 'timeout_hit': True}", 0.0),
     ],
 )
 def test_results(ground: Make, body: str, score: float) -> None:
@@ -107,6 +111,61 @@ def test_cascades_stop_below_their_threshold(
     arena = ground(CASCADE, form="legacy", proxy="never", thresholds=(0.5, 0.9))
     observation = arena.one(program)
     assert observation.score == score and set(observation.metrics) - {"combined_score"} == metrics
+
+
+STAGES = {
+    "the gate looks at all metrics so far": (
+        ["{'combined_score': 0.6}", "{'accuracy': 0.95}", "{'combined_score': 1.0}"],
+        0.6,
+    ),
+    "a stage that breaks counts": (["{'accuracy': 0.8}", "1 / 0"], 0.4),
+    "an error is no metric at the gate": (
+        ["{'accuracy': 0.8, 'error': 0.0}", "{'combined_score': 0.7}"],
+        0.7,
+    ),
+    "merging drops texts": (
+        ["{'accuracy': 0.8}", "{'combined_score': '0.7', 'note': 'x'}"],
+        0.8,
+    ),
+    "a flag does not open a gate": (["{'accuracy': 0.2, 'ok': True}", "{'accuracy': 0.9}"], 0.2),
+    "there is no fourth stage": (["{'combined_score': 1.0}"] * 3 + ["1 / 0"], 1.0),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_count_as_in_openevolve(ground: Make, name: str) -> None:
+    stages, score = STAGES[name]
+    lines = [f"def evaluate_stage{n}(path): return {each}" for n, each in enumerate(stages, 1)]
+    source = "\n".join(["def evaluate(path): return {}", *lines, ""])
+    arena = ground(source, form="legacy", proxy="never", thresholds=(0.5, 0.75))
+    assert arena.one("x = 1").score == pytest.approx(score)
+
+
+def test_a_stage_that_is_too_slow_counts_as_failed(ground: Make) -> None:
+    source = (
+        "import time\n"
+        "def evaluate(path): return {}\n"
+        "def evaluate_stage1(path): return {'accuracy': 0.8}\n"
+        "def evaluate_stage2(path): time.sleep(1.6); return {'accuracy': 1.0}\n"
+    )
+    observation = ground(source, form="legacy", proxy="never", thresholds=(0.5,)).one("x = 1")
+    assert observation.score == pytest.approx(0.4)
+    assert observation.artifacts["stage2_timeout"] == "True"
+
+
+def test_an_evaluation_that_raises_is_tried_again(ground: Make) -> None:
+    source = (
+        "tries = []\n"
+        "def evaluate(path, *, least):\n"
+        "    tries.append(path)\n"
+        "    if len(tries) < least: raise ValueError(f'try {len(tries)}')\n"
+        "    return {'combined_score': len(tries)}\n"
+    )
+    for retries, score in ((2, 3.0), (1, None)):
+        options = {"arguments": {"least": 3}, "retries": retries}
+        found = ground(source, form="legacy", proxy="never", options=options).one("x = 1")
+        assert found.score == score
+        assert (found.status is Status.ERROR) == (score is None)
 
 
 def test_a_failing_later_stage_leaves_its_trace(ground: Make) -> None:

@@ -15,12 +15,11 @@ import importlib.util
 import inspect
 import json
 import linecache
-import math
 import os
 import socket
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +27,7 @@ from typing import Any, TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.extensions.compat import shinka_process
+from culmen.extensions.compat.openevolve import scoring
 from culmen.extensions.compat.openevolve.proxy import stub
 from culmen.extensions.compat.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
 from culmen.jail import wire
@@ -35,7 +35,6 @@ from culmen.jail.confine import LINE
 from culmen.jail.kernel import checked_result, libc
 from culmen.jail.plain import (
     answer_texts,
-    last_lines,
     load_file,
     metric_or_type,
     score_or_type,
@@ -58,6 +57,8 @@ def run_check(channel: socket.socket, request: JsonObject, work: Path) -> None:
         shinka_process.check_evaluator(module, request["evaluator"])
     elif not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
         raise NameError("the evaluator has no function evaluate(path)")
+    else:
+        _check_arguments(module, request["arguments"])
     wire.send(channel, "R", wire.encode(_settings_of_this_thread()))
 
 
@@ -95,26 +96,37 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     state = OwnStreams([(module.__name__, module)])
     state.begin(request["seed"])
     ProgramStreams(str(work), request["seed"], state.streams)
-    if request["contract"] == SHINKA:
-        metrics, artifacts = shinka_process.evaluate_program(module, request["evaluator"], program)
-    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
-        metrics, artifacts = _run_cascade(
-            module, program, request["thresholds"], request["features"]
-        )
-    else:
-        metrics, artifacts = _metrics_and_artifacts(module.evaluate(program))
+    (metrics, artifacts), added = evaluate_program(module, program, request)
+    texts = answer_texts(metrics, artifacts)  # a failed stage counts in the score alone
+    metrics, artifacts = {**metrics, **added[0]}, {**artifacts, **added[1]}
     return {
         "traces": state.end().as_json(),
-        "score": combined_fitness(metrics, request["features"]),
+        "score": _score_of(metrics, request),
         "metrics": {
             key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
         },
         "feedback": "\n".join(
             f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
         ),
-        "texts": answer_texts(metrics, artifacts),
+        "texts": texts,
         "artifacts": {str(key): _artifact_text(value) for key, value in artifacts.items()},
     }
+
+
+def evaluate_program(
+    module: ModuleType, program: str, request: JsonObject
+) -> tuple[scoring.Answer, scoring.Answer]:
+    """The evaluator's answer for a program, and what counts besides for a failed stage.
+
+    Raises what the evaluator raises.
+    """
+    if request["contract"] == SHINKA:
+        found = shinka_process.evaluate_program(module, request["evaluator"], program)
+    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
+        return _run_cascade(module, program, request)
+    else:
+        found = _run_direct(module, program, request)
+    return found, ({}, {})
 
 
 def _load_evaluator(request: JsonObject) -> ModuleType:
@@ -130,30 +142,45 @@ def _load_evaluator(request: JsonObject) -> ModuleType:
 
 
 def _run_cascade(
-    module: ModuleType, program: str, thresholds: list[float], features: list[str]
-) -> tuple[JsonObject, JsonObject]:
-    """Run stages while the last score reaches its threshold.
+    module: ModuleType, program: str, request: JsonObject
+) -> tuple[scoring.Answer, scoring.Answer]:
+    """Evaluate in stages; those that the evaluator lacks are None."""
 
-    Later results take precedence; a failing stage ends the cascade.
-    """
-    metrics, artifacts = _metrics_and_artifacts(module.evaluate_stage1(program))
-    latest = metrics
-    for index, threshold in enumerate(thresholds):
-        stage = getattr(module, f"evaluate_stage{index + 2}", None)
-        score = combined_fitness(latest, features)
-        if stage is None or not _is_number(score) or not score >= threshold:
-            break
-        try:
-            latest, more = _metrics_and_artifacts(stage(program))
-        except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
-            artifacts = {**artifacts, f"stage{index + 2}_traceback": last_lines(error)}
-            break
-        metrics = {**metrics, **{key: value for key, value in latest.items() if key != "error"}}
-        artifacts = {**artifacts, **more}
-    return metrics, artifacts
+    def stage(number: int) -> Callable[[str], scoring.Answer] | None:
+        function = getattr(module, f"evaluate_stage{number}", None)
+        return None if function is None else lambda path: _metrics_and_artifacts(function(path))
+
+    stages = [stage(number) for number in range(1, scoring.STAGES + 1)]
+    return scoring.run_stages(stages, program, request["thresholds"], request["stage_seconds"])
 
 
-def _metrics_and_artifacts(result: Any) -> tuple[JsonObject, JsonObject]:
+def _run_direct(module: ModuleType, program: str, request: JsonObject) -> scoring.Answer:
+    """Call `evaluate` with the arguments of the configuration."""
+
+    def once() -> scoring.Answer:
+        return _metrics_and_artifacts(module.evaluate(program, **request["arguments"]))
+
+    return scoring.evaluate_with_retries(once, request["retries"], request["stage_seconds"])
+
+
+def _check_arguments(module: ModuleType, arguments: JsonObject) -> None:
+    """Raise TypeError if `evaluate` does not take the arguments of the configuration."""
+    if not arguments:
+        return
+    try:
+        signature = inspect.signature(module.evaluate)
+    except ValueError:  # a builtin that does not state one
+        return
+    try:
+        signature.bind(object(), **arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"evaluate{signature} does not take evaluator.evaluator_args "
+            f"({', '.join(arguments)}): {error}"
+        ) from None
+
+
+def _metrics_and_artifacts(result: Any) -> scoring.Answer:
     """One of the accepted results as (metrics, artifacts)."""
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
@@ -171,23 +198,16 @@ async def _await_result(result: Awaitable[object]) -> object:
     return await result
 
 
-def combined_fitness(metrics: JsonObject, features: list[str]) -> object:
-    """`combined_score` if there is one, else the mean of the metrics, else None.
+def _score_of(metrics: JsonObject, request: JsonObject) -> object:
+    if request["contract"] == SHINKA:  # which knows no other score
+        return score_or_type(metrics.get("combined_score"))
+    return combined_fitness(metrics, request["features"])
 
-    The mean is over the numbers that are not feature dimensions.
-    """
-    if "combined_score" in metrics:
-        return score_or_type(metrics["combined_score"])
-    named = [
-        (key, value)
-        for key, value in map(_metric_item, metrics.items())
-        if key not in features and _is_number(value)
-    ]
-    # numbers written as texts count if there is no other, as OpenEvolve leaves them out of a mean
-    true = [value for key, value in named if not isinstance(metrics.get(key), str)]
-    plain = true or [value for _, value in named]
-    kept = [value for value in plain if not math.isnan(value)]
-    return sum(kept) / len(kept) if kept else None
+
+def combined_fitness(metrics: JsonObject, features: list[str]) -> object:
+    """The score by OpenEvolve's rules; without any number what stands for it, or None."""
+    score = scoring.fitness(metrics, features)
+    return score_or_type(metrics.get("combined_score")) if score is None else score
 
 
 def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:

@@ -2,31 +2,33 @@
 
 It has `initial_program.*`, `evaluator.py` and perhaps `config.yaml`. `evaluate(program_path)` and
 the candidate run in two processes inside the jail if the evaluator allows it, else in one (form
-legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their
-numeric metrics.
-
-Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level: a
-key that can belong to one place only is accepted anywhere, with a note. Unused keys are listed in
-one note.
+legacy). Higher is better. Scores follow OpenEvolve's rules (`scoring`), keys of `config.yaml` have
+their effect or are named in a note (`config`).
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from culmen.core.errors import TaskError
-from culmen.core.foreign import boundary, yaml_value
 from culmen.core.inside import path_inside
 from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, checked_seconds
 from culmen.core.usage import Budget
+from culmen.extensions.compat.openevolve.card import CARD, with_card
+from culmen.extensions.compat.openevolve.config import (
+    OpenEvolveConfig,
+    named_models,
+    read_config,
+    search_settings,
+    written_keys,
+)
+from culmen.extensions.compat.openevolve.scoring import DEFAULT_FEATURES, DEFAULT_RETRIES, STAGES
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     LANGUAGES,
@@ -39,6 +41,7 @@ from culmen.tasks.schema import check_text
 EVALUATOR = ""
 READS_TASK_TOML = False
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
+MAX_CODE_LENGTH = 10_000  # characters, OpenEvolve's default
 THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
 _BUILT_IN_FEATURES = ("complexity", "diversity", "score")
 
@@ -72,12 +75,18 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             fix="call it from an evaluator.py: culmen docs tasks, 'An evaluator that is a script'",
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
-    task = task_from_files(programs[0], evaluator, config, goal)
+    task = task_from_files(programs[0], evaluator, config, goal, others=(folder / CARD,))
     if evaluator.parent != folder:  # it reads files from its own folder
-        task = msgspec.structs.replace(task, name=folder.name, root=str(folder))
+        note = "a flag counts in no mean, as in OpenEvolve; SkyDiscover counts it as 1 or 0"
+        task = msgspec.structs.replace(
+            task, name=folder.name, root=str(folder), notes=(*task.notes, note)
+        )
     others = sorted(
-        p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml")
+        p.name
+        for p in folder.glob("*.y*ml")
+        if p != config and p.suffix in (".yaml", ".yml") and p.name != CARD
     )
+    task = with_card(task, folder)
     if not others:
         return task
     note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
@@ -116,7 +125,9 @@ def task_from_files(
             evaluator_path,
             "define evaluate(program_path) returning a dict of metrics",
         )
-    suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
+    suffix = settings.get("", "file_suffix", ".py")
+    if suffix == ".py" and program is not None:
+        suffix = program.suffix
     apart = [path for path in (program, config, *others) if path]
     files, note = reading.evaluator_files(evaluator_path, apart)
     evaluator = Evaluator(
@@ -128,16 +139,13 @@ def task_from_files(
         digest=reading.evaluator_digest(files),
         files=files,
         shown=text_for_agents(evaluator_path, "public"),
-        options={"contract": contract} if contract else {},
+        options={"contract": contract} if contract else _evaluator_options(settings),
     )
-    seeds = _read_initial_program(program)
-    surface = _build_surface(suffix, settings)
+    seeds, islands = _initial_programs(program, settings)
+    surface = _build_surface(suffix, settings, seeds, contract)
     limits = _build_limits(settings, config)
-    features, feature_note = _feature_dimensions(settings)
     objective = Objective()
-    llm, llm_note = _model_settings(settings)
-    notes = (note, *settings.notes, feature_note, llm_note, _fitness_note(evaluator_path))
-    return Task(
+    task = Task(
         name=evaluator_path.parent.name,
         goal=goal,
         seeds=seeds,
@@ -145,13 +153,36 @@ def task_from_files(
         objective=objective,
         surface=surface,
         limits=limits,
-        features=features,
-        system=settings.get("prompt", "system_message", "").strip(),
-        defaults=_run_defaults(settings, llm),
-        notes=tuple(filter(None, notes)),
+        notes=(note,) if note else (),
         root=str(evaluator_path.parent),
         digest=reading.task_digest(evaluator, (), objective, limits, surface, seeds),
     )
+    return task if contract else _with_settings(task, settings, islands)
+
+
+def _with_settings(task: Task, settings: OpenEvolveConfig, islands: tuple[int, ...]) -> Task:
+    """The task with what decides in its runs, and sentences on it."""
+    notes = (
+        *task.notes,
+        *settings.notes,
+        *_setting_notes(settings, task.surface),
+        *_fitness_notes(Path(task.evaluator.path)),
+    )
+    common = _system_text(settings, settings.get("prompt", "system_message", ""))
+    own = settings.get("prompt", "island_system_messages", [])
+    return msgspec.structs.replace(
+        task,
+        features=_feature_dimensions(settings),
+        system=common,
+        island_systems=tuple(_system_text(settings, text or "") for text in own),
+        defaults=_run_defaults(settings, islands),
+        notes=notes,
+    )
+
+
+def _system_text(settings: OpenEvolveConfig, text: str) -> str:
+    """A system message, "" for the name of OpenEvolve's own template."""
+    return "" if text == "system_message" else text.strip()
 
 
 def _read_initial_program(program: Path | None) -> tuple[dict[str, str], ...]:
@@ -173,18 +204,70 @@ def _imported_packages(program: Path | None, evaluator: Path) -> tuple[str, ...]
 def _cascade_thresholds(
     module: reading.Module, settings: OpenEvolveConfig
 ) -> tuple[float, ...] | None:
-    """Thresholds of a cascade; None if it is switched off or the evaluator has no first stage."""
-    if "evaluate_stage1" not in module.names or not settings.get(
+    """Thresholds of the later stages; None if it is switched off or there is no first stage."""
+    if not module.may_define("evaluate_stage1") or not settings.get(
         "evaluator", "cascade_evaluation", True
     ):
         return None
-    return tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
+    thresholds = tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
+    if not thresholds:
+        what = "is empty: OpenEvolve then fails every evaluation in stages"
+        fix = "write [0.5, 0.75], or cascade_evaluation: false"
+        raise settings.fault("evaluator", "cascade_thresholds", what, fix)
+    return thresholds[: STAGES - 1]
 
 
-def _build_surface(suffix: str, settings: OpenEvolveConfig) -> Surface:
+def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
+    """Arguments of `evaluate`, and how often it is tried again."""
+    arguments = settings.get("evaluator", "evaluator_args", {})
+    if not _is_plain(arguments):
+        what, fix = "has a value that is not plain", "write numbers, texts, lists and mappings"
+        raise settings.fault("evaluator", "evaluator_args", what, fix)
+    retries = settings.get("evaluator", "max_retries", DEFAULT_RETRIES)
+    if retries < 0:
+        what, fix = "is below 0: OpenEvolve then evaluates nothing", "write 0 or more"
+        raise settings.fault("evaluator", "max_retries", what, fix)
+    return {"retries": int(retries), **({"arguments": arguments} if arguments else {})}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
+
+
+def _initial_programs(
+    program: Path | None, settings: OpenEvolveConfig
+) -> tuple[tuple[dict[str, str], ...], tuple[int, ...]]:
+    """The initial programs, and the island of each if the file places them."""
+    seeds = _read_initial_program(program)
+    islands = [0]
+    for island, name in enumerate(settings.get("database", "island_initial_programs", [])):
+        if name is None or program is None:
+            continue
+        path = path_inside(Path(settings.path).parent, os.path.normpath(name))
+        if not path.is_file():
+            what, fix = f"names '{name}', which does not exist", "correct the path"
+            raise settings.fault("database", "island_initial_programs", what, fix)
+        text = read_text(path)
+        check_text(text, str(path))
+        seeds = (*seeds, {program.name: text})
+        islands.append(island)
+    return seeds, tuple(islands) if len(islands) > 1 else ()
+
+
+def _build_surface(
+    suffix: str, settings: OpenEvolveConfig, seeds: tuple[dict[str, str], ...], contract: str
+) -> Surface:
+    """The editable text; no initial program is longer than it may be."""
     known = LANGUAGES.get(suffix) or settings.get("", "language", "text")
-    length = settings.get("", "max_code_length", Surface().max_chars)
-    return Surface(markers="optional", language=known, max_chars=max(1, length))
+    usual = Surface().max_chars if contract else MAX_CODE_LENGTH
+    longest = max((len(text) for seed in seeds for text in seed.values()), default=1)
+    length = max(settings.get("", "max_code_length", usual), longest)
+    enforced = settings.get("", "enforce_evolve_blocks", False)
+    return Surface(markers="enforced" if enforced else "optional", language=known, max_chars=length)
 
 
 def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
@@ -192,283 +275,84 @@ def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
     return Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
 
 
-def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
-    dimensions = settings.get("database", "feature_dimensions", [])
-    if isinstance(dimensions, int):
-        return (
-            (),
-            f"database.feature_dimensions = {dimensions} is a number, not a list of names: no "
-            "features are used",
-        )
+def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[str, ...]:
+    return tuple(settings.get("database", "feature_dimensions", DEFAULT_FEATURES))
+
+
+def _setting_notes(settings: OpenEvolveConfig, surface: Surface) -> list[str]:
+    """Sentences on keys that have their effect in some runs only, or another one."""
+    notes: list[str] = []
+    dimensions = _feature_dimensions(settings)
     own = [name for name in dimensions if name not in _BUILT_IN_FEATURES]
-    note = (
-        f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
-        if own
-        else ""
+    if own:
+        notes.append(
+            f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
+        )
+    if not dimensions:
+        notes.append(
+            "database.feature_dimensions is empty: grids have complexity and diversity then"
+        )
+    if isinstance(settings.get("database", "feature_bins"), dict):
+        notes.append("database.feature_bins has no effect: all dimensions have the same bins here")
+    if surface.max_chars > settings.get("", "max_code_length", MAX_CODE_LENGTH):
+        notes.append(
+            f"programs may have {surface.max_chars} characters, as the initial one has; OpenEvolve "
+            "refuses those above max_code_length"
+        )
+    if surface.markers == "enforced":
+        notes.append(
+            "enforce_evolve_blocks: a reply that changes other lines is refused; OpenEvolve puts "
+            "them back"
+        )
+    if settings.path:
+        chosen = ", ".join(f"{name}={value}" for name, value in search_settings(settings).items())
+        notes.append(f"settings of the search, with --strategy openevolve: {chosen}")
+    return notes + _model_notes(settings)
+
+
+def _model_notes(settings: OpenEvolveConfig) -> list[str]:
+    """Sentences on the models that the file names, and on a key written out in it."""
+    notes: list[str] = []
+    if names := [str(model["name"]) for model in named_models(settings)]:
+        notes.append(
+            f"models {', '.join(names)}: asked with --models {Path(settings.path).name}; no run "
+            "asks a model that its command does not name"
+        )
+    if written_keys(settings):
+        notes.append(
+            "config.yaml holds an API key in plain text: it is not used; export it and write "
+            "api_key: ${NAME}"
+        )
+    return notes
+
+
+def _fitness_notes(evaluator: Path) -> list[str]:
+    """Sentences on what counts as a score."""
+    failed = (
+        "an evaluation that fails, or returns no number, has no score; OpenEvolve counts it as 0"
     )
-    return tuple(dimensions), note
-
-
-def _fitness_note(evaluator: Path) -> str:
     if "combined_score" in read_text(evaluator):
-        return ""
-    return (
+        return [failed]
+    mean = (
         f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of "
-        "their metrics, "
-        "which is usually not intended; return a combined_score"
+        "their metrics but for feature dimensions, which is usually not intended; return a "
+        "combined_score"
     )
+    return [mean, failed]
 
 
-def _model_settings(settings: OpenEvolveConfig) -> tuple[JsonObject, str]:
-    """Model settings without any key, and a note if a key had to be dropped."""
-    keys = ("api_base", "temperature", "top_p", "max_tokens", "timeout", "retries")
-    llm: JsonObject = settings.section_settings("llm", keys)
-    dropped = False
-    if key := settings.get("llm", "api_key", ""):
-        if name := env_variable_name(key):
-            llm["api_key_env"] = name
-        else:
-            dropped = True
-    models: list[ModelEntry] = settings.get("llm", "models", [])
-    if not models:
-        for role in ("primary", "secondary"):
-            if name := settings.get("llm", f"{role}_model"):
-                models = [
-                    *models,
-                    ModelEntry(name, settings.get("llm", f"{role}_model_weight", 1.0)),
-                ]
-    plain: list[JsonObject] = []
-    for model in models:
-        entry = msgspec.to_builtins(msgspec.structs.replace(model, api_key=""))
-        if name := env_variable_name(model.api_key):
-            entry["api_key_env"] = name
-        dropped = dropped or bool(model.api_key and not env_variable_name(model.api_key))
-        plain.append(entry)
-    if plain:
-        llm["models"] = plain
-    note = (
-        "config.yaml holds an API key in plain text: it is not used; export it and write api_key: "
-        "${NAME}"
-    )
-    return llm, note if dropped else ""
+def _run_defaults(settings: OpenEvolveConfig, islands: tuple[int, ...]) -> TaskDefaults:
+    """Run settings by culmen's names; `islands` are those of the initial programs.
 
-
-def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> TaskDefaults:
-    """Run settings by culmen's names, and OpenEvolve's own; only those in the file.
-
-    The budget has one evaluation per iteration, and one for the initial program.
+    The budget has one evaluation per iteration, and one for each initial program.
     """
-    iterations = settings.get("", "max_iterations")
-    foreign: JsonObject = {
-        "format": {True: "diff", False: "rewrite", None: None}[
-            settings.get("", "diff_based_evolution")
-        ],
-        "llm": llm,
-        "prompt": settings.section_settings(
-            "prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")
-        ),
-        "settings": _search_settings(settings),
-    }
+    iterations, programs = settings.get("", "max_iterations"), max(1, len(islands))
+    chosen = search_settings(settings)
+    if islands:
+        chosen["starts"] = ",".join(map(str, islands))
     return TaskDefaults(
-        budget=Budget(evaluations=iterations + 1) if iterations else None,
+        budget=None if iterations is None else Budget(evaluations=max(0, iterations) + programs),
         seed=settings.get("", "random_seed") or 0,
         workers=settings.get("evaluator", "parallel_evaluations") or 0,
-        foreign={name: value for name, value in foreign.items() if value},
+        settings_of={"openevolve": chosen},
     )
-
-
-def _search_settings(settings: OpenEvolveConfig) -> JsonObject:
-    keys = (
-        "num_islands",
-        "feature_bins",
-        "migration_interval",
-        "migration_rate",
-        "population_size",
-        "archive_size",
-        "exploration_ratio",
-        "exploitation_ratio",
-        "elite_selection_ratio",
-    )
-    return settings.section_settings("database", keys)
-
-
-# -- config.yaml
-# ------------------------------------------------------------------------------
-
-
-class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model and its share of the calls; an entry may carry its own endpoint."""
-
-    name: str
-    weight: float = 1.0
-    api_base: str = ""
-    api_key: str = ""
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-
-
-# Section -> key -> type. "" is the top level.
-KEYS: dict[str, JsonObject] = {
-    "": {
-        "max_iterations": int,
-        "random_seed": int | None,
-        "language": str | None,
-        "file_suffix": str,
-        "diff_based_evolution": bool,
-        "max_code_length": int,
-    },
-    "llm": {
-        "api_base": str | None,
-        "api_key": str | None,
-        "models": list[ModelEntry],
-        "primary_model": str | None,
-        "primary_model_weight": float,
-        "secondary_model": str | None,
-        "secondary_model_weight": float,
-        "temperature": float | None,
-        "top_p": float | None,
-        "max_tokens": int | None,
-        "timeout": float | None,
-        "retries": int | None,
-    },
-    "prompt": {
-        "system_message": str | None,
-        "num_top_programs": int,
-        "num_diverse_programs": int,
-        "include_artifacts": bool,
-    },
-    "database": {
-        "num_islands": int,
-        "feature_dimensions": list[str] | int,
-        "feature_bins": int | dict[str, int],
-        "migration_interval": int,
-        "migration_rate": float,
-        "population_size": int,
-        "archive_size": int,
-        "exploration_ratio": float,
-        "exploitation_ratio": float,
-        "elite_selection_ratio": float,
-    },
-    "evaluator": {
-        "timeout": float,
-        "cascade_evaluation": bool,
-        "cascade_thresholds": list[float],
-        "parallel_evaluations": int,
-    },
-}
-
-
-class OpenEvolveConfig(msgspec.Struct, frozen=True):
-    """The parsed settings of a file: values by (section, key), and notes for the user."""
-
-    values: dict[tuple[str, str], object] = {}
-    notes: tuple[str, ...] = ()
-
-    def get(self, section: str, key: str, default: object = None) -> Any:
-        """The value of a key, the default if it is absent or null."""
-        value = self.values.get((section, key))
-        return default if value is None else value
-
-    def section_settings(self, name: str, keys: Iterable[str]) -> JsonObject:
-        """The keys of a section that are set."""
-        return {key: value for key in keys if (value := self.get(name, key)) is not None}
-
-
-def read_config(path: Path) -> OpenEvolveConfig:
-    """Read a `config.yaml`; raise `TaskError` for invalid YAML and values of a wrong type."""
-    values: dict[tuple[str, str], object] = {}
-    moved: list[str] = []
-    ignored: list[str] = []
-    for section, key, value in _config_entries(_load_yaml(path), path):
-        home = section if key in KEYS.get(section, {}) else _home_section(key)
-        dotted = f"{section}.{key}".lstrip(".")
-        if home is None:
-            ignored.append(dotted)
-            continue
-        if home != section:
-            if (home, key) in values:
-                ignored.append(dotted)
-                continue
-            moved.append(f"{dotted} as {f'{home}.{key}'.lstrip('.')}")
-        values[home, key] = _convert_value(value, KEYS[home][key], path, dotted)
-    notes = [f"{path.name}: misplaced keys were read: {', '.join(moved)}"] if moved else []
-    if ignored:
-        notes.append(f"{path.name}: keys without effect here were ignored: {', '.join(ignored)}")
-    return OpenEvolveConfig(values, tuple(notes))
-
-
-def env_variable_name(text: str) -> str:
-    """The name in `${NAME}`, "" for any other text."""
-    match = re.fullmatch(r"\s*\$\{(\w+)\}\s*", text)
-    return match[1] if match else ""
-
-
-@boundary()
-def _load_yaml(path: Path) -> dict[object, object]:
-    import yaml
-
-    try:
-        raw = yaml_value(read_text(path_inside(path.parent, path.name)))
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        what = f"not valid YAML: {error.problem}"
-        raise TaskError(what, where=f"{path}{line}", fix="correct that line") from None
-    except yaml.YAMLError as error:
-        raise TaskError(
-            f"not valid YAML: {error}", where=str(path), fix="correct the file"
-        ) from None
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        raise TaskError(
-            "the file is not a mapping of keys", where=str(path), fix="write key: value lines"
-        )
-    return raw
-
-
-def _config_entries(raw: dict[object, object], path: Path) -> Iterator[tuple[str, str, object]]:
-    """(section, key, value) triples, misplaced ones last, so that they do not win."""
-    flat: list[tuple[str, str, object]] = []
-    for name, value in raw.items():
-        if (
-            isinstance(value, dict)
-            and str(name) not in KEYS[""]
-            and (str(name) in KEYS or _holds_known(value))
-        ):
-            flat += [(str(name), str(key), inner) for key, inner in value.items()]
-        elif str(name) in KEYS and value is not None:
-            fix = "write its keys indented below it"
-            raise TaskError(
-                f"'{name}' must hold keys, not {value!r}", where=f"{path} ({name})", fix=fix
-            )
-        elif value is not None or str(name) not in KEYS:
-            flat.append(("", str(name), value))
-    yield from sorted(flat, key=lambda entry: entry[1] not in KEYS.get(entry[0], {}))
-
-
-def _holds_known(value: dict[object, object]) -> bool:
-    return any(_home_section(str(key)) is not None for key in value)
-
-
-def _home_section(key: str) -> str | None:
-    """The only section that a key can belong to, None if there are several."""
-    homes = [section for section, keys in KEYS.items() if key in keys]
-    return homes[0] if len(homes) == 1 else None
-
-
-def _convert_value(value: object, kind: Any, path: Path, dotted: str) -> object:
-    if value is None:
-        return None
-    try:
-        converted = msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
-        what = f"wrong value: {str(error)[0].lower()}{str(error)[1:]}"
-        raise TaskError(
-            what, where=f"{path} ({dotted})", fix="correct the value or remove the key"
-        ) from None
-    if isinstance(converted, float) and not math.isfinite(converted):
-        raise TaskError(
-            "the value must be finite", where=f"{path} ({dotted})", fix="write a number"
-        )
-    return converted

@@ -1,0 +1,91 @@
+"""Checkpoints and result folders of OpenEvolve (0.4.1) as pools of candidates.
+
+A checkpoint has `programs/*.json`, one a program, and perhaps `best_program.*`, whose suffix is
+that of all programs. A result folder (`openevolve_output`) has `checkpoints/checkpoint_N`; the last
+one counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.foreign import boundary
+from culmen.core.inside import path_inside
+from culmen.extensions.compat.openevolve.scoring import DEFAULT_FEATURES, fitness
+from culmen.run.pools import Pool, PoolMember, PoolSource
+
+PROGRAMS = "programs"
+_MOST_BYTES = 1 << 24  # of a program's file
+
+
+class _Program(msgspec.Struct):
+    """The fields that matter of a program's file."""
+
+    code: str
+    metrics: dict[str, Any] = {}
+
+
+def read_pool(folder: Path) -> Pool | None:
+    """The programs of a checkpoint, best first by their claims; None for any other folder.
+
+    Raises `UserError` for a program that cannot be read.
+    """
+    checkpoint = _last_checkpoint(folder)
+    if checkpoint is None:
+        return None
+    part = f"initial_program{_program_suffix(checkpoint)}"
+    files = sorted(path_inside(checkpoint, PROGRAMS).glob("*.json"))
+    found: dict[str, PoolMember] = {}
+    for file in files:
+        text = _program_text(path_inside(checkpoint, Path(PROGRAMS) / file.name))
+        member = _read_member(text, str(file), part)
+        found.setdefault(member.candidate.digest, member)  # copies on other islands are one program
+    members = sorted(found.values(), key=lambda each: -(each.score or 0.0))
+    members.sort(key=lambda each: each.score is None)
+    source = PoolSource(f"{folder.name} of OpenEvolve", "openevolve")
+    return Pool(folder.resolve().parent.name, "", "max", tuple(members), (source,))
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The folder itself, or the last checkpoint below it."""
+    if (folder / PROGRAMS).is_dir():
+        return folder
+    below = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
+    numbered = [
+        (int(number), path)
+        for path in below.glob("checkpoint_*")
+        if (number := path.name.removeprefix("checkpoint_")).isdecimal()
+        and (path / PROGRAMS).is_dir()
+    ]
+    return max(numbered)[1] if numbered else None
+
+
+def _program_suffix(checkpoint: Path) -> str:
+    named = sorted(checkpoint.glob("best_program.*"))
+    return named[0].suffix if named else ".py"
+
+
+def _program_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError("the program's file is too large", where=str(path), fix="remove it")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the program: {error}", where=str(path)) from None
+
+
+@boundary()
+def _read_member(text: str, where: str, part: str) -> PoolMember:
+    """A program with its claimed score."""
+    try:
+        program = msgspec.json.decode(text, type=_Program)
+    except msgspec.DecodeError as error:
+        raise UserError(
+            f"this is no program of OpenEvolve: {error}", where=where, fix="remove the file"
+        ) from None
+    score = fitness(program.metrics, DEFAULT_FEATURES)
+    return PoolMember({part: program.code}, score, 0 if score is None else 1)

@@ -1,0 +1,507 @@
+"""Keys of OpenEvolve's `config.yaml` (0.4.1), their types and their effect here.
+
+A file that OpenEvolve refuses is refused, and a key at a level where OpenEvolve does not read it
+has no effect. Only an empty file counts as none. Values that are not finite are refused, and a text
+in place of a list, which OpenEvolve takes for a list of letters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+
+import msgspec
+
+from culmen.core.errors import TaskError
+from culmen.core.foreign import boundary, yaml_value
+from culmen.core.inside import path_inside
+from culmen.core.json import JsonObject
+from culmen.models.spec import OTHERS, PROVIDERS
+from culmen.tasks.reading import read_text
+
+Effect: TypeAlias = Literal["task", "search", "model", "none"]
+"""What a key decides: the task, the search of the strategy `openevolve`, models, nothing here."""
+
+
+class ConfigKey(NamedTuple):
+    """A key's type, and its effect here."""
+
+    kind: Any
+    effect: Effect = "none"
+
+
+def _keys(effect: Effect, **kinds: Any) -> dict[str, ConfigKey]:
+    return {name: ConfigKey(kind, effect) for name, kind in kinds.items()}
+
+
+MODEL_KEYS: dict[str, ConfigKey] = {
+    **_keys(
+        "model",
+        name=str,
+        weight=float,
+        api_base=str,
+        api_key=str | None,
+        temperature=float | None,
+        top_p=float | None,
+        max_tokens=int,
+        reasoning_effort=str | None,
+    ),
+    **_keys(
+        "none",
+        provider=str | None,
+        system_message=str | None,
+        timeout=int,
+        retries=int,
+        retry_delay=int,
+        random_seed=int | None,
+        max_budget_usd=float | None,
+        max_ai_credits=float | None,
+        allow_all_tools=bool | None,
+        manual_mode=bool | None,
+        _manual_queue_dir=str | None,
+        init_client=object,
+    ),
+}
+"""The keys of one model, also of `llm` itself, which has them for all models."""
+
+KEYS: dict[str, dict[str, ConfigKey]] = {
+    "": {
+        **_keys(
+            "task",
+            max_iterations=int,
+            random_seed=int | None,
+            language=str,
+            file_suffix=str,
+            max_code_length=int,
+            enforce_evolve_blocks=bool,
+        ),
+        **_keys("search", diff_based_evolution=bool),
+        **_keys(
+            "none",
+            full_rewrite_probability=float,
+            diff_pattern=str,
+            checkpoint_interval=int,
+            checkpoint_on_improvement=bool,
+            log_level=str,
+            log_dir=str | None,
+            logger_prefix=str | None,
+            early_stopping_patience=int | None,
+            convergence_threshold=float,
+            early_stopping_metric=str,
+            max_tasks_per_child=int | None,
+        ),
+    },
+    "llm": {
+        **MODEL_KEYS,
+        **_keys("none", manual_mode=bool),
+        **_keys(
+            "model",
+            models=list[dict[str, object]],
+            primary_model=str,
+            primary_model_weight=float,
+            secondary_model=str,
+            secondary_model_weight=float,
+        ),
+        **_keys("none", evaluator_models=list[dict[str, object]]),
+    },
+    "prompt": {
+        **_keys("task", system_message=str, island_system_messages=list[str | None]),
+        **_keys("search", num_top_programs=int, num_diverse_programs=int),
+        **_keys(
+            "none",
+            template_dir=str | None,
+            evaluator_system_message=str,
+            programs_as_changes_description=bool,
+            system_message_changes_description=str | None,
+            initial_changes_description=str,
+            use_template_stochasticity=bool,
+            template_variations=dict[str, list[str]],
+            use_meta_prompting=bool,
+            meta_prompt_weight=float,
+            include_artifacts=bool,
+            max_artifact_bytes=int,
+            artifact_security_filter=bool,
+            suggest_simplification_after_chars=int | None,
+            include_changes_under_chars=int | None,
+            concise_implementation_max_lines=int | None,
+            comprehensive_implementation_min_lines=int | None,
+            diff_summary_max_line_len=int,
+            diff_summary_max_lines=int,
+            code_length_threshold=int | None,
+        ),
+    },
+    "database": {
+        **_keys("task", feature_dimensions=list[str], island_initial_programs=list[str | None]),
+        **_keys(
+            "search",
+            num_islands=int,
+            feature_bins=int | dict[str, int],
+            migration_interval=int,
+            migration_rate=float,
+            population_size=int,
+            archive_size=int,
+            exploration_ratio=float,
+            exploitation_ratio=float,
+            elite_selection_ratio=float,
+        ),
+        **_keys(
+            "none",
+            db_path=str | None,
+            in_memory=bool,
+            log_prompts=bool,
+            diversity_metric=str,
+            diversity_reference_size=int,
+            random_seed=int | None,
+            artifacts_base_path=str | None,
+            artifact_size_threshold=int,
+            cleanup_old_artifacts=bool,
+            artifact_retention_days=int,
+            max_snapshot_artifacts=int | None,
+            novelty_llm=object,
+            embedding_model=str | None,
+            embedding_api_base=str | None,
+            similarity_threshold=float,
+        ),
+    },
+    "evaluator": {
+        **_keys(
+            "task",
+            timeout=int,
+            max_retries=int,
+            cascade_evaluation=bool,
+            cascade_thresholds=list[float],
+            parallel_evaluations=int,
+            evaluator_args=dict[str, object] | None,
+            use_llm_feedback=bool,
+        ),
+        **_keys(
+            "none",
+            llm_feedback_weight=float,
+            memory_limit_mb=int | None,
+            cpu_limit=float | None,
+            distributed=bool,
+            enable_artifacts=bool,
+            max_artifact_storage=int,
+        ),
+    },
+    "evolution_trace": _keys(
+        "none",
+        enabled=bool,
+        format=str,
+        include_code=bool,
+        include_prompts=bool,
+        include_failures=bool,
+        output_path=str | None,
+        buffer_size=int,
+        compress=bool,
+    ),
+}
+"""Section -> key -> type and effect. "" is the top level."""
+
+
+class OpenEvolveConfig(msgspec.Struct, frozen=True):
+    """The settings of a file: values by (section, key), the file, and notes for the user."""
+
+    values: dict[tuple[str, str], object] = {}
+    path: str = ""
+    notes: tuple[str, ...] = ()
+
+    def get(self, section: str, key: str, default: object = None) -> Any:
+        """The value of a key, the default if it is absent or null."""
+        value = self.values.get((section, key))
+        return default if value is None else value
+
+    def fault(self, section: str, key: str, what: str, fix: str) -> TaskError:
+        """The error for a key whose value cannot be used."""
+        dotted = f"{section}.{key}".lstrip(".")
+        return TaskError(f"{dotted} {what}", where=f"{self.path} ({dotted})", fix=fix)
+
+
+def read_config(path: Path) -> OpenEvolveConfig:
+    """Read a `config.yaml`; raise `TaskError` for invalid YAML and for what OpenEvolve refuses."""
+    values: dict[tuple[str, str], object] = {}
+    ignored: list[str] = []
+    for name, value in load_mapping(path).items():
+        section = str(name)
+        if section not in KEYS or not section:
+            _add_value(values, ignored, path, "", section, value)
+            continue
+        if not isinstance(value, Mapping):
+            raise TaskError(
+                f"'{section}' must hold keys, not {value!r}",
+                where=f"{path} ({section})",
+                fix="write its keys indented below it, or remove the section",
+            )
+        for key, inner in value.items():
+            _add_value(values, ignored, path, section, str(key), inner)
+    config = OpenEvolveConfig(values, str(path))
+    check_config(config)
+    note = f"{path.name}: keys without effect here: {', '.join(ignored)}"
+    return msgspec.structs.replace(config, notes=(note,) if ignored else ())
+
+
+def _add_value(
+    values: dict[tuple[str, str], object],
+    ignored: list[str],
+    path: Path,
+    section: str,
+    name: str,
+    value: object,
+) -> None:
+    """Add a key's value, checked; name those without effect here."""
+    dotted = f"{section}.{name}".lstrip(".")
+    known = KEYS[section].get(name)
+    if (section, name) == ("llm", "model"):
+        raise TaskError(
+            "there is no key llm.model",
+            where=f"{path} (llm.model)",
+            fix="write llm.primary_model, or the list llm.models",
+        )
+    if known is None:
+        home = [] if name in KEYS else _homes(name)
+        ignored.append(f"{dotted} (a key of {' and '.join(home)})" if home else dotted)
+        return
+    _check_value(value, known.kind, path, dotted, name)
+    values[section, name] = value
+    if known.effect == "none":
+        ignored.append(dotted)
+
+
+def _homes(key: str) -> list[str]:
+    """The sections that have a key, as a person would say it."""
+    return [section or "the top level" for section, keys in KEYS.items() if key in keys]
+
+
+def _check_value(value: object, kind: Any, path: Path, dotted: str, name: str) -> None:
+    # OpenEvolve drops these two before it looks at types
+    is_dropped = value is None and dotted in ("llm.temperature", "llm.top_p")
+    if not is_dropped and not fits(value, kind):
+        wanted = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+        raise TaskError(
+            f"wrong value {value!r}: expected {wanted}",
+            where=f"{path} ({dotted})",
+            fix="correct the value or remove the key",
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TaskError(
+            "the value must be finite", where=f"{path} ({dotted})", fix="write a number"
+        )
+    if name in ("models", "evaluator_models") and isinstance(value, list):
+        for number, entry in enumerate(value):
+            for key, inner in entry.items():
+                if key in MODEL_KEYS:
+                    where = f"{dotted}[{number}].{key}"
+                    _check_value(inner, MODEL_KEYS[key].kind, path, where, key)
+
+
+def fits(value: object, kind: Any) -> bool:
+    """True if a value is of a type as OpenEvolve counts it: ints are floats, bools are ints."""
+    args = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(fits(value, each) for each in args)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(fits(each, args[0]) for each in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            fits(key, args[0]) and fits(each, args[1]) for key, each in value.items()
+        )
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def check_config(config: OpenEvolveConfig) -> None:
+    """Raise `TaskError` for values that OpenEvolve refuses together, and for those not followed."""
+    islands = config.get("database", "num_islands", 5)
+    for section, key in (
+        ("prompt", "island_system_messages"),
+        ("database", "island_initial_programs"),
+    ):
+        if len(config.get(section, key, [])) > islands:
+            fix = "remove entries, or raise num_islands"
+            raise config.fault(section, key, "has more entries than database.num_islands", fix)
+    first = config.get("database", "island_initial_programs", [None])[:1]
+    if first not in ([], [None]):
+        what, fix = "must begin with null", "write null for the first island"
+        raise config.fault("database", "island_initial_programs", what, fix)
+    _check_replies(config)
+    named_models(config)
+    if config.get("evaluator", "use_llm_feedback", False):
+        raise config.fault(
+            "evaluator",
+            "use_llm_feedback",
+            "is on: a model would change every score, which culmen does not do",
+            "set it to false, or let the evaluator ask a model: culmen docs tasks",
+        )
+
+
+def _check_replies(config: OpenEvolveConfig) -> None:
+    """Refuse a faulty `diff_pattern`, and forms of replies that exclude each other."""
+    try:
+        re.compile(config.get("", "diff_pattern", ""))
+    except re.error as error:
+        what, fix = f"is no regular expression: {error}", "correct it, or remove the key"
+        raise config.fault("", "diff_pattern", what, fix) from None
+    rewrites = config.get("", "full_rewrite_probability", 0.0)
+    if isinstance(rewrites, bool) or not 0 <= rewrites <= 1:
+        raise config.fault("", "full_rewrite_probability", "is not from 0 to 1", "write 0.1")
+    by_diff = config.get("", "diff_based_evolution", True)
+    if rewrites > 0 and not by_diff:
+        what = "is of use with diff_based_evolution = true only"
+        raise config.fault("", "full_rewrite_probability", what, "remove one of them")
+    described = config.get("prompt", "programs_as_changes_description", False)
+    if described and (rewrites > 0 or not by_diff):
+        what = "needs diff_based_evolution = true and full_rewrite_probability = 0"
+        raise config.fault("prompt", "programs_as_changes_description", what, "remove one of them")
+
+
+def search_settings(config: OpenEvolveConfig) -> dict[str, str]:
+    """The settings of the strategy `openevolve` that a file makes, as the command line has them."""
+    settings = {
+        name: str(int(value) if isinstance(value, bool) else value)
+        for name, (section, key) in _SETTINGS.items()
+        if isinstance(value := config.get(section, key), int | float)
+    }
+    by_diff = config.get("", "diff_based_evolution", True)
+    return {**settings, "format": "diff" if by_diff else "rewrite"}
+
+
+_SETTINGS = {
+    "islands": ("database", "num_islands"),
+    "bins": ("database", "feature_bins"),
+    "interval": ("database", "migration_interval"),
+    "rate": ("database", "migration_rate"),
+    "population": ("database", "population_size"),
+    "archive": ("database", "archive_size"),
+    "exploration": ("database", "exploration_ratio"),
+    "exploitation": ("database", "exploitation_ratio"),
+    "elites": ("database", "elite_selection_ratio"),
+    "top": ("prompt", "num_top_programs"),
+    "diverse": ("prompt", "num_diverse_programs"),
+}
+"""Settings of the strategy by name, and the keys that they come from."""
+
+
+def named_models(config: OpenEvolveConfig) -> list[JsonObject]:
+    """The models that a file names, with their own and the shared settings; never a key.
+
+    Those of weight 0 are never asked and left out. Raises `TaskError` for weights of which
+    OpenEvolve can make no choice.
+    """
+    models: list[JsonObject] = [dict(each) for each in config.get("llm", "models", [])]
+    for role, usual in (("primary", 1.0), ("secondary", 0.2)):
+        name = config.get("llm", f"{role}_model")
+        weight = config.get("llm", f"{role}_model_weight", usual)
+        if name and (role == "primary" or weight > 0):
+            models.append({"name": name, "weight": weight})
+    for model in models:
+        weight = model.setdefault("weight", 1.0)
+        if not 0 <= weight < math.inf:
+            raise config.fault("llm", "models", f"has the weight {weight}", "write 0 or more")
+    chosen = [model for model in models if model["weight"] > 0]
+    pair = ("primary_model", "secondary_model", "primary_model_weight", "secondary_model_weight")
+    if not chosen and (models or any(config.get("llm", key) for key in pair)):
+        fix = "write primary_model, or models with a weight above 0"
+        raise config.fault("llm", "models", "names no model that could be asked", fix)
+    return [_complete_model(config, model) for model in chosen]
+
+
+_SHARED: JsonObject = {
+    "api_base": "https://api.openai.com/v1",
+    "temperature": 0.7,
+    "top_p": None,
+    "max_tokens": 4096,
+    "reasoning_effort": None,
+}
+"""Settings that `llm` makes for all models, and OpenEvolve's values without them."""
+
+
+def _complete_model(config: OpenEvolveConfig, model: JsonObject) -> JsonObject:
+    """A model with the shared settings that it does not make itself, and its key's variable."""
+    plain: JsonObject = {"name": model.get("name", ""), "weight": float(model["weight"])}
+    for key, usual in _SHARED.items():
+        own = model.get(key)
+        value = config.get("llm", key, usual) if own is None else own
+        if value is not None:
+            plain[key] = value
+    key = model.get("api_key") or config.get("llm", "api_key", "")
+    if variable := env_variable_name(key):
+        plain["api_key_env"] = variable
+    return plain
+
+
+def models_file(path: Path) -> JsonObject:
+    """The tables of a models file that stand for the models of a `config.yaml`.
+
+    A provider has the address that the file names, and its key from the variable that the file
+    names, else from the one that is usual there. Raises `TaskError`.
+    """
+    providers, models, members = JsonObject(), JsonObject(), list[JsonObject]()
+    for number, model in enumerate(named_models(read_config(path)), 1):
+        name = str(model["name"])
+        name = name if name not in models else f"{name} {number}"
+        address = str(model["api_base"]).rstrip("/")
+        known = _PROVIDERS_BY_ADDRESS.get(address, "")
+        provider = known if known and "api_key_env" not in model else f"config-{number}"
+        if provider != known:
+            variable = model.get("api_key_env") or "OPENAI_API_KEY"
+            providers[provider] = {"base_url": address, "key_env": variable}
+        fields = ("top_p", "reasoning_effort")
+        models[name] = {
+            "model": model["name"],
+            "provider": provider,
+            "temperature": model["temperature"],
+            "max_tokens": model["max_tokens"],
+            "extra": {key: model[key] for key in fields if key in model},
+        }
+        members.append({"model": name, "weight": model["weight"]})
+    return {"providers": providers, "models": models, "roles": {OTHERS: members}}
+
+
+_PROVIDERS_BY_ADDRESS = {
+    "https://api.openai.com/v1": "openai",
+    **{
+        provider.base_url.rstrip("/"): name
+        for name, provider in PROVIDERS.items()
+        if provider.base_url
+    },
+}
+
+
+def written_keys(config: OpenEvolveConfig) -> bool:
+    """True if a file has an API key in plain text."""
+    own: Iterable[JsonObject] = config.get("llm", "models", [])
+    keys = [config.get("llm", "api_key", ""), *(str(each.get("api_key") or "") for each in own)]
+    return any(key and not env_variable_name(key) for key in keys)
+
+
+def env_variable_name(text: str) -> str:
+    """The name in `${NAME}`, "" for any other text."""
+    match = re.fullmatch(r"\s*\$\{(\w+)\}\s*", text)
+    return match[1] if match else ""
+
+
+@boundary()
+def load_mapping(path: Path) -> dict[object, object]:
+    """The mapping in a YAML file, empty for an empty file; raise `TaskError` for anything else."""
+    import yaml
+
+    try:
+        raw = yaml_value(read_text(path_inside(path.parent, path.name)))
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        what = f"not valid YAML: {error.problem}"
+        raise TaskError(what, where=f"{path}{line}", fix="correct that line") from None
+    except yaml.YAMLError as error:
+        raise TaskError(
+            f"not valid YAML: {error}", where=str(path), fix="correct the file"
+        ) from None
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise TaskError(
+            "the file is not a mapping of keys", where=str(path), fix="write key: value lines"
+        )
+    return raw
