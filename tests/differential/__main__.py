@@ -45,7 +45,14 @@ def main(names: list[str]) -> int:
         return 2
     failed = []
     for name in names or known:
-        command = [str(environment(name)), "-m", "pytest", "-p", "no:cacheprovider", "--timeout=1800"]
+        command = [
+            str(environment(name)),
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=1800",
+        ]
         print(f"{name}: {(HERE / name / 'requirements.txt').read_text().split()[0]}", flush=True)
         run = subprocess.run(
             [*command, str(HERE / name)], cwd=ROOT, env={**os.environ, "CULMEN_COMPARE": name}

@@ -27,7 +27,9 @@ def inputs(number: int) -> settings:
 def same(what: str, package: object, ours: object, given: object = None) -> None:
     """Count one input; fail unless the two answers are equal, field by field."""
     COMPARED[what] += 1
-    assert _plain(package) == _plain(ours), f"{what}: {given!r}\npackage {package!r}\nculmen  {ours!r}"
+    assert _plain(package) == _plain(ours), (
+        f"{what}: {given!r}\npackage {package!r}\nculmen  {ours!r}"
+    )
 
 
 def answer_or_error(call: Callable[[], object]) -> object:

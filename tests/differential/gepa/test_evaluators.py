@@ -42,7 +42,9 @@ NAMES = st.sampled_from(
     + tuple(f"{part}_specific_info" for part in PARTS)
 )
 OBJECTIVES = st.dictionaries(
-    st.sampled_from(("a", "b", "feedback", "images", "artifacts", "score", "log")), NUMBERS, max_size=3
+    st.sampled_from(("a", "b", "feedback", "images", "artifacts", "score", "log")),
+    NUMBERS,
+    max_size=3,
 )
 VALUES = st.one_of(TEXTS, NUMBERS, st.none(), st.lists(st.integers(), max_size=2), OBJECTIVES)
 
@@ -248,7 +250,9 @@ def test_batch_evaluators(
     )
     states = [theirs.OptimizationState(best_example_evals=[])]
     package = answer_or_error(
-        lambda: wrapper([(their_parts(candidate), 7 if has_example else None)], opt_states=states)[0]
+        lambda: wrapper([(their_parts(candidate), 7 if has_example else None)], opt_states=states)[
+            0
+        ]
     )
     judge = ours.BatchJudge(space["evaluator"], {}, zero)
     mine = answer_or_error(lambda: judge.score_and_info(candidate, has_example, 7))
@@ -277,7 +281,9 @@ def test_the_default_adapter(
     score, facts = ours.AdapterJudge(adapter, {}).judge_example(candidate, True, example)
     objectives = (batch.objective_scores or [{}])[0] or {}
     metrics = {name: value for name, value in facts.items() if name != "feedback"}
-    same("adapters: scores and objectives", (batch.scores[0], objectives), (score, metrics), example)
+    same(
+        "adapters: scores and objectives", (batch.scores[0], objectives), (score, metrics), example
+    )
     for record in records["system_prompt"]:
         assert all(str(text) in facts["feedback"] for text in record.values()), (record, facts)
 

@@ -95,7 +95,7 @@ def test_a_foreign_return_value_is_said(tmp_path, monkeypatch, returned):
 def test_the_example_is_given_by_its_name_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = run(
-        seed_candidate="a",
+        seed_candidate="Answer.",
         evaluator=lambda candidate, threshold=0.5: threshold / 100,
         dataset=[10, 20],
         valset=[30],
@@ -103,7 +103,7 @@ def test_the_example_is_given_by_its_name_alone(tmp_path, monkeypatch):
     )
     assert {each.score for each in study.evaluations()} == {0.005}
     with pytest.raises(UserError, match="missing a required argument: 'case'"):
-        run(seed_candidate="a", evaluator=lambda candidate, case: 1.0, dataset=[10])
+        run(seed_candidate="Answer.", evaluator=lambda candidate, case: 1.0, dataset=[10])
 
 
 def test_a_state_of_the_optimization_is_empty_and_said_to_be(tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_state_of_the_optimization_is_empty_and_said_to_be(tmp_path, monkeypat
         return float(example + len(opt_state.best_example_evals))
 
     with pytest.warns(UserWarning, match="opt_state has no earlier evaluations"):
-        study = run(seed_candidate="a", evaluator=evaluator, dataset=[10, 20], budget=6)
+        study = run(seed_candidate="Answer.", evaluator=evaluator, dataset=[10, 20], budget=6)
     assert {each.score for each in study.evaluations()} == {10.0, 20.0}
 
 
@@ -123,14 +123,14 @@ def test_a_state_of_the_optimization_is_empty_and_said_to_be(tmp_path, monkeypat
 )
 def test_every_form_of_a_batch_result(tmp_path, monkeypatch, result):
     monkeypatch.chdir(tmp_path)
-    study = run(seed_candidate="a", batch_evaluator=lambda pairs: [result], budget=4)
+    study = run(seed_candidate="Answer.", batch_evaluator=lambda pairs: [result], budget=4)
     assert study.best.score == 0.5
 
 
 def test_the_batch_evaluator_is_preferred(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     both = {"evaluator": lambda candidate: 1.0, "batch_evaluator": lambda pairs: [2.0]}
-    assert run(seed_candidate="a", budget=4, **both).best.score == 2.0
+    assert run(seed_candidate="Answer.", budget=4, **both).best.score == 2.0
 
 
 def test_side_information_of_ones_own_is_kept(tmp_path, monkeypatch):
@@ -141,9 +141,7 @@ def test_side_information_of_ones_own_is_kept(tmp_path, monkeypatch):
         info = {"log": "mine", "steps": 12, "scores": {"x": 1}}
         return 1.0, info | {"system_specific_info": {"scores": {"y": 2.0}}}
 
-    study = run(
-        seed_candidate={"system": "a"}, evaluator=evaluator, budget=4, model=lambda prompt: "?"
-    )
+    study = run(seed_candidate={"system": "Answer."}, evaluator=evaluator, budget=4)
     (seen, *_) = study.evaluations()
     assert "log: mine" in seen.feedback and "_gepa_log: logged" in seen.feedback
     assert seen.metrics == {"x": 1.0, "system::y": 2.0} and "steps: 12" in seen.feedback
@@ -159,7 +157,7 @@ def test_an_exception_is_a_zero_if_it_is_not_to_be_raised(tmp_path, monkeypatch)
     config = theirs.GEPAConfig(engine=theirs.EngineConfig(raise_on_exception=False))
     config.reflection.reflection_lm = better
     cases = {"dataset": [1], "budget": 4, "deterministic": True, "progress": False}
-    study = oa.optimize_anything("a", evaluator=evaluator, config=config, **cases)
+    study = oa.optimize_anything("Answer.", evaluator=evaluator, config=config, **cases)
     assert {each.score for each in study.evaluations()} == {0.0}
     assert "error: no luck" in study.evaluations()[0].feedback
 
@@ -189,7 +187,7 @@ def test_without_a_model_gepas_own_is_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "")
     with pytest.raises(UserError, match="gpt-5.1|OPENAI"):
-        oa.optimize_anything("a", evaluator=lambda candidate: 1.0, budget=4, progress=False)
+        oa.optimize_anything("Answer.", evaluator=lambda candidate: 1.0, budget=4, progress=False)
 
 
 def test_megabytes_of_log_are_cut(tmp_path, monkeypatch):
