@@ -59,6 +59,8 @@ class Extension:
     """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used."""
     trackers: Addresses = field(default_factory=_no_addresses)
     """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
+    pools: Addresses = field(default_factory=_no_addresses)
+    """Readers of other programs' results as pools: modules with `can_read_pool`, `read_pool`."""
     examples: Addresses = field(default_factory=_no_addresses)
     """Packages whose folders are tasks, for `culmen new --example`."""
     pages: Addresses = field(default_factory=_no_addresses)

@@ -171,15 +171,24 @@ def shipped_pools() -> dict[str, Path]:
 
 
 def pool_file(path: str | Path) -> Path:
-    """A pool's file: the path, or the shipped pool of the built-in task of this name."""
+    """A pool's file: the path, or the shipped pool of the built-in task of this name.
+
+    The path of another program's folder of results stays as it is.
+    """
     file = Path(path).expanduser()
-    return file if file.is_file() else shipped_pools().get(str(path), file)
+    return file if file.exists() else shipped_pools().get(str(path), file)
 
 
 @boundary()
 def load_pool(path: str | Path) -> Pool:
-    """A pool from its file or name (see `located`). Raises `UserError` for an invalid pool."""
+    """A pool from its file or name (see `pool_file`), or of another program's results.
+
+    Raises `UserError` for an invalid pool.
+    """
     file = pool_file(path)
+    for reader in all_parts("pools").values() if file.exists() else ():
+        if reader.can_read_pool(file):
+            return reader.read_pool(file)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
@@ -212,9 +221,9 @@ def pool_label(path: str | Path) -> str:
 
     Raises as `load` does.
     """
-    load_pool(path)
-    file = pool_file(path)
-    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
+    pool, file = load_pool(path), pool_file(path)
+    content = file.read_bytes() if file.is_file() else msgspec.json.encode(pool)
+    return f"{file.name} {hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def save_pool(pool: Pool, path: str | Path) -> None:

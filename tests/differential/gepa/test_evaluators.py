@@ -22,6 +22,7 @@ from culmen.core.errors import UserError
 from culmen.core.task import WIDEST, Objective
 from culmen.evaluate.function import build_report
 from culmen.extensions.compat import gepa_evaluators as ours
+from culmen.extensions.compat.example_cases import RESERVED, plain_number
 from culmen.jail import outcome, wire
 from tests.differential.comparing import answer_or_error, inputs, same
 
@@ -37,9 +38,11 @@ NUMBERS = st.one_of(
 )
 PARTS = ("system", "tool", "feedback")
 NAMES = st.sampled_from(
-    ("scores", "log", "stdout", "stderr", "Feedback", "feedback", "error", "Input", "images")
-    + ("artifacts", "metrics", "score", "refiner_prompt", "current_candidate_specific_info")
-    + tuple(f"{part}_specific_info" for part in PARTS)
+    [
+        *("scores", "log", "stdout", "stderr", "Feedback", "feedback", "error", "Input", "images"),
+        *("artifacts", "metrics", "score", "refiner_prompt", "current_candidate_specific_info"),
+        *(f"{part}_specific_info" for part in PARTS),
+    ]
 )
 OBJECTIVES = st.dictionaries(
     st.sampled_from(("a", "b", "feedback", "images", "artifacts", "score", "log")),
@@ -70,8 +73,11 @@ CANDIDATES = st.one_of(
 )
 PARAMETERS = st.lists(
     st.sampled_from(
-        ("example", "example=None", "opt_state", "opt_state=None", "threshold=0.5", "case=None")
-        + ("*args", "**more", "*, example=None", "*, opt_state=None", "*, k=1, **more")
+        [
+            *("example", "example=None", "opt_state", "opt_state=None", "threshold=0.5"),
+            *("case=None", "*args", "**more", "*, example=None", "*, opt_state=None"),
+            "*, k=1, **more",
+        ]
     ),
     max_size=3,
 )
@@ -184,7 +190,7 @@ def check_report(candidate: Any, package: Any, mine: Any) -> None:
     adapter = OptimizeAnythingAdapter(evaluator=lambda *a, **k: (0.0, None, {}))
     objectives = adapter._extract_objective_scores(their_parts(candidate), info)
     parts = candidate if isinstance(candidate, dict) else {"program": candidate}
-    answer = (ours.plain_number(mine[0]), ours.readable_facts(candidate, mine[1]))
+    answer = (plain_number(mine[0]), ours.readable_facts(candidate, mine[1]))
     request = {"parts": parts, "case": None, "whole": isinstance(candidate, dict)}
     report = build_report(lambda candidate: answer, request)
     verdict = outcome.of_report(wire.encode(report), Objective())
@@ -194,7 +200,7 @@ def check_report(candidate: Any, package: Any, mine: Any) -> None:
     else:  # on purpose, and in words
         assert verdict.score is None and "as the score" in verdict.feedback
     wanted = {
-        f"scores.{name}" if name in ours._RESERVED else name: float(value)
+        f"scores.{name}" if name in RESERVED else name: float(value)
         for name, value in objectives.items()
         if math.isfinite(float(value))
     }

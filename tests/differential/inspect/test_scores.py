@@ -44,8 +44,10 @@ VALUES = st.sampled_from(
     )
 )
 REDUCERS = st.sampled_from(
-    (None, "mean", "median", "mode", "max", "majority", "at_least_2", "pass_at_2", "pass_k_2")
-    + (["mean", "max"], ["mode", "median"], [])
+    [
+        *(None, "mean", "median", "mode", "max", "majority", "at_least_2", "pass_at_2"),
+        *("pass_k_2", ["mean", "max"], ["mode", "median"], []),
+    ]
 )
 METRICS: dict[str, list[Any]] = {
     "accuracy": [accuracy(), stderr()],

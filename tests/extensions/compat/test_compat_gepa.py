@@ -186,7 +186,7 @@ def test_a_script_reads_the_result_as_before(tmp_path, monkeypatch):
 def test_without_a_model_gepas_own_is_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    with pytest.raises(UserError, match="gpt-5.1|OPENAI"):
+    with pytest.raises(UserError, match=r"gpt-5\.1|OPENAI"):
         oa.optimize_anything("Answer.", evaluator=lambda candidate: 1.0, budget=4, progress=False)
 
 

@@ -10,5 +10,6 @@ EXTENSION = Extension(
         "shinka": "culmen.extensions.compat.shinka",
     },
     evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
+    pools={"shinka": "culmen.extensions.compat.shinka_results"},
     judges={"harbor": "culmen.extensions.compat.harbor:HarborJudge"},
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import math
 import sys
 import threading
 import warnings
@@ -19,7 +18,13 @@ from typing import Any
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.extensions.compat.example_cases import Asked, shortened_text
+from culmen.extensions.compat.example_cases import (
+    RESERVED,
+    Asked,
+    metrics_and_lines,
+    plain_number,
+    shortened_text,
+)
 from culmen.jail.plain import metric_or_type
 
 Parts = str | Mapping[str, str]
@@ -28,7 +33,6 @@ STRING_PART = "current_candidate"
 """GEPA's name of the one part of a candidate that is a plain text."""
 
 _SPECIFIC = "_specific_info"  # suffix of the name of a part's own side information
-_RESERVED = ("feedback", "images", "artifacts")  # names with a meaning in an answer to culmen
 
 
 @dataclass
@@ -212,7 +216,7 @@ class AdapterJudge(Asked[Mapping[str, str]]):
                 f"the adapter's evaluate returned {len(batch.scores)} scores for 1 example"
             )
         scores = (batch.objective_scores or [None])[0]
-        facts, lines = _metrics_and_lines(scores or {})
+        facts, lines = metrics_and_lines(scores or {})
         lines.append(self._reflection_text(candidate, batch))
         feedback = shortened_text("\n".join(filter(None, lines)))
         return plain_number(batch.scores[0]), {**facts, "feedback": feedback}
@@ -280,16 +284,6 @@ def _with_captured(info: JsonObject, captured: Mapping[str, str]) -> JsonObject:
     }
 
 
-def plain_number(value: Any) -> object:
-    """A number of any library as a float; anything else unchanged."""
-    if isinstance(value, str | bytes | bytearray):
-        return value
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return value
-
-
 def objective_scores(candidate: Parts, info: Mapping[str, object]) -> JsonObject:
     """The scores of side information by name, those of a part as `part::name`."""
     scores: JsonObject = dict(info.get("scores", {}))  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -307,32 +301,19 @@ def readable_facts(candidate: Parts, info: Mapping[str, object]) -> JsonObject:
     Scores alone are metrics. A text that would be read as a number, or whose name has another
     meaning, is a line of `feedback`.
     """
-    facts, lines = _metrics_and_lines(objective_scores(candidate, info))
+    facts, lines = metrics_and_lines(objective_scores(candidate, info))
     for name, value in info.items():
         if name == "scores":
             continue
         text = shortened_text(info_text(value))
         is_number = isinstance(metric_or_type(text), int | float)
-        if is_number or str(name) in facts or (str(name) in _RESERVED and name != "feedback"):
+        if is_number or str(name) in facts or (str(name) in RESERVED and name != "feedback"):
             lines.append(f"{name}: {text}")
         elif name == "feedback":
             lines.append(text)
         else:
             facts[str(name)] = text
     return {**facts, "feedback": "\n".join(lines)} if lines else facts
-
-
-def _metrics_and_lines(scores: Mapping[str, object]) -> tuple[JsonObject, list[str]]:
-    """Scores as metrics; lines for those that are no finite number."""
-    metrics: JsonObject = {}
-    lines: list[str] = []
-    for name, value in scores.items():
-        number = plain_number(value)
-        if isinstance(number, float) and math.isfinite(number):
-            metrics[f"scores.{name}" if name in _RESERVED else str(name)] = number
-        else:
-            lines.append(f"scores.{name}: {value!r}")
-    return metrics, lines
 
 
 def info_text(value: object) -> str:
