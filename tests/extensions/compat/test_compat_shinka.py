@@ -125,6 +125,7 @@ def test_a_folder_runs_as_it_is_and_is_scored_apart(tmp_path: Path, workers: int
     task = load(place)
     assert task.surface.markers == "enforced" and task.evaluator.files.keys() == {"evaluate.py"}
     assert any("no effect here: run_evo.py, shinka_small.yaml" in note for note in task.notes)
+    assert any("extra_data is not kept" in note for note in task.notes)
     (first,) = seen(task)
     assert (first.status, first.score, first.trust) == (Status.OK, 12.0, "proxied"), first
     assert first.metrics["runs"] == 3.0 and first.metrics["num_valid_runs"] == 3.0
