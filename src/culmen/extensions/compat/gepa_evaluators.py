@@ -260,21 +260,18 @@ def _split_result(result: object) -> tuple[object, JsonObject]:
     return score, {"feedback": info} if isinstance(info, str) else dict(info)
 
 
-def _split_batch_result(result: object) -> tuple[float, JsonObject]:
+def _split_batch_result(result: Any) -> tuple[float, JsonObject]:
     """Score and side information of a pair: a score, (score, info) or (score, output, info)."""
     if not isinstance(result, list | tuple):
-        return _float(result), {}
+        return float(result), {}
+    score: Any = result[0]
     info: object = result[2] if len(result) > 2 else result[1] if len(result) > 1 else None
     if info is not None and not isinstance(info, dict):
         raise TypeError(
             f"batch_evaluator returned side_info of type {type(info).__name__}: a dict or None is "
             "expected"
         )
-    return _float(result[0]), dict(info or {})
-
-
-def _float(value: Any) -> float:
-    return float(value)
+    return float(score), dict(info or {})
 
 
 def _with_captured(info: JsonObject, captured: Mapping[str, str]) -> JsonObject:
@@ -284,9 +281,9 @@ def _with_captured(info: JsonObject, captured: Mapping[str, str]) -> JsonObject:
     }
 
 
-def objective_scores(candidate: Parts, info: Mapping[str, object]) -> JsonObject:
+def objective_scores(candidate: Parts, info: Mapping[str, Any]) -> JsonObject:
     """The scores of side information by name, those of a part as `part::name`."""
-    scores: JsonObject = dict(info.get("scores", {}))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    scores: JsonObject = dict(info.get("scores", {}))
     for part in candidate if isinstance(candidate, Mapping) else (STRING_PART,):
         specific = info.get(part + _SPECIFIC)
         if isinstance(specific, dict) and "scores" in specific:
