@@ -166,7 +166,7 @@ def test_epochs_and_unscored_samples_count_as_in_inspect(
     assert made("add")["score"] == pytest.approx(score)
 
 
-def test_a_sample_that_nobody_scored_is_a_failure_in_words(place: Path) -> None:
+def test_a_sample_without_a_score_is_a_failure_in_words(place: Path) -> None:
     made = evaluator(place, "epochs", arguments={"samples": 1})
     sys.modules[made._task.__module__].LEFT[:] = [float("nan")]
     with pytest.raises(Exception, match="unscored"):
