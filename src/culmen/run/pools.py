@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -176,7 +176,14 @@ def pool_file(path: str | Path) -> Path:
     The path of another program's folder of results stays as it is.
     """
     file = Path(path).expanduser()
-    return file if file.exists() else shipped_pools().get(str(path), file)
+    is_pool = file.is_file() or _foreign_reader(file) is not None
+    return file if is_pool else shipped_pools().get(str(path), file)
+
+
+def _foreign_reader(file: Path) -> Any:
+    """The reader of another program's results at this place; None if it holds none."""
+    readers = all_parts("pools").values() if file.exists() else ()
+    return next((reader for reader in readers if reader.can_read_pool(file)), None)
 
 
 @boundary()
@@ -186,9 +193,9 @@ def load_pool(path: str | Path) -> Pool:
     Raises `UserError` for an invalid pool.
     """
     file = pool_file(path)
-    for reader in all_parts("pools").values() if file.exists() else ():
-        if reader.can_read_pool(file):
-            return reader.read_pool(file)
+    reader = _foreign_reader(file)
+    if reader is not None:
+        return reader.read_pool(file)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(

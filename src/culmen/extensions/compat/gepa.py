@@ -114,8 +114,9 @@ def optimize_anything(
         dataset = [None]
     cases, examples = cases_of(_examples(dataset), _examples(valset))
     judge = _anything_judge(evaluator, batch_evaluator, examples, settings)
-    if not keywords.keys() & {"model", "models_file", "proposer"}:
-        settings.setdefault("reflection_lm", _DEFAULT_MODEL)
+    asked = settings.setdefault("reflection_lm", _DEFAULT_MODEL)
+    if keywords.keys() & {"model", "models_file", "proposer"} and asked == _DEFAULT_MODEL:
+        del settings["reflection_lm"]
     goal = "\n\n".join(text for text in (objective, background) if text)
     return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
 
