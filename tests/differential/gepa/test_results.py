@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.extensions.compat.gepa_evaluators import STRING_PART
-from culmen.extensions.compat.gepa_result import GepaResult, Member
+from culmen.extensions.compat.gepa_result import GepaResult, GepaMember
 from tests.differential.comparing import inputs, same
 
 NUMBERS = st.floats(-4, 4, allow_subnormal=False).map(lambda x: round(x, 1))
@@ -24,7 +24,7 @@ FIELDS = (
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> tuple[list[Member], bool]:
+def pools(draw: st.DrawFn) -> tuple[list[GepaMember], bool]:
     """Candidates with scores and objectives on the same examples, and if they are texts."""
     is_text, examples = draw(st.booleans()), draw(st.integers(1, 4))
     parts = [STRING_PART] if is_text else draw(st.sampled_from((["a"], ["a", "refiner_prompt"])))
@@ -33,7 +33,7 @@ def pools(draw: st.DrawFn) -> tuple[list[Member], bool]:
     for place in range(draw(st.integers(1, 6))):
         earlier = st.lists(st.integers(0, place - 1), min_size=1, max_size=2, unique=True)
         members.append(
-            Member(
+            GepaMember(
                 {part: draw(st.text(max_size=4)) for part in parts},
                 draw(earlier) if place else [None],
                 {example: draw(NUMBERS) for example in range(examples)},
@@ -47,13 +47,13 @@ def pools(draw: st.DrawFn) -> tuple[list[Member], bool]:
     return members, is_text
 
 
-def evaluation_of(member: Member) -> ValsetEvaluation[Any, int]:
+def evaluation_of(member: GepaMember) -> ValsetEvaluation[Any, int]:
     scores = dict(member.scores)
     objectives = {example: dict(row) for example, row in member.metrics.items()}
     return ValsetEvaluation(dict.fromkeys(scores, "output"), scores, objectives)
 
 
-def package_result(members: list[Member], is_text: bool) -> GEPAResult[Any, int]:
+def package_result(members: list[GepaMember], is_text: bool) -> GEPAResult[Any, int]:
     state: GEPAState[Any, int] = GEPAState(dict(members[0].parts), evaluation_of(members[0]))
     for member in members[1:]:
         state.update_state_with_new_program(
@@ -65,7 +65,7 @@ def package_result(members: list[Member], is_text: bool) -> GEPAResult[Any, int]
 
 @inputs(1000)
 @given(pools())
-def test_every_attribute(pool: tuple[list[Member], bool]) -> None:
+def test_every_attribute(pool: tuple[list[GepaMember], bool]) -> None:
     members, is_text = pool
     package = package_result(members, is_text)
     study: Any = None  # not asked for anything here

@@ -20,7 +20,7 @@ _SCHEMA_VERSION = 2  # of `to_dict`, as of gepa 0.1.4
 
 
 @dataclass(frozen=True)
-class Member:
+class GepaMember:
     """A candidate that was scored on all validation examples.
 
     `scores` and `metrics` are means over an example's evaluations, by the example's position;
@@ -45,7 +45,7 @@ class GepaResult:
     its methods and attributes can be used here, too, except `candidates`.
     """
 
-    members: Sequence[Member]
+    members: Sequence[GepaMember]
     best_idx: int
     study: Study
     is_text: bool = False
@@ -216,7 +216,7 @@ def result_of(study: Study, is_text: bool) -> GepaResult:
     ids = [row.id for row in listed]
     families = {row.id: row.parents for row in rows}
     members = [
-        Member(
+        GepaMember(
             (study.candidate(id).parts if is_text is False else _text_part(study.candidate(id))),
             _listed_parents(id, families, ids),
             seen.scores_of(id),
