@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.extensions.compat.gepa_evaluators import STRING_PART
-from culmen.extensions.compat.gepa_result import GepaResult, GepaMember
+from culmen.extensions.compat.gepa_result import GepaMember, GepaResult
 from tests.differential.comparing import inputs, same
 
 NUMBERS = st.floats(-4, 4, allow_subnormal=False).map(lambda x: round(x, 1))
