@@ -1,4 +1,4 @@
-"""Another name of `culmen.extensions.compat.gepa`, for `import culmen.gepa` and `from` imports."""
+"""Another name of `culmen.extensions.compat.gepa`, for imports of its names."""
 
 import sys
 from importlib import import_module

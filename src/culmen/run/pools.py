@@ -173,7 +173,7 @@ def shipped_pools() -> dict[str, Path]:
 def pool_file(path: str | Path) -> Path:
     """A pool's file: the path, or the shipped pool of the built-in task of this name.
 
-    The path of another program's folder of results stays as it is.
+    The path of another program's folder of results is unchanged.
     """
     file = Path(path).expanduser()
     is_pool = file.is_file() or _foreign_reader(file) is not None

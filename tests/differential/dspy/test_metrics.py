@@ -48,7 +48,7 @@ FEEDBACK = st.one_of(st.none(), st.text(max_size=9))
 
 @st.composite
 def results(draw: st.DrawFn) -> Any:
-    """What a metric may return."""
+    """Any result of a metric."""
     score = draw(NUMBERS)
     kind = draw(st.sampled_from(("number", "score", "feedback", "objectives")))
     if kind == "number":

@@ -90,7 +90,7 @@ RETURNED = st.one_of(
 
 
 def written_evaluator(parameters: list[str]) -> Any:
-    """A function with these parameters, which performs `act` with what it was given."""
+    """A function with these parameters, which calls `act` with its arguments."""
     source = f"def evaluator({', '.join(['candidate', *parameters])}):\n    return act(locals())\n"
     space: dict[str, Any] = {}
     try:

@@ -83,7 +83,7 @@ def test_a_value_written_and_set_again_is_the_same(module: Module) -> None:
 @inputs(400)
 @given(st.data(), VALUES)
 def test_values_of_other_types(data: st.DataObject, value: Any) -> None:
-    """What the package's optimizer makes of a suggestion, for a text of the value's own type."""
+    """A text of the value's own type becomes the value of the package's optimizer."""
     other = data.draw(VALUES.filter(lambda each: type(each) is type(value)))
     if value is None:
         return

@@ -229,7 +229,7 @@ def _search_with_gepa(
 
 
 def _merge_limit(settings: JsonObject) -> int:
-    """The most merges of the settings, which are removed; GEPA merges only if it is told to."""
+    """The most merges of the settings, which are removed; 0 unless GEPA would merge."""
     merge, use_merge = settings.pop("merge", None), settings.pop("use_merge", False)
     most = settings.pop("max_merge_invocations", 5)
     return merge.max_merge_invocations if merge is not None else most if use_merge else 0

@@ -246,7 +246,7 @@ def _active_log() -> Iterator[LogContext]:
 
 
 def _split_result(result: object) -> tuple[object, JsonObject]:
-    """Score and side information of what an evaluator returned."""
+    """Score and side information of an evaluator's result."""
     if not isinstance(result, tuple):
         return result, {}
     if len(result) != 2:

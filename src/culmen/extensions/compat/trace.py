@@ -147,7 +147,7 @@ class _Module(Asked[Mapping[str, str]]):
 
 
 def _plain_output(output: Any) -> object:
-    """The data of a node; any other output as it is."""
+    """The data of a node; any other output unchanged."""
     from opto.trace.nodes import Node  # pyright: ignore
 
     return output.data if isinstance(output, Node) else output
