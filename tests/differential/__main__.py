@@ -1,8 +1,11 @@
-"""Runs comparisons with other packages, each in an environment of its own.
+"""Compare culmen's adapters with the packages.
 
-    python -m tests.differential openevolve     # all: without a name
+    python -m tests.differential                 # all, by hand
+    python -m tests.differential gepa shinka     # some
 
-An environment is made in the cache, from `requirements.txt` beside the tests, and used again.
+Each folder beside this file that has a `requirements.txt`, with a pinned version, is a package. Its
+environment is made once, in the folder CULMEN_DIFFERENTIAL or ~/.cache/culmen-differential, and
+again if the requirements change.
 """
 
 from __future__ import annotations
@@ -10,34 +13,54 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+ROOT = HERE.parent.parent
+TOOLS = ("hypothesis", "pytest", "pytest-timeout")
+
+
+def environment(name: str) -> Path:
+    """The interpreter of a package's environment, made if it is missing or old."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(os.environ.get("CULMEN_DIFFERENTIAL") or Path(cache, "culmen-differential"), name)
+    wanted = f"{ROOT}\n{(HERE / name / 'requirements.txt').read_text()}"
+    made, python = folder / "made-of.txt", folder / "bin" / "python"
+    if not made.is_file() or made.read_text() != wanted:
+        print(f"{name}: makes {folder}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        packages = ["-e", str(ROOT), "-r", str(HERE / name / "requirements.txt"), *TOOLS]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *packages], check=True)
+        made.write_text(wanted)
+    return python
 
 
 def main(names: list[str]) -> int:
-    """Run the comparisons with these packages; returns pytest's exit status."""
+    """Exit status 0 if no package differs."""
     known = sorted(path.parent.name for path in HERE.glob("*/requirements.txt"))
-    unknown = [name for name in names if name not in known]
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        sys.exit(f"no comparison with {', '.join(unknown)}; there are {', '.join(known)}")
-    return max([compare_package(name) for name in names or known], default=0)
-
-
-def compare_package(name: str) -> int:
-    """Make the environment of one package, and run its comparison."""
-    place = CACHE / f"culmen-differential-{name}"
-    python = place / "bin" / "python"
-    if not python.exists():
-        venv.create(place, with_pip=True)
-    wanted = ["-e", str(ROOT), "-r", str(HERE / name / "requirements.txt")]
-    quiet = ["--quiet", "--disable-pip-version-check"]
-    subprocess.run([python, "-m", "pip", "install", *quiet, *wanted], check=True)
-    tests = [python, "-m", "pytest", "--hypothesis-show-statistics", str(HERE / name)]
-    return subprocess.run(tests, cwd=ROOT, check=False).returncode
+        print(f"no package {unknown[0]}: there are {', '.join(known)}")
+        return 2
+    failed = []
+    for name in names or known:
+        command = [
+            str(environment(name)),
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=1800",
+        ]
+        print(f"{name}: {(HERE / name / 'requirements.txt').read_text().split()[0]}", flush=True)
+        run = subprocess.run(
+            [*command, str(HERE / name)], cwd=ROOT, env={**os.environ, "CULMEN_COMPARE": name}
+        )
+        if run.returncode:
+            failed.append(name)
+    print(f"differences: {', '.join(failed)}" if failed else "no differences")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

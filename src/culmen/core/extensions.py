@@ -65,8 +65,7 @@ class Extension:
     By the name of a table that its YAML file has at the top; the argument is the file's path.
     """
     pools: Addresses = field(default_factory=_no_addresses)
-    """Readers of another program's folder as a `run.pools.Pool`; None if it is not that program's.
-    """
+    """Readers of another program's results as a `run.pools.Pool`; None if they are not its own."""
     examples: Addresses = field(default_factory=_no_addresses)
     """Packages whose folders are tasks, for `culmen new --example`."""
     pages: Addresses = field(default_factory=_no_addresses)

@@ -171,9 +171,19 @@ def shipped_pools() -> dict[str, Path]:
 
 
 def pool_file(path: str | Path) -> Path:
-    """A pool's file: the path, or the shipped pool of the built-in task of this name."""
+    """A pool's file: the path, or the shipped pool of the built-in task of this name.
+
+    The path of another program's folder of results is unchanged.
+    """
     file = Path(path).expanduser()
-    return file if file.is_file() else shipped_pools().get(str(path), file)
+    is_pool = file.is_file() or _foreign_pool(file) is not None
+    return file if is_pool else shipped_pools().get(str(path), file)
+
+
+def _foreign_pool(file: Path) -> Pool | None:
+    """The pool of another program's results at this place; None if it holds none."""
+    readers = all_parts("pools").values() if file.exists() else ()
+    return next((pool for read in readers if (pool := read(file)) is not None), None)
 
 
 @boundary()
@@ -183,8 +193,15 @@ def load_pool(path: str | Path) -> Pool:
     Raises `UserError` for an invalid pool.
     """
     file = pool_file(path)
+    foreign = _foreign_pool(file)
+    if foreign is not None:
+        return foreign
     if file.is_dir():
-        return _folder_pool(file)
+        raise UserError(
+            "this folder is no pool",
+            where=str(file),
+            fix="name a file of culmen runs pool build RUN, or another program's folder of results",
+        )
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
@@ -212,26 +229,13 @@ def load_pool(path: str | Path) -> Pool:
     return pool
 
 
-def _folder_pool(folder: Path) -> Pool:
-    """The pool of another program's folder."""
-    for read in all_parts("pools").values():
-        pool = read(folder)
-        if pool is not None:
-            return pool
-    raise UserError(
-        "this folder is no pool",
-        where=str(folder),
-        fix="name a file of culmen runs pool build RUN, or a folder openevolve_output",
-    )
-
-
 def pool_label(path: str | Path) -> str:
     """A run's label for its pool: the file's name and the first digits of its digest.
 
     Raises as `load_pool` does.
     """
     pool, file = load_pool(path), pool_file(path)
-    content = msgspec.json.encode(pool) if file.is_dir() else file.read_bytes()
+    content = file.read_bytes() if file.is_file() else msgspec.json.encode(pool)
     return f"{file.name} {hashlib.sha256(content).hexdigest()[:8]}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +98,50 @@ def test_demonstrations_are_parts_where_asked(tmp_path, monkeypatch):
     assert better.step.demos[0].text == "such praise"
     with pytest.raises(culmen.Invalid):
         culmen.dspy.with_parts(Classify(), {"step.demos": "{"})
+
+
+def five(a, b, c, d, e):
+    assert c is d is e is None
+    return a.label == b.label
+
+
+class AsObject:
+    def __call__(self, a, b, c, d, e):
+        return five(a, b, c, d, e)
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        five,
+        AsObject(),
+        functools.partial(five),
+        lambda *args: five(*args),
+        lambda gold, pred: gold.label == pred.label,
+        lambda gold, pred, trace=None: gold.label == pred.label,
+    ],
+)
+def test_metrics_of_every_form(judge):
+    (example, *_) = examples()
+    with dspy.context(lm=Reader()):
+        program = culmen.dspy._Program(judge, {}, Classify())
+        score, _ = program.judge_example({"step": "Look for praise."}, True, example)
+    assert score == 1.0
+
+
+def test_a_metric_that_cannot_be_called_is_refused():
+    with pytest.raises(culmen.UserError, match="the metric cannot be called"):
+        culmen.dspy.Optimizer(lambda gold: 1.0)
+
+
+def test_objectives_are_metrics_and_no_feedback_is_no_text():
+    def judge(gold, pred, trace=None):
+        return dspy.Prediction(score=0.5, feedback=None, objective_scores={"cost": 2})
+
+    with dspy.context(lm=Reader()):
+        program = culmen.dspy._Program(judge, {}, Classify())
+        score, facts = program.judge_example({}, True, examples()[0])
+    assert score == 0.5 and facts["cost"] == 2.0 and "None" not in facts["feedback"]
 
 
 def test_calls_of_the_program_are_metered(monkeypatch, tmp_path):

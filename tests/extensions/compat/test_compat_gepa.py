@@ -92,6 +92,104 @@ def test_a_foreign_return_value_is_said(tmp_path, monkeypatch, returned):
         run(seed_candidate="Answer.", evaluator=lambda candidate: returned)
 
 
+def test_the_example_is_given_by_its_name_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = run(
+        seed_candidate="Answer.",
+        evaluator=lambda candidate, threshold=0.5: threshold / 100,
+        dataset=[10, 20],
+        valset=[30],
+        budget=6,
+    )
+    assert {each.score for each in study.evaluations()} == {0.005}
+    with pytest.raises(UserError, match="missing a required argument: 'case'"):
+        run(seed_candidate="Answer.", evaluator=lambda candidate, case: 1.0, dataset=[10])
+
+
+def test_a_state_of_the_optimization_is_empty_and_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def evaluator(candidate, example, opt_state):
+        return float(example + len(opt_state.best_example_evals))
+
+    with pytest.warns(UserWarning, match="opt_state has no earlier evaluations"):
+        study = run(seed_candidate="Answer.", evaluator=evaluator, dataset=[10, 20], budget=6)
+    assert {each.score for each in study.evaluations()} == {10.0, 20.0}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [[0.5, {"a": 1}], (0.5, "out", {"a": 1}), (0.5,), [0.5, None], "0.5", 0.5],
+)
+def test_every_form_of_a_batch_result(tmp_path, monkeypatch, result):
+    monkeypatch.chdir(tmp_path)
+    study = run(seed_candidate="Answer.", batch_evaluator=lambda pairs: [result], budget=4)
+    assert study.best.score == 0.5
+
+
+def test_the_batch_evaluator_is_preferred(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    both = {"evaluator": lambda candidate: 1.0, "batch_evaluator": lambda pairs: [2.0]}
+    assert run(seed_candidate="Answer.", budget=4, **both).best.score == 2.0
+
+
+def test_side_information_of_ones_own_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def evaluator(candidate):
+        oa.log("logged")
+        info = {"log": "mine", "steps": 12, "scores": {"x": 1}}
+        return 1.0, info | {"system_specific_info": {"scores": {"y": 2.0}}}
+
+    study = run(seed_candidate={"system": "Answer."}, evaluator=evaluator, budget=4)
+    (seen, *_) = study.evaluations()
+    assert "log: mine" in seen.feedback and "_gepa_log: logged" in seen.feedback
+    assert seen.metrics == {"x": 1.0, "system::y": 2.0} and "steps: 12" in seen.feedback
+
+
+def test_an_exception_is_a_zero_if_it_is_not_to_be_raised(tmp_path, monkeypatch):
+    theirs = pytest.importorskip("gepa.optimize_anything")
+    monkeypatch.chdir(tmp_path)
+
+    def evaluator(candidate):
+        raise ValueError("no luck")
+
+    config = theirs.GEPAConfig(engine=theirs.EngineConfig(raise_on_exception=False))
+    config.reflection.reflection_lm = better
+    cases = {"dataset": [1], "budget": 4, "deterministic": True, "progress": False}
+    study = oa.optimize_anything("Answer.", evaluator=evaluator, config=config, **cases)
+    assert {each.score for each in study.evaluations()} == {0.0}
+    assert "error: no luck" in study.evaluations()[0].feedback
+
+
+def test_a_script_reads_the_result_as_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(
+        seed_candidate="Answer.",
+        evaluator=quiz,
+        dataset=list(ANSWERS)[:2],
+        valset=list(ANSWERS)[2:],
+        random_seed=5,
+    )
+    assert result.best_candidate == "Calculate the result."
+    assert result.candidates[0] == {"current_candidate": "Answer."}
+    assert result.parents[:2] == [[None], [0]] and result.num_val_instances == 2
+    assert result.val_aggregate_scores[result.best_idx] == 1.0
+    assert result.val_subscores[0] == {0: 0.0, 1: 0.0}
+    assert result.per_val_instance_best_candidates[1] == {result.best_idx}
+    assert result.discovery_eval_counts[0] == 0 < result.discovery_eval_counts[1]
+    assert result.total_metric_calls == len(result.evaluations())
+    assert result.seed == 5 and result.to_dict()["best_idx"] == result.best_idx
+    assert result.study.best.text == result.best_candidate
+
+
+def test_without_a_model_gepas_own_is_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    with pytest.raises(UserError, match=r"gpt-5\.1|OPENAI"):
+        oa.optimize_anything("Answer.", evaluator=lambda candidate: 1.0, budget=4, progress=False)
+
+
 def test_megabytes_of_log_are_cut(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -188,4 +286,13 @@ def test_an_adapter_of_the_package(tmp_path, monkeypatch):
 
 
 def test_the_module_is_reached_from_culmen():
-    assert culmen.gepa is oa
+    from culmen.gepa import optimize_anything
+
+    assert culmen.gepa is oa and oa.optimize_anything is optimize_anything
+
+
+def test_other_names_are_those_of_the_package():
+    theirs = pytest.importorskip("gepa.optimize_anything")
+    assert oa.GEPAConfig is theirs.GEPAConfig and oa.EvaluationBatch.__module__.startswith("gepa.")
+    with pytest.raises(AttributeError, match="neither"):
+        _ = oa.nothing_of_this_name

@@ -63,6 +63,19 @@ def graded():
 def grades(system: str = "add"):
     return Task(dataset=SAMPLES[:1], solver=[system_message(system), generate()], scorer=graded())
 
+LEFT = []
+
+@scorer(metrics=[accuracy()])
+def listed():
+    async def score(state, target):
+        value = LEFT.pop(0)
+        return None if value is None else Score(value=value)
+    return score
+
+@task
+def epochs(system: str = "add", reducer: object = None, samples: int = 1):
+    return Task(dataset=SAMPLES[:samples], solver=[system_message(system), generate()], scorer=listed(), epochs=reducer)
+
 @task
 def fixed(limit: int = 3):
     return Task(dataset=SAMPLES, solver=[generate()], scorer=includes())
@@ -128,6 +141,36 @@ def test_values_that_are_dicts_and_what_is_missing(place: Path) -> None:
         culmen.InspectEvaluator(str(place / "arithmetic.py"), None)
     with pytest.raises(UserError, match="defines no task 'other'"):
         evaluator(place, "other")
+
+
+@pytest.mark.parametrize(
+    ("values", "reducer", "score"),
+    [
+        (["I", "C", "I", "I"], ("max",), 1.0),
+        (["C", "C", "I", "I"], ("pass_at_2",), 5 / 6),
+        (["I", "C", "I", "I"], ("mode",), 0.0),
+        ([float("nan"), 1], None, 1.0),
+        ([None, 1], None, 1.0),
+    ],
+)
+def test_epochs_and_unscored_samples_count_as_in_inspect(
+    place: Path, values: list[object], reducer: tuple[str] | None, score: float
+) -> None:
+    from inspect_ai import Epochs
+
+    how = Epochs(4, reducer[0]) if reducer else None
+    arguments = {"reducer": how, "samples": 1 if how else 2}
+    made = evaluator(place, "epochs", arguments=arguments, max_samples=1)
+    left = sys.modules[made._task.__module__].LEFT
+    left[:] = values
+    assert made("add")["score"] == pytest.approx(score)
+
+
+def test_a_sample_without_a_score_is_a_failure_in_words(place: Path) -> None:
+    made = evaluator(place, "epochs", arguments={"samples": 1})
+    sys.modules[made._task.__module__].LEFT[:] = [float("nan")]
+    with pytest.raises(Exception, match="unscored"):
+        made("add")
 
 
 def written(place: Path) -> Path:

@@ -6,8 +6,10 @@ Also folders that break their contract.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +18,12 @@ import msgspec
 import pytest
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
 from culmen.extensions.compat.shinka_process import STANDINS
+from culmen.run.pools import load_pool, pool_label
 from culmen.tasks import load
 
 EVALUATE = """
@@ -122,6 +125,7 @@ def test_a_folder_runs_as_it_is_and_is_scored_apart(tmp_path: Path, workers: int
     task = load(place)
     assert task.surface.markers == "enforced" and task.evaluator.files.keys() == {"evaluate.py"}
     assert any("no effect here: run_evo.py, shinka_small.yaml" in note for note in task.notes)
+    assert any("extra_data is not kept" in note for note in task.notes)
     (first,) = seen(task)
     assert (first.status, first.score, first.trust) == (Status.OK, 12.0, "proxied"), first
     assert first.metrics["runs"] == 3.0 and first.metrics["num_valid_runs"] == 3.0
@@ -184,11 +188,6 @@ IMPORT = "    import runpy; runpy.run_path(program_path)\n"
         ),
         (
             "    json.dump({'correct': True}, open(results_dir + '/correct.json', 'w'))\n"
-            "    json.dump({'score': 1}, open(results_dir + '/metrics.json', 'w'))\n",
-            ("no combined_score", "contract"),
-        ),
-        (
-            "    json.dump({'correct': True}, open(results_dir + '/correct.json', 'w'))\n"
             "    json.dump({'combined_score': [1]}, open(results_dir + '/metrics.json', 'w'))\n",
             ("not a number",),
         ),
@@ -207,6 +206,50 @@ def test_an_evaluator_that_breaks_the_contract_hears_of_it(
     (first,) = seen(load(place))
     assert first.score is None and all(word in first.feedback for word in words), first
     assert sorted(path.name for path in place.iterdir()) == ["evaluate.py", "initial.py"]
+
+
+def test_metrics_without_a_score_count_zero_and_say_so(tmp_path: Path) -> None:
+    body = (
+        "    json.dump({'correct': True}, open(results_dir + '/correct.json', 'w'))\n"
+        "    json.dump({'score': 1}, open(results_dir + '/metrics.json', 'w'))\n"
+    )
+    (first,) = seen(load(folder(tmp_path, HEAD + IMPORT + body)))
+    assert (first.status, first.score) == (Status.OK, 0.0)
+    assert "no combined_score: it counts 0" in first.feedback + str(first.artifacts)
+
+
+STOPPED = """
+from shinka.core import run_shinka_eval
+
+class Method:
+    name = "after two"
+    def reset(self):
+        pass
+    def check(self, scores, threshold):
+        from types import SimpleNamespace
+        stops = len(scores) > 1
+        return SimpleNamespace(should_stop=stops, prediction="fails", confidence=0.5, reason="two")
+
+def score_of(result):
+    if RAISES:
+        raise ValueError("no score")
+    return result[1]
+
+def main(program_path, results_dir):
+    run_shinka_eval(program_path, results_dir, "run_experiment", 3,
+                    get_experiment_kwargs=lambda i: {"factor": i + 1},
+                    aggregate_metrics_fn=lambda results: {"combined_score": float(len(results))},
+                    early_stop_method=Method(), early_stop_threshold=1.0,
+                    early_stop_score_fn=score_of)
+"""
+
+
+@pytest.mark.parametrize(("raises", "runs"), [("True", 3.0), ("False", 2.0)])
+def test_a_raising_score_for_early_stopping_stops_nothing(
+    tmp_path: Path, raises: str, runs: float
+) -> None:
+    (first,) = seen(load(folder(tmp_path, STOPPED.replace("RAISES", raises))))
+    assert (first.status, first.score) == (Status.OK, runs), first
 
 
 @pytest.mark.slow
@@ -239,6 +282,44 @@ def test_what_cannot_run_names_the_smallest_change(
     with pytest.raises(TaskError) as caught:
         load(write(tmp_path, **files))
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+def results_folder(place: Path, rows: list[tuple[str, str, float | None, int]]) -> Path:
+    """A folder with the columns of ShinkaEvolve's database that count here."""
+    place.mkdir()
+    with contextlib.closing(sqlite3.connect(place / "programs.sqlite")) as database:
+        database.execute(
+            "CREATE TABLE programs (id TEXT, code TEXT, language TEXT, generation INTEGER, "
+            "combined_score REAL, correct BOOLEAN)"
+        )
+        for number, row in enumerate(rows):
+            database.execute(
+                "INSERT INTO programs (id, generation, code, language, combined_score, correct) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (str(number), number, *row),
+            )
+        database.commit()
+    return place
+
+
+def test_a_folder_of_results_is_a_pool(tmp_path: Path) -> None:
+    rows = [
+        ("a = 1", "python", 1.0, 1),
+        ("a = 2", "python", 3.0, 1),
+        ("a = 3", "python", 9.0, 0),
+        ("a = 4", "python", None, 1),
+    ]
+    place = results_folder(tmp_path / "results", rows)
+    for path in (place, place / "programs.sqlite"):
+        pool = load_pool(path)
+        assert [(m.parts, m.score) for m in pool.members] == [
+            ({"initial.py": "a = 2"}, 3.0),
+            ({"initial.py": "a = 1"}, 1.0),
+        ]
+    assert pool_label(place).startswith("results ")
+    (place / "programs.sqlite").write_bytes(b"no database of any program" * 50)
+    with pytest.raises(UserError, match="no database of ShinkaEvolve"):
+        load_pool(place)
 
 
 # -- the package itself: an environment that has it, and beside it the sources that it was built

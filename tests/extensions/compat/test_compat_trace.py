@@ -56,3 +56,36 @@ def test_a_module_without_parameters_is_refused():
 
     with pytest.raises(culmen.UserError, match="no trainable parameters"):
         culmen.trace.optimize(Nothing(), Guide())
+
+
+def test_parameters_keep_their_types():
+    agent = trace.modules.Module()
+    values = {"flag": True, "rows": [1, "a"], "table": {"a": 1.5}, "none": None, "many": (1, 2)}
+    for name, value in values.items():
+        setattr(agent, name, trace.node(value, trainable=True))
+    agent.again = agent.flag
+    nodes = culmen.trace.trainable_nodes(agent)
+    assert nodes.keys() == {"again", *values} - {"flag"}  # one node, by the first of its names
+    texts = {name: repr(node.data) for name, node in nodes.items()} | {"again": "False"}
+    culmen.trace.load(agent, texts)
+    assert {name: getattr(agent, name).data for name in values} == values | {"flag": False}
+    with pytest.raises(culmen.Invalid, match="a list is expected, not a tuple"):
+        culmen.trace.load(agent, texts | {"rows": "(1, 2)"})
+
+
+def test_every_input_has_an_info(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    class Told:
+        def get_feedback(self, query, response, reference=None):
+            return float(response), f"{query} {reference}"
+
+    given = {"budget": 4, "deterministic": True, "model": lambda _: REPLY, "progress": False}
+    study = culmen.trace.optimize(Agent(), Told(), inputs=[1, 2, 3], **given)
+    assert len(study.meta.task.cases) == 3
+    with pytest.raises(culmen.UserError, match="3 inputs and 2 infos"):
+        culmen.trace.optimize(Agent(), Told(), inputs=[1, 2, 3], infos=[1, 2], **given)
+    agent = Agent()
+    agent.thing = trace.node(object(), trainable=True)
+    with pytest.raises(culmen.UserError, match="thing is of type object"):
+        culmen.trace.optimize(agent, Told(), **given)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import tempfile
 import threading
@@ -21,7 +22,13 @@ from culmen.core.errors import NothingScored, UserError, missing_extra
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget, Usage
 from culmen.evaluate import Invalid
-from culmen.extensions.compat.example_cases import Asked, cases_of, shortened_text
+from culmen.extensions.compat.example_cases import (
+    Asked,
+    cases_of,
+    metrics_and_lines,
+    plain_number,
+    shortened_text,
+)
 
 if TYPE_CHECKING:
     from culmen.run.study import Study
@@ -35,15 +42,18 @@ class DspyOptimizer:
     """Optimizer of the instructions of a program's predictors.
 
     `metric(example, prediction, trace=None)` returns a number, or a `dspy.Prediction(score=,
-    feedback=)`. A metric with GEPA's five parameters receives five arguments. `demos` > 0 also
+    feedback=, objective_scores=)`, whose objectives are metrics. A metric that takes GEPA's five
+    arguments receives five, all None but the first two; one of two, two. `demos` > 0 also
     optimises the demonstrations, which begin with that many of the training examples. The other
-    keywords are those of `culmen.optimize`; `study` is the finished search.
+    keywords are those of `culmen.optimize`; `study` is the finished search. Raises `UserError` for
+    a metric that takes none of these numbers of arguments.
     """
 
     def __init__(
         self, metric: Callable[..., object], *, demos: int = 0, **keywords: object
     ) -> None:
         _import_dspy()
+        metric_arity(metric)
         self.metric, self.demos, self.keywords = metric, demos, keywords
         self.study: Study | None = None
 
@@ -197,20 +207,45 @@ class _Program(Asked[Mapping[str, str]]):
             trace: list[tuple[object, Mapping[str, object], Mapping[str, object]]] = list(
                 dspy.settings.trace or ()
             )
-        result = self.fn(example, prediction, None, *[None] * (_metric_arity(self.fn) - 3))
-        score, feedback = getattr(result, "score", result), getattr(result, "feedback", "")
+        result = self.fn(example, prediction, *[None] * (metric_arity(self.fn) - 2))
+        score, objectives = score_and_objectives(result)
+        metrics, lines = metrics_and_lines(objectives)
+        feedback = getattr(result, "feedback", None)
         names = {id(predictor): name for name, predictor in program.named_predictors()}
         steps = [
             f"{names.get(id(predictor), 'a predictor')}: {inputs} -> {dict(outputs)}"
             for predictor, inputs, outputs in trace
         ]
-        texts = [str(feedback), f"wanted: {dict(example.labels())}", *steps]
-        return float(score) if isinstance(score, bool) else score, {
-            "feedback": shortened_text("\n".join(filter(None, texts)))
+        told = "" if feedback is None else str(feedback)
+        texts = [told, *lines, f"wanted: {dict(example.labels())}", *steps]
+        return plain_number(score), {
+            **metrics,
+            "feedback": shortened_text("\n".join(filter(None, texts))),
         }
 
 
-def _metric_arity(metric: Callable[..., object]) -> int:
-    """Number of positional arguments of the metric: 3, or GEPA's 5."""
-    code = getattr(metric, "__code__", None)
-    return 5 if code is not None and "pred_trace" in code.co_varnames[: code.co_argcount] else 3
+def score_and_objectives(result: Any) -> tuple[object, Mapping[str, object]]:
+    """The score of a metric's answer, and the objective scores of a prediction."""
+    if not isinstance(result, _import_dspy().Prediction):
+        return getattr(result, "score", result), {}
+    return result.score, dict(result.get("objective_scores") or {})
+
+
+def metric_arity(metric: Callable[..., object]) -> int:
+    """Number of positional arguments for the metric: GEPA's 5 if it takes them, else 3 or 2.
+
+    Raises `UserError` for a metric that takes none of these.
+    """
+    try:
+        signature = inspect.signature(metric)
+    except ValueError:  # of a function written in C
+        return 3
+    for number in (5, 3, 2):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[None] * number)
+            return number
+    raise UserError(
+        f"the metric cannot be called: it is {signature}",
+        where="metric",
+        fix="write metric(example, prediction, trace=None)",
+    )

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from culmen.core.json import JsonObject
 
 # characters of a text that a model reads of one evaluation: more costs tokens and adds little
 SHOWN = 8_000
+RESERVED = ("feedback", "images", "artifacts")  # names with a meaning in an answer to culmen
 
 
 CandidateT = TypeVar("CandidateT", contravariant=True)
@@ -79,3 +81,26 @@ def shortened_text(text: str) -> str:
         if len(text) <= SHOWN
         else f"{text[:half]}\n... {len(text) - SHOWN} characters left out ...\n{text[-half:]}"
     )
+
+
+def plain_number(value: Any) -> object:
+    """A number of any library as a float; anything else unchanged."""
+    if isinstance(value, str | bytes | bytearray):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return value
+
+
+def metrics_and_lines(scores: Mapping[str, object]) -> tuple[JsonObject, list[str]]:
+    """Scores as metrics; lines for those that are no finite number."""
+    metrics: JsonObject = {}
+    lines: list[str] = []
+    for name, value in scores.items():
+        number = plain_number(value)
+        if isinstance(number, float) and math.isfinite(number):
+            metrics[f"scores.{name}" if name in RESERVED else str(name)] = number
+        else:
+            lines.append(f"scores.{name}: {value!r}")
+    return metrics, lines

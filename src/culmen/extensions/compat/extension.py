@@ -11,6 +11,9 @@ EXTENSION = Extension(
     },
     evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
     models_files={"llm": "culmen.extensions.compat.openevolve.config:models_file"},
-    pools={"openevolve": "culmen.extensions.compat.openevolve.checkpoint:read_pool"},
+    pools={
+        "openevolve": "culmen.extensions.compat.openevolve.checkpoint:read_pool",
+        "shinka": "culmen.extensions.compat.shinka_results:read_pool",
+    },
     judges={"harbor": "culmen.extensions.compat.harbor:HarborJudge"},
 )

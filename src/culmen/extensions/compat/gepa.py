@@ -1,34 +1,43 @@
 """GEPA's `optimize_anything` and `optimize` with culmen's search.
 
-They take the same arguments and return a `Study`:
+They take the same arguments and return a result with the same attributes:
 
     from culmen import gepa as oa                # was: import gepa.optimize_anything as oa
-    study = oa.optimize_anything("...", evaluator=mine, objective="...",
-                                 config=GEPAConfig(...), model="gpt-5-mini")
+    result = oa.optimize_anything("...", evaluator=mine, objective="...",
+                                  config=oa.GEPAConfig(...))
+    print(result.best_candidate)
 
-The package `gepa` is needed only for its own types (`GEPAConfig`, `DefaultAdapter`, `oa.log`).
+All other names of `gepa.optimize_anything` and `gepa` (`GEPAConfig`, `Image`, `EvaluationBatch`)
+are those of the package, which has to be installed for them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
 
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
-from culmen.extensions.compat.example_cases import Asked, cases_of, shortened_text
+from culmen.extensions.compat.example_cases import Asked, cases_of
+from culmen.extensions.compat.gepa_evaluators import (
+    AdapterJudge,
+    BatchJudge,
+    FunctionJudge,
+    LogContext,
+    OptimizationState,
+    check_signature,
+    get_log_context,
+    log,
+    set_log_context,
+)
+from culmen.extensions.compat.gepa_result import GepaResult, result_of
 
-if TYPE_CHECKING:
-    from culmen.run.study import Study
-
-_LOGGED: list[str] = []
+_DEFAULT_MODEL = "openai/gpt-5.1"  # of gepa 0.1.4, for optimize_anything without another
 
 _REPLACEMENTS = {  # settings of GEPA that have another form here, or none
     "stop_callbacks": "budget=culmen.Budget(...) and stop_at=SCORE end a run",
@@ -36,9 +45,6 @@ _REPLACEMENTS = {  # settings of GEPA that have another form here, or none
     "logger": "observers=[...]",
     "use_wandb": "culmen run --track wandb, or observers=[...]",
     "use_mlflow": "culmen run --track mlflow, or observers=[...]",
-    "merge": "strategy=culmen.extensions.baselines.gepa.Gepa(merges=N)",
-    "use_merge": "strategy=culmen.extensions.baselines.gepa.Gepa(merges=N)",
-    "max_merge_invocations": "strategy=culmen.extensions.baselines.gepa.Gepa(merges=N)",
     "refiner": "leave it out: the next proposal sees the evaluator's feedback",
     "reflection_prompt_template": "templates={'propose': ...} (culmen prompts)",
     "reflection_lm_kwargs": "a models file with the model's settings: models_file=FILE",
@@ -60,7 +66,6 @@ _REPLACEMENTS = {  # settings of GEPA that have another form here, or none
 }
 _HARMLESS = {  # settings without a counterpart that change no result
     "display_progress_bar",
-    "raise_on_exception",
     "use_cloudpickle",
     "track_best_outputs",
     "cache_evaluation",
@@ -70,9 +75,18 @@ _HARMLESS = {  # settings without a counterpart that change no result
 }
 
 
-def log(*values: object, sep: str = " ", end: str = "\n") -> None:
-    """Record values for the model to read, like `print`; GEPA's `oa.log`."""
-    _LOGGED.append(sep.join(map(str, values)) + end)
+def __getattr__(name: str) -> Any:
+    """Names that are the package's own, from `gepa.optimize_anything` or `gepa`."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        homes = [import_module(home) for home in ("gepa.optimize_anything", "gepa")]
+    except ImportError:
+        raise missing_extra(f"culmen.gepa.{name}", "gepa", "gepa") from None
+    for home in homes:
+        if hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"neither culmen.gepa nor gepa has an attribute '{name}'")
 
 
 def optimize_anything(
@@ -86,28 +100,63 @@ def optimize_anything(
     background: str | None = None,
     config: object = None,
     **keywords: object,
-) -> Study:
+) -> GepaResult:
     """GEPA's function of this name with culmen's search.
 
-    `evaluator(candidate)` or `evaluator(candidate, example)` returns a score or `(score,
-    side_info)`; numbers in `side_info["scores"]` become metrics, all other entries feedback.
-    `batch_evaluator` gets a list of one pair. Further keywords are those of `culmen.optimize` and
-    override `config`. Raises `UserError` for settings without a counterpart, with the form to use
-    instead.
+    `evaluator(candidate)` or, with a data set, `evaluator(candidate, example=...)` returns a score
+    or `(score, side_info)`; `side_info["scores"]` are metrics, all other entries feedback.
+    `batch_evaluator` gets a list of one pair, and is preferred if both are given. Further keywords
+    are those of `culmen.optimize` and override `config`. Raises `UserError` for settings without a
+    counterpart, with the form to use instead.
     """
     settings = _changed_settings(config)
-    cases, examples = cases_of(dataset, valset)
+    if dataset is None and valset is not None:
+        dataset = [None]
+    cases, examples = cases_of(_examples(dataset), _examples(valset))
+    judge = _anything_judge(evaluator, batch_evaluator, examples, settings)
+    asked = settings.setdefault("reflection_lm", _DEFAULT_MODEL)
+    if keywords.keys() & {"model", "models_file", "proposer"} and asked == _DEFAULT_MODEL:
+        del settings["reflection_lm"]
+    goal = "\n\n".join(text for text in (objective, background) if text)
+    return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
+
+
+def _anything_judge(
+    evaluator: Callable[..., object] | None,
+    batch_evaluator: Callable[..., Iterable[object]] | None,
+    examples: Mapping[str, object],
+    settings: JsonObject,
+) -> FunctionJudge | BatchJudge:
+    """The evaluator of `optimize_anything`; takes its settings from `settings`."""
     capture = bool(settings.pop("capture_stdio", False))
-    if evaluator is not None:
-        judge = _Anything(evaluator, examples, capture)
-    elif batch_evaluator is not None:
-        judge = _Batch(batch_evaluator, examples, capture)
-    else:
+    zero_on_error = settings.pop("raise_on_exception", True) is False
+    for function in filter(None, (batch_evaluator, evaluator)):
+        _warn_of_empty_history(function)
+    if batch_evaluator is not None:
+        warnings.warn("batch_evaluator is called with one pair at a time", stacklevel=3)
+        return BatchJudge(batch_evaluator, examples, zero_on_error)
+    if evaluator is None:
         raise UserError(
             "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
         )
-    goal = "\n\n".join(text for text in (objective, background) if text)
-    return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
+    check_signature(evaluator, bool(examples))
+    return FunctionJudge(evaluator, examples, capture, zero_on_error)
+
+
+def _warn_of_empty_history(function: Callable[..., object]) -> None:
+    named = {"opt_state", "opt_states"} & inspect.signature(function).parameters.keys()
+    for name in sorted(named):
+        warnings.warn(
+            f"{name} has no earlier evaluations: evaluations are independent of one another",
+            stacklevel=4,
+        )
+
+
+def _examples(loader: Any) -> Iterable[object] | None:
+    """The examples of a list, or of a `DataLoader` of GEPA."""
+    if hasattr(loader, "all_ids") and hasattr(loader, "fetch"):
+        return loader.fetch(loader.all_ids())
+    return loader
 
 
 def optimize(
@@ -118,7 +167,7 @@ def optimize(
     task_lm: object = None,
     evaluator: Callable[..., object] | None = None,
     **keywords: object,
-) -> Study:
+) -> GepaResult:
     """GEPA's `gepa.optimize` with culmen's search.
 
     A candidate of named texts is judged by a `GEPAAdapter`; without one, by GEPA's own for
@@ -135,14 +184,17 @@ def optimize(
         for name, value in keywords.items()
         if name in _REPLACEMENTS or name in _HARMLESS | _SUPPORTED
     }
-    cases, examples = cases_of(trainset, valset)
+    cases, examples = cases_of(_examples(trainset), _examples(valset))
     culmen_keywords = {name: value for name, value in keywords.items() if name not in gepa_settings}
     switched_on = {
-        name: value for name, value in gepa_settings.items() if value not in (None, False)
+        name: value
+        for name, value in gepa_settings.items()
+        if value is not None and value is not False and not _is_default(name, value)
     }
+    switched_on.pop("raise_on_exception", None)
     return _search_with_gepa(
         dict(seed_candidate),
-        _Adapter(adapter, examples),
+        AdapterJudge(adapter, examples),
         cases,
         "",
         _supported_settings(switched_on),
@@ -152,18 +204,18 @@ def optimize(
 
 def _search_with_gepa(
     seed: str | Mapping[str, str] | None,
-    judge: _Anything | _Adapter,
+    judge: Asked[Any],
     cases: list[Case],
     goal: str,
     settings: JsonObject,
     keywords: Mapping[str, object],
-) -> Study:
+) -> GepaResult:
     from culmen.extensions.baselines.gepa import Gepa
     from culmen.run.study import optimize
 
-    batch = settings.pop("reflection_minibatch_size", None)
+    batch = settings.pop("reflection_minibatch_size", None) or (3 if cases else 1)
     arguments = {
-        "strategy": Gepa() if batch is None else Gepa(batch=batch),
+        "strategy": Gepa(batch=batch, merges=_merge_limit(settings)),
         "goal": goal,
         **_culmen_keywords(settings),
         **keywords,
@@ -172,7 +224,15 @@ def _search_with_gepa(
         raise UserError(
             "nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N"
         )
-    return optimize(seed, judge, cases=cases, **arguments)
+    study = optimize(seed, judge, cases=cases, **arguments)
+    return result_of(study, is_text=not isinstance(seed, Mapping))
+
+
+def _merge_limit(settings: JsonObject) -> int:
+    """The most merges of the settings, which are removed; 0 unless GEPA would merge."""
+    merge, use_merge = settings.pop("merge", None), settings.pop("use_merge", False)
+    most = settings.pop("max_merge_invocations", 5)
+    return merge.max_merge_invocations if merge is not None else most if use_merge else 0
 
 
 _SUPPORTED = {
@@ -186,7 +246,27 @@ _SUPPORTED = {
     "reflection_lm",
     "reflection_minibatch_size",
     "capture_stdio",
+    "raise_on_exception",
+    "merge",
+    "use_merge",
+    "max_merge_invocations",
 }
+_DEFAULTS: JsonObject = {  # of gepa.optimize, as far as they are neither None nor False
+    "candidate_selection_strategy": "pareto",
+    "frontier_type": "instance",
+    "skip_perfect_score": True,
+    "batch_sampler": "epoch_shuffled",
+    "perfect_score": 1.0,
+    "module_selector": "round_robin",
+    "tracking_key_prefix": "",
+    "acceptance_criterion": "strict_improvement",
+    "val_evaluation_policy": "full_eval",
+}
+
+
+def _is_default(name: str, value: object) -> bool:
+    default = _DEFAULTS.get(name)
+    return type(value) is type(default) and value == default
 
 
 def _culmen_keywords(settings: JsonObject) -> JsonObject:
@@ -230,7 +310,7 @@ def _changed_settings(config: object) -> JsonObject:
             changed |= {
                 key: setting
                 for key, setting in vars(value).items()
-                if _is_changed(setting, getattr(default, key))
+                if key == "reflection_lm" or _is_changed(setting, getattr(default, key))
             }
         elif _is_changed(value, default):
             changed[name] = value
@@ -273,141 +353,13 @@ def _default_adapter(task_lm: object, evaluator: Callable[..., object] | None) -
     return DefaultAdapter(model=task_lm, evaluator=evaluator)
 
 
-class _Anything(Asked[str | Mapping[str, str]]):
-    """An evaluator of `optimize_anything`.
-
-    Its log and, with `capture`, its printed output are feedback.
-    """
-
-    def __init__(
-        self, fn: Callable[..., object], examples: Mapping[str, object], capture: bool
-    ) -> None:
-        super().__init__(fn, examples)
-        self.capture = capture
-
-    def judge_example(
-        self, candidate: str | Mapping[str, str], has_example: bool, example: object
-    ) -> tuple[object, JsonObject]:
-        printed = io.StringIO()
-        with contextlib.ExitStack() as stack:
-            logged = stack.enter_context(_collect_logs())
-            if self.capture:
-                stack.enter_context(contextlib.redirect_stdout(printed))
-                stack.enter_context(contextlib.redirect_stderr(printed))
-            result = self.call_evaluator(candidate, has_example, example)
-        score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        facts = _metrics_and_texts(info)
-        texts = {"log": "".join(logged()), "printed": printed.getvalue()}
-        return score, {
-            **facts,
-            **{name: shortened_text(text) for name, text in texts.items() if text.strip()},
-        }
-
-    def call_evaluator(
-        self, candidate: str | Mapping[str, str], has_example: bool, example: object
-    ) -> object:
-        if not has_example:
-            return self.fn(candidate)
-        parameters = inspect.signature(self.fn).parameters
-        if "example" in parameters or any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-        ):
-            return self.fn(candidate, example=example)
-        return self.fn(candidate, example) if len(parameters) > 1 else self.fn(candidate)
-
-
-class _Batch(_Anything):
-    """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
-
-    def __init__(
-        self,
-        fn: Callable[..., Iterable[object]],
-        examples: Mapping[str, object],
-        capture: bool,
-    ) -> None:
-        super().__init__(fn, examples, capture)
-        self.batch_evaluator = fn
-
-    def call_evaluator(
-        self, candidate: str | Mapping[str, str], has_example: bool, example: object
-    ) -> object:
-        results = list(self.batch_evaluator([(candidate, example)]))
-        if len(results) != 1:
-            raise TypeError(
-                f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is "
-                "expected"
-            )
-        return results[0]
-
-
-class _Adapter(Asked[Mapping[str, str]]):
-    """A `GEPAAdapter`: `evaluate` on one example, and its reflective data set as feedback."""
-
-    def __init__(self, adapter: Any, examples: Mapping[str, object]) -> None:
-        super().__init__(adapter.evaluate, examples)
-        self.adapter = adapter
-
-    def judge_example(
-        self, candidate: Mapping[str, str], has_example: bool, example: object
-    ) -> tuple[object, JsonObject]:
-        batch = self.adapter.evaluate([example], candidate, capture_traces=True)
-        if len(batch.scores) != 1:
-            raise TypeError(
-                f"the adapter's evaluate returned {len(batch.scores)} scores for 1 example"
-            )
-        scores = (batch.objective_scores or [None])[0]
-        records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
-        texts = [
-            f"## {part}\n{_info_text(record)}"
-            for part, part_records in records.items()
-            for record in part_records
-        ]
-        return batch.scores[0], {
-            **_metrics_and_texts({"scores": scores or {}}),
-            "feedback": shortened_text("\n".join(texts)),
-        }
-
-
-@contextlib.contextmanager
-def _collect_logs() -> Iterator[Callable[[], list[str]]]:
-    """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
-    _LOGGED.clear()
-    gepa_module: Any = sys.modules.get("gepa.optimize_anything")
-    context = gepa_module.LogContext() if gepa_module else None
-    if context is not None:
-        gepa_module.set_log_context(context)
-    try:
-        yield lambda: [*_LOGGED, context.drain() if context is not None else ""]
-    finally:
-        if context is not None:
-            gepa_module.set_log_context(None)
-
-
-def _metrics_and_texts(info: object) -> JsonObject:
-    """Side information as metrics and texts.
-
-    Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
-    """
-    if info is None:
-        return {}
-    if not isinstance(info, Mapping):
-        return {"feedback": shortened_text(_info_text(info))}
-    facts: JsonObject = {}
-    for name, value in info.items():
-        if name == "scores" and isinstance(value, Mapping):
-            facts |= {str(key): entry for key, entry in value.items()}
-        elif str(name).endswith("_specific_info") and isinstance(value, Mapping):
-            part = str(name).removesuffix("_specific_info")
-            facts |= {f"{part}.{key}": entry for key, entry in _metrics_and_texts(value).items()}
-        else:
-            facts[str(name)] = (
-                value if type(value) in (int, float) else shortened_text(_info_text(value))
-            )
-    return facts
-
-
-def _info_text(value: object) -> str:
-    """A value of any type as text: mappings line by line."""
-    if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {_info_text(entry)}" for key, entry in value.items())
-    return value if isinstance(value, str) else repr(value)
+__all__ = [
+    "GepaResult",
+    "LogContext",
+    "OptimizationState",
+    "get_log_context",
+    "log",
+    "optimize",
+    "optimize_anything",
+    "set_log_context",
+]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
+from types import NoneType
 from typing import Any
 
 from culmen.core.errors import UserError
@@ -36,8 +37,9 @@ class InspectEvaluator:
     `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is an inspect model or
     its name. `parameters` names those that are the candidate's parts, by default all with a text as
     default; `arguments` are the others. `scorer` and `key` choose among several scorers, and among
-    the values of a scorer that returns a dict. Higher is better: "C" counts 1, "P" 0.5, "I" and "N"
-    0, numbers count as themselves. `more` goes to `inspect_ai.eval`.
+    the values of a scorer that returns a dict. The score is inspect's own: epochs by the task's
+    reducer, then the scorer's first metric (accuracy, mean, ...); higher is better. Samples without
+    a score (NaN, None) are left out, as by inspect. `more` goes to `inspect_ai.eval`.
 
     Raises UserError if inspect_ai is missing, or if no such task or parameter exists.
     """
@@ -102,20 +104,24 @@ class InspectEvaluator:
         return tuple(cases)
 
     def __call__(self, candidate: str | Mapping[str, str], case: Case | None = None) -> JsonObject:
-        """The score of a candidate on one sample, or its mean over all.
+        """The score of a candidate on one sample, or on all.
 
         Raises SampleFailed and ModelAway.
         """
         parts = {self._parameters[0]: candidate} if isinstance(candidate, str) else dict(candidate)
-        samples = self._evaluate_samples(parts, case)
-        scored = [self._score_and_metrics(sample) for sample in samples]
-        metrics: dict[str, float] = {}
-        for name in {name for _, more in scored for name in more}:
-            metrics[name] = fmean(more[name] for _, more in scored if name in more)
+        log, samples = self._evaluate_samples(parts, case)
+        metrics = {
+            f"{kind}_tokens": fmean(
+                sum(getattr(used, f"{kind}_tokens") for used in sample.model_usage.values())
+                for sample in samples
+            )
+            for kind in ("input", "output")
+        }
+        values = reduced_values(log, samples)
         return {
-            "score": fmean(score for score, _ in scored),
+            "score": self._chosen_score(log, samples, values),
             "feedback": _describe_samples(samples),
-            "metrics": metrics,
+            "metrics": metrics | {name: fmean(scored) for name, scored in values.items() if scored},
         }
 
     def score(self, parts: dict[str, str], case: Case | None) -> JsonObject:
@@ -125,8 +131,10 @@ class InspectEvaluator:
     def _build_task(self, parts: Mapping[str, str]) -> Any:
         return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
 
-    def _evaluate_samples(self, parts: Mapping[str, str], case: Case | None) -> list[Any]:
-        """The samples of a log, each with its scores."""
+    def _evaluate_samples(
+        self, parts: Mapping[str, str], case: Case | None
+    ) -> tuple[Any, list[Any]]:
+        """The log, and its samples, each with its scores."""
         from inspect_ai import eval as evaluate  # pyright: ignore[reportMissingImports]
 
         task = self._build_task(parts)
@@ -149,39 +157,94 @@ class InspectEvaluator:
         with tempfile.TemporaryDirectory(prefix="culmen-inspect-") as logs:
             log = evaluate(task, model=self._model, log_dir=logs, **{**quiet, **self._more})[0]
             samples = list(log.samples or ())  # read from the file when they are asked for
-        fault = log.error or next((sample.error for sample in samples if sample.error), None)
-        if fault is not None:
-            raise _failure_exception(fault)
+        if log.error is not None:
+            raise _failure_exception(log.error)
         if not samples:
             raise SampleFailed(f"the evaluation ended as {log.status} without a sample")
-        return samples
+        return log, samples
 
-    def _score_and_metrics(self, sample: Any) -> tuple[float, dict[str, float]]:
-        """The chosen value, and all values as metrics."""
-        from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
-
-        metrics = {
-            f"{kind}_tokens": float(
-                sum(getattr(used, f"{kind}_tokens") for used in sample.model_usage.values())
-            )
-            for kind in ("input", "output")
-        }
-        number = value_to_float()
-        for name, score in (sample.scores or {}).items():
-            values = score.value if isinstance(score.value, dict) else {"": score.value}
-            for key, value in values.items():
-                if not isinstance(value, list):
-                    metrics[f"{name}.{key}" if key else name] = float(number(value))
-        scorer = self._scorer or next(iter(sample.scores or {}), "")
+    def _chosen_score(
+        self, log: Any, samples: list[Any], values: Mapping[str, list[float]]
+    ) -> float:
+        """The metric of the chosen scorer (and key); the mean of its values without a metric."""
+        declared = None if self._scorer or self._key else getattr(log.eval, "headline_metric", None)
+        scorer = self._scorer or next((name.partition(".")[0] for name in values), "")
         chosen = f"{scorer}.{self._key}" if self._key else scorer
-        if chosen not in metrics:
-            names = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
-            fix = (
-                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME if a scorer returns "
-                "several values"
-            )
-            raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {names}; {fix}")
-        return metrics[chosen], metrics
+        if declared is None and not values.get(chosen):
+            fault = next((sample.error for sample in samples if sample.error), None)
+            if fault is not None:
+                raise _failure_exception(fault)
+            raise SampleFailed(_no_score_text(chosen, values))
+        views = log.results.scores if log.results is not None else ()
+        if declared is not None:
+            return _declared_metric(log)
+        names = (self._key, scorer) if self._key else (scorer, scorer)
+        for view in views:
+            if (view.name, view.scorer) == names:
+                for name, metric in view.metrics.items():
+                    if name not in _SPREADS:
+                        return float(metric.value)
+        return fmean(values[chosen])
+
+
+_SPREADS = ("stderr", "bootstrap_stderr", "std", "var")  # metrics of a spread, not of a level
+
+
+def reduced_values(log: Any, samples: list[Any]) -> dict[str, list[float]]:
+    """Values of the samples by scorer, epochs reduced by the task's reducer.
+
+    Those of a dict are `scorer.key`, those of a second reducer `scorer@reducer`. Unscored ones
+    (NaN, None) are left out.
+    """
+    from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
+
+    number = value_to_float()
+    values: dict[str, list[float]] = {
+        each.scorer: [] for each in log.reductions or () if not each.samples
+    }
+    for name, value in _named_values(log, samples):
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        for key, entry in entries:
+            label, at, reducer = name.partition("@")
+            scored = values.setdefault(f"{label}.{key}{at}{reducer}" if key else name, [])
+            if not isinstance(entry, list | NoneType) and entry == entry:  # not NaN
+                scored.append(float(number(entry)))
+    return values
+
+
+def _named_values(log: Any, samples: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Names of scorers and values: the reductions of the log, else the epochs as they are."""
+    known: set[str] = set()
+    for reduction in log.reductions or ():
+        is_first = reduction.scorer not in known
+        known.add(reduction.scorer)
+        name = reduction.scorer if is_first else f"{reduction.scorer}@{reduction.reducer}"
+        yield from ((name, sample.value) for sample in reduction.samples)
+    for sample in samples:
+        for name, score in (sample.scores or {}).items():
+            if name not in known:
+                yield name, score.value
+
+
+def _declared_metric(log: Any) -> float:
+    """The task's headline metric."""
+    from inspect_ai.log import headline_metric  # pyright: ignore
+
+    resolved = headline_metric(log)
+    if resolved is None or not resolved.score.scored_samples:
+        raise SampleFailed("the task's headline metric has no sample with a score")
+    return float(resolved.metric.value)
+
+
+def _no_score_text(chosen: str, values: Mapping[str, object]) -> str:
+    if chosen in values:
+        return f"all samples are unscored (NaN or None) by '{chosen}'"
+    names = ", ".join(values) or "none"
+    fix = (
+        "name one: InspectEvaluator(..., scorer=NAME), and key=NAME if a scorer returns "
+        "several values"
+    )
+    return f"no score '{chosen}' on any sample, only: {names}; {fix}"
 
 
 def _load_task_function(task: str) -> Callable[..., object]:

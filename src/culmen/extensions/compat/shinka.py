@@ -23,6 +23,10 @@ EVALUATOR = "evaluate.py"
 CONTRACT = "shinka"
 READS_TASK_TOML = False
 _MAIN = "main"
+_DIFFERENT = {  # on purpose: words of an evaluator, and what they have no effect on here
+    "plotting_fn": "plotting_fn is not called: run_shinka_eval plots nothing here",
+    "extra_data": "extra_data is not kept: models may see everything that is",
+}
 
 
 def initial_programs(folder: Path) -> list[Path]:
@@ -61,6 +65,8 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if others:
         names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
+    text = reading.read_text(evaluator)
+    notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text))
     return reading.with_digest(replace(task, surface=surface, notes=notes))
 
 

@@ -9,13 +9,20 @@ A guide's feedback is the evaluator's feedback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.evaluate import Invalid
-from culmen.extensions.compat.example_cases import Asked, cases_of, shortened_text
+from culmen.extensions.compat.example_cases import (
+    Asked,
+    cases_of,
+    plain_number,
+    shortened_text,
+)
 
 if TYPE_CHECKING:
     from culmen.run.study import Study
@@ -26,51 +33,91 @@ def optimize(
     guide: Any,
     *,
     inputs: Iterable[object] = (None,),
-    infos: Iterable[object] = (None,),
+    infos: Iterable[object] | None = None,
     **keywords: object,
 ) -> Study:
     """Search for better values of the module's trainable parameters.
 
     The module itself is not changed. `guide(input, output, info)` or its method `get_feedback`
-    returns `(score, feedback)`; it is called for each input with its info. The other keywords are
-    those of `culmen.optimize`. Raises `UserError` if no parameter is trainable.
+    returns `(score, feedback)`; it is called for each input with its info (None without `infos`).
+    The other keywords are those of `culmen.optimize`. Raises `UserError` if no parameter is
+    trainable, for one that is neither text nor number nor plain data, and for `infos` of another
+    number than `inputs`.
     """
     from culmen.run import study
 
-    parts = {name: str(node.data) for name, node in trainable_nodes(module).items()}
+    given = list(inputs)
+    told = [None] * len(given) if infos is None else list(infos)
+    if len(given) != len(told):
+        what = f"{len(given)} inputs and {len(told)} infos"
+        raise UserError(what, where="infos", fix="give one info for each input")
+    parts = {name: _text_of(name, node.data) for name, node in trainable_nodes(module).items()}
     if not parts:
         fix = "mark parameters with node(..., trainable=True) or @bundle(trainable=True)"
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
-    cases, examples = cases_of(zip(inputs, infos), None)
+    cases, examples = cases_of(zip(given, told, strict=True), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
     arguments: JsonObject = {"name": type(module).__name__, **keywords}
     return study.optimize(parts, asked, cases=cases, **arguments)
 
 
 def trainable_nodes(module: Any) -> JsonObject:
-    """Trainable nodes by name; those of inner modules under `outer.inner`."""
-    nodes: JsonObject = {}
+    """Trainable nodes by name; those of inner modules under `outer.inner`.
+
+    A node that several names share has the first of them.
+    """
+    return {name: node for name, node in _first_names(module, "", {}) if node.trainable}
+
+
+def _first_names(module: Any, outer: str, seen: dict[int, object]) -> Iterator[tuple[str, Any]]:
+    """Names and nodes, each node and each inner module once; `seen` has them by identity."""
     for name, node in module.parameters_dict().items():
+        if id(node) in seen:
+            continue
+        seen[id(node)] = node
         if hasattr(node, "parameters_dict"):
-            nodes |= {
-                f"{name}.{inner}": inner_node for inner, inner_node in trainable_nodes(node).items()
-            }
-        elif node.trainable:
-            nodes[name] = node
-    return nodes
+            yield from _first_names(node, f"{outer}{name}.", seen)
+        else:
+            yield f"{outer}{name}", node
 
 
-def _value_like(old: object, text: str) -> int | float | str:
-    """The text as a number of the old value's kind; the text itself if that was none."""
-    if type(old) is int:
-        return int(text)
-    return float(text) if type(old) is float else text
+_PLAIN = (bool, int, float, list, tuple, dict, set, NoneType)  # data that Python's literals write
+
+
+def _text_of(name: str, data: object) -> str:
+    if type(data) is str:
+        return data
+    try:
+        if type(data) in _PLAIN and _value_like(data, repr(data)) == data:
+            return repr(data)
+    except ValueError:
+        pass
+    raise UserError(
+        f"the parameter {name} is of type {type(data).__name__}, which has no text",
+        where="module",
+        fix="give it a text, a number or plain data, or make it not trainable",
+    )
+
+
+def _value_like(old: object, text: str) -> object:
+    """The text as a value of the old one's type; ValueError if it is none of these."""
+    if type(old) is str:
+        return text
+    if type(old) in (int, float):
+        return int(text) if type(old) is int else float(text)
+    try:
+        value = ast.literal_eval(text.strip())
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(f"no {type(old).__name__}: {error}") from None
+    if old is not None and type(value) is not type(old):
+        raise ValueError(f"a {type(old).__name__} is expected, not a {type(value).__name__}")
+    return value
 
 
 def load(module: Any, parts: Mapping[str, str]) -> None:
-    """Set the module's parameters to these values; numbers stay numbers.
+    """Set the module's parameters to these values, each of the type that it had.
 
-    Raises `Invalid` for a text that is not a number.
+    Raises `Invalid` for a text that is no value of this type.
     """
     for name, node in trainable_nodes(module).items():
         try:
@@ -95,6 +142,12 @@ class _Module(Asked[Mapping[str, str]]):
         query, info = example
         load(self.module, candidate)
         output = self.module() if query is None else self.module(query)
-        output = getattr(output, "data", output)
-        score, feedback = self.guide(query, output, info)
-        return score, {"feedback": shortened_text(str(feedback))}
+        score, feedback = self.guide(query, _plain_output(output), info)
+        return plain_number(score), {"feedback": shortened_text(str(feedback))}
+
+
+def _plain_output(output: Any) -> object:
+    """The data of a node; any other output unchanged."""
+    from opto.trace.nodes import Node  # pyright: ignore
+
+    return output.data if isinstance(output, Node) else output

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import multiprocessing
 import pickle
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -33,10 +33,15 @@ class StopDecision(Protocol):
     """A decision of a method for early stopping."""
 
     should_stop: bool
+    prediction: str
+    confidence: float
+    reason: str | None
 
 
 class StopMethod(Protocol):
     """A method for early stopping, as of `shinka.utils.eval_stop`."""
+
+    name: str
 
     def reset(self) -> None:
         """Forget the scores so far."""
@@ -94,29 +99,26 @@ def run_shinka_eval(
     workers = min(run_workers, max_workers_cap or run_workers, max(1, num_runs))
     if workers > 1 and early_stop_method is not None:
         raise ValueError("Early stopping is only supported in sequential mode (set run_workers=1).")
-    stop = _make_stop_check(
+    stop = _make_early_stop(
         early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs
     )
-    settings: list[dict[str, object]] = [
-        get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1}
-        for i in range(num_runs)
-    ]
+    runs = _Runs(program_path, experiment_fn_name, num_runs, get_experiment_kwargs, workers)
     checks = _Validation(validate_fn)
     try:
-        run = _run_in_parallel if workers > 1 and _processes_can_lock() else _run_sequentially
-        results, seconds = run(program_path, experiment_fn_name, settings, workers, stop, checks)
+        runs.perform(checks, stop)
         metrics = (
-            dict(aggregate_metrics_fn(results))
+            aggregate_metrics_fn(runs.results)
             if aggregate_metrics_fn
-            else _default_metrics(results)
+            else _default_metrics(runs.results)
         )
+        seconds = runs.seconds
         metrics["execution_time_mean"] = statistics.fmean(seconds) if seconds else 0.0
         metrics["execution_time_std"] = statistics.pstdev(seconds) if seconds else 0.0
         checks.add_counts_to(metrics)
-        score = metrics.get("combined_score", 0.0)
-        if not math.isfinite(score):
-            what = "NaN" if math.isnan(score) else f"inf ({score})"
-            checks.record_failure(f"combined_score is {what}")
+        if stop is not None:
+            metrics["early_stop"] = stop.report(len(runs.results), num_runs)
+        if "combined_score" in metrics:
+            checks.check_score(metrics["combined_score"])
     except Exception as error:  # noqa: BLE001 - the contract: any exception makes an experiment incorrect
         defaults = default_metrics_on_error or {}
         metrics = {key: defaults.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
@@ -153,6 +155,15 @@ class _Validation:
         """Note a failure; the first reason is kept."""
         self.correct, self.error = False, self.error or why
 
+    def check_score(self, score: Any) -> None:
+        """Note a score that is not finite; raises what NumPy raises for other types."""
+        import numpy as np
+
+        if np.isnan(score):
+            self.record_failure("combined_score is NaN")
+        elif np.isinf(score):
+            self.record_failure(f"combined_score is inf ({score})")
+
     def add_counts_to(self, metrics: dict[str, object]) -> None:
         """Add the counts to the metrics."""
         if self._check is not None:
@@ -179,53 +190,61 @@ def _processes_can_lock() -> bool:
     return True
 
 
-def _run_sequentially(
-    path: str,
-    name: str,
-    settings: list[dict[str, object]],
-    workers: int,
-    stop: Callable[[object], bool] | None,
-    checks: _Validation,
-) -> tuple[list[object], list[float]]:
-    function = _load_function(path, name)
-    results, seconds = [], []
-    for kwargs in settings:
-        start = time.perf_counter()
-        results.append(function(**kwargs))
-        seconds.append(time.perf_counter() - start)
-        checks.validate_run(results[-1])
-        if stop is not None and stop(results[-1]):
-            break
-    return results, seconds
+class _Runs:
+    """The runs of a program's function: results and seconds, in their order."""
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        number: int,
+        settings_of: Callable[[int], dict[str, Any]] | None,
+        workers: int,
+    ) -> None:
+        self._path, self._name, self._number, self._workers = path, name, number, workers
+        self._settings_of = settings_of or (lambda run: {"seed": run + 1})
+        self.results: list[object] = []
+        self.seconds: list[float] = []
+
+    def perform(self, checks: _Validation, stop: _EarlyStop | None) -> None:
+        """Run and validate all, or as many as it takes to stop early."""
+        function = _load_function(self._path, self._name)
+        if self._workers > 1 and _processes_can_lock():
+            self._perform_in_parallel(checks)
+            return
+        for run in range(self._number):
+            settings = self._settings_of(run)
+            start = time.perf_counter()
+            result = function(**settings)
+            self.results.append(result)
+            self.seconds.append(time.perf_counter() - start)
+            checks.validate_run(result)
+            if stop is not None and stop.is_enough(result):
+                break
+
+    def _perform_in_parallel(self, checks: _Validation) -> None:
+        fork = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(self._workers, mp_context=fork) as pool:
+            futures = [
+                pool.submit(_run_once, self._path, self._name, self._settings_of(run))
+                for run in range(self._number)
+            ]
+            for number, future in enumerate(futures, 1):
+                try:
+                    result, took = future.result()
+                except Exception as error:
+                    what = f"Run {number}/{self._number} failed in parallel evaluation: {error}."
+                    raise RuntimeError(what) from error
+                self.results.append(result)
+                self.seconds.append(took)
+        for result in self.results:
+            checks.validate_run(result)
 
 
 def _run_once(path: str, name: str, kwargs: dict[str, object]) -> tuple[object, float]:
     function = _load_function(path, name)
     start = time.perf_counter()
     return function(**kwargs), time.perf_counter() - start
-
-
-def _run_in_parallel(
-    path: str,
-    name: str,
-    settings: list[dict[str, object]],
-    workers: int,
-    stop: Callable[[object], bool] | None,
-    checks: _Validation,
-) -> tuple[list[object], list[float]]:
-    results, seconds = [], []
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        futures = [pool.submit(_run_once, path, name, kwargs) for kwargs in settings]
-        for number, future in enumerate(futures, 1):
-            try:
-                result, took = future.result()
-            except Exception as error:
-                what = f"Run {number}/{len(settings)} failed in parallel evaluation: {error}."
-                raise RuntimeError(what) from error
-            results.append(result)
-            seconds.append(took)
-            checks.validate_run(result)
-    return results, seconds
 
 
 def _default_metrics(results: list[object]) -> dict[str, Any]:
@@ -238,35 +257,68 @@ def _default_metrics(results: list[object]) -> dict[str, Any]:
     }
 
 
-def _make_stop_check(
+class _EarlyStop:
+    """A method for early stopping, and the scores of the runs so far."""
+
+    def __init__(
+        self, method: StopMethod, threshold: float, score_of: Callable[[object], float] | None
+    ) -> None:
+        self._method, self._threshold, self._score_of = method, threshold, score_of
+        self._scores: list[float] = []
+        self._last: StopDecision | None = None
+
+    def is_enough(self, result: Any) -> bool:
+        """True if the runs so far suffice; runs without a score do not count."""
+        score = self._score(result)
+        if score is None:
+            return False
+        self._scores.append(score)
+        self._last = self._method.check(self._scores, self._threshold)
+        return bool(self._last.should_stop)
+
+    def _score(self, result: Any) -> float | None:
+        if self._score_of is not None:
+            try:
+                return self._score_of(result)
+            except Exception as error:  # noqa: BLE001 - the contract: such a run has no score
+                sys.stdout.write(f"early_stop_score_fn raised {type(error).__name__}: {error}\n")
+                return None
+        if isinstance(result, int | float):
+            return float(result)
+        is_scored = isinstance(result, dict) and "score" in result
+        return float(result["score"]) if is_scored else None
+
+    def report(self, completed: int, requested: int) -> dict[str, object]:
+        """The metric `early_stop`."""
+        last = self._last
+        return {
+            "method": self._method.name,
+            "threshold": self._threshold,
+            "triggered": last.should_stop if last else False,
+            "runs_completed": completed,
+            "runs_requested": requested,
+            "prediction": last.prediction if last else "uncertain",
+            "confidence": last.confidence if last else 0.0,
+            "reason": last.reason if last else None,
+            "scores": self._scores,
+        }
+
+
+def _make_early_stop(
     method: str | StopMethod | None,
     threshold: float | None,
     score_of: Callable[[object], float] | None,
-    more: dict[str, object] | None,
-) -> Callable[[object], bool] | None:
-    """A function that is True if the runs so far suffice; None without a method.
-
-    The methods themselves are those of the installed package.
-    """
+    options: dict[str, object] | None,
+) -> _EarlyStop | None:
+    """None without a method; the methods themselves are those of the installed package."""
     if method is None:
         return None
     if threshold is None:
         raise ValueError("early_stop_threshold is required when early_stop_method is set")
     if isinstance(method, str):
-        method = _installed_stop_method(method, more or {})
+        method = _installed_stop_method(method, options or {})
     method.reset()
-    scores: list[float] = []
-
-    def stop(result: object) -> bool:
-        if score_of is not None:
-            scores.append(score_of(result))
-        elif isinstance(result, int | float):
-            scores.append(float(result))
-        elif isinstance(result, dict) and "score" in result:
-            scores.append(float(result["score"]))
-        return bool(scores) and method.check(scores, threshold).should_stop
-
-    return stop
+    return _EarlyStop(method, threshold, score_of)
 
 
 def _installed_stop_method(name: str, options: dict[str, object]) -> StopMethod:
