@@ -63,23 +63,19 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     task = read_task(
         one(tmp_path / "a", task_DOT_toml=table, environment__docker_compose_DOT_yaml="x")
     )
-    assert (task.name, task.split, task.network, task.verifier_seconds) == (
-        "deep",
-        "val",
-        True,
-        5.0,
-    )
+    assert (task.name, task.split, task.verifier_seconds) == ("deep", "val", 5.0)
+    assert (task.network, task.verifier_network) == (False, True)
     assert task.verifier_variables == {"MODE": "x"}
     gaps = " ".join(task.gaps)
-    for each in ("several steps", "a GPU", "mcp_servers", "variable KEY", "own image"):
+    for each in ("several steps", "a GPU", "mcp_servers", "variable OPENAI_API_KEY", "own image"):
         assert each in gaps
     assert "environment.odd" in task.ignored
-    assert NO_NETWORK in task.ignored  # the jail of a plain task's agent has none
+    assert NO_NETWORK in task.stricter  # the jail of a plain task's agent has none
     closed = one(
         tmp_path / "closed",
         task_DOT_toml=f"version = '1.0'\n{PLAIN}[environment]\nallow_internet = false\n",
     )
-    assert NO_NETWORK not in read_task(closed).ignored
+    assert NO_NETWORK not in read_task(closed).stricter
     container = read_task(one(tmp_path / "b", task_DOT_toml='version = "1.0"\n'))
     assert container.gaps and "declare the environment plain" in container.gaps[0]
     assert not read_task(tmp_path / "b", "plain").gaps
@@ -87,6 +83,23 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     assert "terminal-bench" in read_task(old).gaps[0]
     with pytest.raises(TaskError, match="not a task of Harbor"):
         read_task(one(tmp_path / "c", task_DOT_toml="version = \n"))
+
+
+def test_harbor_defaults_are_harbors(tmp_path: Path) -> None:
+    """No limit of memory, and a network in a container; where culmen is stricter, it says so."""
+    write(tmp_path / "a", {**harbor_task(), "task.toml": 'version = "1.0"\n'})
+    boxed, plain = read_task(tmp_path / "a"), read_task(tmp_path / "a", "plain")
+    assert (boxed.memory_mb, boxed.cpus, boxed.network, boxed.verifier_network) == (
+        *(None, None),
+        *(True, True),
+    )
+    assert (plain.network, plain.verifier_network) == (False, False)
+    stricter = "; ".join(plain.stricter)
+    assert "no network" in stricter and "86400 s" in stricter and "10240 MB" in stricter
+    assert NO_NETWORK not in boxed.stricter
+    listed = '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.com"]\n'
+    write(tmp_path / "b", {**harbor_task(), "task.toml": listed})
+    assert "a network of listed hosts only" in read_task(tmp_path / "b").gaps
 
 
 def test_harbor_splits(tmp_path: Path) -> None:

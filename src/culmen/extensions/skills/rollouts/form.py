@@ -50,6 +50,7 @@ from culmen.extensions.skills.rollouts.trial import Access, RolloutTrial, TrialR
 from culmen.jail import probes
 from culmen.jail.wire import storable_text
 from culmen.tasks import reading, schema, task_toml
+from culmen.tasks.harbor import score_of
 
 if TYPE_CHECKING:
     from culmen.extensions.agents.gateway.metering import Metering
@@ -324,6 +325,9 @@ def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[st
     ignored = Counter(each for task in usable for each in task.ignored)
     if ignored:
         yield f"without effect in the tasks: {', '.join(sorted(ignored))}"
+    stricter = Counter(each for task in usable for each in task.stricter)
+    if stricter:
+        yield f"stricter than Harbor: {'; '.join(sorted(stricter))}"
 
 
 @dataclass(frozen=True)
@@ -538,7 +542,7 @@ class RolloutBackend(Backend):
         rewards = trial.rewards
         score = None
         if rewards:
-            score = rewards.get("reward", sum(rewards.values()) / len(rewards))
+            score = score_of(rewards)
         fault = trial.fault or self.task.objective.score_fault(score)
         status = Status.OK
         if fault:
@@ -611,7 +615,7 @@ def _require_images(tasks: Iterable[HarborTask], expected: dict[str, str]) -> No
 _FAULTS = {
     "tests_timeout": "the tests did not end in time",
     "no_reward": "the tests wrote no reward",
-    "bad_reward": "the reward file cannot be read, or there are two of them",
+    "bad_reward": "the reward file cannot be read, or is one of two where the tests name one",
     "too_much_left": "the agent left more files than the task's storage holds",
     "unreadable": "the agent left a folder that cannot be read",
 }
