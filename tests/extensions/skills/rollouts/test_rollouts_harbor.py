@@ -152,6 +152,28 @@ def test_harbor_skill_and_its_places(tmp_path: Path) -> None:
             read_skill(write(tmp_path / message.replace(" ", "-"), files))
 
 
+def test_harbor_heads_as_the_reference_library_reads_them(tmp_path: Path) -> None:
+    """Comments, small letters of the file and letters of any language; faults are notes."""
+    commented = "---\nname: my-skill  # the name\ndescription: x\n---\n"
+    found = read_skill(write(tmp_path / "a", {"skill.md": commented, "references/skill.md": "x"}))
+    assert found.name == "my-skill" and "SKILL.md" in found.parts and found.faults == ()
+    named = read_skill(
+        write(tmp_path / "b", {"SKILL.md": commented.replace("my-skill", "prüfung")})
+    )
+    assert named.name == "prüfung" and named.faults == ()
+    extra = "---\nname: worker\ndescription: Use when: x\n---\n"
+    loose = read_skill(write(tmp_path / "c", {"SKILL.md": extra}))
+    assert loose.name == "worker" and "no strict YAML" in loose.faults[0]
+    task = skill_task(tmp_path / "d")
+    assert not any("skills-ref" in note for note in task.notes)
+    write(tmp_path / "d", {"skill/SKILL.md": extra})
+    task = read_skill_folder(tmp_path / "d")
+    assert any("skills-ref" in note for note in task.notes)
+    # a fault that the initial skill has is no reason to reject a candidate
+    again = Candidate.of({**task.seeds[0], "SKILL.md": f"{extra}more\n"})
+    assert surface_fault(task, again) == ""
+
+
 def test_harbor_surface_of_a_skill(tmp_path: Path) -> None:
     """The frontmatter stays and the length is bounded; both may be asked for otherwise."""
     task = skill_task(tmp_path / "a", skill="max_tokens = 50\n")
@@ -168,7 +190,14 @@ def test_harbor_surface_of_a_skill(tmp_path: Path) -> None:
     )
     assert fault(f"{HEAD}{'x' * 200}\n") == "too_long"
     free = skill_task(tmp_path / "b", skill='frontmatter = "free"\n')
-    assert surface_fault(free, Candidate.of({**seed, "SKILL.md": "no head\n"})) == ""
+    for head, fault_of_it in (
+        ("no head\n", "bad_skill"),
+        ("---\nname: worker  # still\ndescription: Other.\n---\n", ""),
+        ("---\nname: worker\ndescription: Use when: x\n---\n", "bad_skill"),
+        ("---\nname: worker\nname: worker\ndescription: x\n---\n", "bad_skill"),
+        ('---\nname: worker\ndescription: "a --- b"\n---\n', "bad_skill"),
+    ):
+        assert surface_fault(free, Candidate.of({**seed, "SKILL.md": head})) == fault_of_it, head
     with pytest.raises(TaskError, match="more than max_tokens = 5"):
         skill_task(tmp_path / "c", skill="max_tokens = 5\n")
 

@@ -207,7 +207,7 @@ def _build_task(
             tools=table.names if skill.is_tools else "",
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
-        notes=tuple(_notes(found, usable)),
+        notes=(*_notes(found, usable), *_skill_notes(skill)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
@@ -328,6 +328,11 @@ def _notes(found: Iterable[HarborTask], usable: list[HarborTask]) -> Iterable[st
     stricter = Counter(each for task in usable for each in task.stricter)
     if stricter:
         yield f"stricter than Harbor: {'; '.join(sorted(stricter))}"
+
+
+def _skill_notes(skill: Skill) -> Iterable[str]:
+    if skill.faults:
+        yield f"skills-ref, the reference library, refuses the skill: {'; '.join(skill.faults)}"
 
 
 @dataclass(frozen=True)
