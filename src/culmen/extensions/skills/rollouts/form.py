@@ -495,8 +495,10 @@ class RolloutBackend(Backend):
             trial.trajectory["final_metrics"] = trajectory.with_usage(trial.trajectory, spent)
         report = gateway.report(token) if gateway is not None and token else None
         failed = sum(report.failed.values()) if report is not None else 0
-        if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
-            why = f"the agent's model did not answer: {trial.why}"
+        failure = report.last_failure if report is not None else ""
+        unanswered = trial.ended == "crashed" or (trial.ended == "finished" and failure)
+        if trial.ended == "unavailable" or (unanswered and failed > spent.calls):
+            why = f"the agent's model did not answer: {trial.why or failure}"
             return self._observation(candidate, case, seed, Status.LOST, "provider_away", why)
         return self._judge(candidate, case, seed, trial, spent)
 
