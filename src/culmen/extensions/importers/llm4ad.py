@@ -100,7 +100,8 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
     if value is None:
         raise Invalid("the evaluator does not accept the function")
     is_many = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
-    numbers = [float(each) for each in value] if is_many else [float(value)]
+    values: list[Any] = [*value] if is_many else [value]
+    numbers = [float(each) for each in values]
     if not numbers or not all(map(math.isfinite, numbers)):
         raise Invalid(f"the fitness is {value}")
     if len(numbers) == 1:
