@@ -1,4 +1,4 @@
-"""Harbor's meaning of task.toml and of reward files; both readers of Harbor's folders use it."""
+"""Harbor's meaning of task.toml and of reward files, for both readers."""
 
 from __future__ import annotations
 

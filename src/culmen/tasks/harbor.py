@@ -1,4 +1,4 @@
-"""Harbor's tasks as Harbor reads them: the table of task.toml, and the reward files of its tests.
+"""Tasks as Harbor reads them: the table of task.toml, and the reward files.
 
 Keys, defaults and deprecated spellings are those of harbor 0.26 (`TaskConfig`, `Verifier`);
 `tests/differential/harbor` compares both. What a task asks for and cannot have here is named in
@@ -83,23 +83,26 @@ def read_settings(folder: Path, table: JsonObject) -> HarborSettings:
     verifier: JsonObject = table.get("verifier", {})
     network, says = _base_network(world)
     name = str(table.get("task", {}).get("name", folder.name))
-    ours, theirs = _variables(world.get("env", {})), _variables(verifier.get("env", {}))
+    ours, theirs = (
+        _filled_variables(world.get("env", {})),
+        _filled_variables(verifier.get("env", {})),
+    )
     limit = agent.get("timeout_sec")
     return HarborSettings(
         name=name.rpartition("/")[2],
         agent_seconds=None if limit is None else float(limit),
         verifier_seconds=float(verifier.get("timeout_sec", VERIFIER_SECONDS)),
-        cpus=_cpus(world.get("cpus")),
+        cpus=_checked_cpus(world.get("cpus")),
         memory_mb=_megabytes(world, "memory"),
         storage_mb=_megabytes(world, "storage"),
-        agent_network=_mode(agent.get("network_mode")) or network,
-        verifier_network=_mode(verifier.get("network_mode")) or network,
+        agent_network=_checked_mode(agent.get("network_mode")) or network,
+        verifier_network=_checked_mode(verifier.get("network_mode")) or network,
         says_network=says or any("network_mode" in phase for phase in (agent, verifier)),
         docker_image=str(world.get("docker_image") or ""),
         workdir=str(world.get("workdir") or ""),
         variables=ours.values,
         verifier_variables=theirs.values,
-        gaps=(*_gaps(folder, table), *ours.missing, *theirs.missing),
+        gaps=(*_unmet_needs(folder, table), *ours.missing, *theirs.missing),
         ignored=(*_without_effect(table), *ours.defaulted, *theirs.defaulted),
     )
 
@@ -107,14 +110,14 @@ def read_settings(folder: Path, table: JsonObject) -> HarborSettings:
 def _base_network(world: JsonObject) -> tuple[str, bool]:
     """The network of the environment, and whether the task itself names one."""
     if "network_mode" in world or world.get("allowed_hosts") is not None:
-        return _mode(world.get("network_mode", PUBLIC)), True
+        return _checked_mode(world.get("network_mode", PUBLIC)), True
     legacy = world.get("allow_internet")
     if legacy is None:
         return PUBLIC, False
-    return PUBLIC if _flag(legacy) else CLOSED, True
+    return PUBLIC if _checked_flag(legacy) else CLOSED, True
 
 
-def _mode(value: object) -> str:
+def _checked_mode(value: object) -> str:
     """A network mode, "" for none; raise ValueError for any other."""
     if value is None:
         return ""
@@ -123,13 +126,13 @@ def _mode(value: object) -> str:
     return str(value)
 
 
-def _flag(value: object) -> bool:
+def _checked_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"allow_internet = {value!r} is neither true nor false")
     return value
 
 
-def _cpus(value: object) -> float | None:
+def _checked_cpus(value: object) -> float | None:
     if value is None:
         return None
     number = float(str(value))
@@ -162,7 +165,7 @@ class _Variables(msgspec.Struct):
     defaulted: list[str] = []
 
 
-def _variables(wanted: Mapping[str, object]) -> _Variables:
+def _filled_variables(wanted: Mapping[str, object]) -> _Variables:
     """Variables with their values; those of this machine never enter a task's world."""
     found = _Variables()
     for name, value in wanted.items():
@@ -182,7 +185,7 @@ def _variables(wanted: Mapping[str, object]) -> _Variables:
     return found
 
 
-def _gaps(folder: Path, table: JsonObject) -> Iterator[str]:
+def _unmet_needs(folder: Path, table: JsonObject) -> Iterator[str]:
     world: JsonObject = table.get("environment", {})
     verifier: JsonObject = table.get("verifier", {})
     if not (folder / "tests" / "test.sh").is_file():

@@ -18,7 +18,7 @@ _DEEPEST = 16  # levels of a head's tables
 
 
 class HeadFault(Exception):
-    """Why a head cannot be read, as a sentence."""
+    """A head that cannot be read, with the cause as a sentence."""
 
 
 def read_head(text: str) -> dict[str, object]:
@@ -82,7 +82,7 @@ def _node_value(node: object, depth: int) -> object:
 
 
 def head_faults(text: str, folder: str = "") -> tuple[str, ...]:
-    """Why the reference library refuses a SKILL.md, empty if it does not.
+    """Faults for which the reference library refuses a SKILL.md, as sentences.
 
     `folder` is the name of its folder, which the skill must have; "" is any.
     """

@@ -1,4 +1,4 @@
-"""Tables of task.toml, reward files and trajectories: what Harbor reads, and what culmen reads.
+"""Tables of task.toml, reward files and trajectories, as Harbor and culmen read them.
 
 Harbor 0.26 needs Python 3.12: `python3.12 -m tests.differential harbor`.
 """

@@ -50,8 +50,8 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it"
         ) from None
     _refuse_gaps(settings, file)
-    evaluator = _evaluator(folder, settings)
-    notes = [evaluator[1], f"Harbor's format: {WHY}", *_notes(settings)]
+    evaluator = _container_evaluator(folder, settings)
+    notes = [evaluator[1], f"Harbor's format: {WHY}", *_world_notes(settings)]
     solve, verify = settings.agent_limit, settings.verifier_seconds
     memory = {"memory_mb": settings.memory_mb} if settings.memory_mb else {}
     task = Task(
@@ -82,7 +82,7 @@ def _refuse_gaps(settings: HarborSettings, file: Path) -> None:
         )
 
 
-def _evaluator(folder: Path, settings: HarborSettings) -> tuple[Evaluator, str]:
+def _container_evaluator(folder: Path, settings: HarborSettings) -> tuple[Evaluator, str]:
     """The evaluator, and the note on its files."""
     file = folder / "task.toml"
     image = settings.docker_image or f"localhost/harbor-{folder.name.lower()}"
@@ -110,7 +110,7 @@ def _evaluator(folder: Path, settings: HarborSettings) -> tuple[Evaluator, str]:
     return evaluator, note
 
 
-def _notes(settings: HarborSettings) -> Iterator[str]:
+def _world_notes(settings: HarborSettings) -> Iterator[str]:
     """One line for each thing in which the task's world is not what a reader may expect."""
     if settings.agent_network == harbor.PUBLIC:
         default = "" if settings.says_network else " (Harbor's default)"

@@ -121,7 +121,7 @@ class Exchange:
 
     @property
     def provider_failure(self) -> str | None:
-        """Why the provider gave no whole reply; "" if it did, None if the provider is not at fault.
+        """Cause of a missing reply; "" for a whole reply, None if not the provider's fault.
 
         Requests that are no conversation say nothing, nor do those that culmen itself refused.
         """

@@ -108,7 +108,7 @@ class SessionMeter:
         return "budget" if limit == "run" else limit
 
     def last_failure(self, agent: int) -> str:
-        """Why the agent's last request got no reply from the provider; "" if it got one."""
+        """Cause of a missing reply to the agent's last request; "" if it got one."""
         if agent not in self._tokens:
             return ""
         return self._running_gateway.report(self._tokens[agent]).last_failure

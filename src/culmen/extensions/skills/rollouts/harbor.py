@@ -200,7 +200,7 @@ def _network_gaps(settings: HarborSettings, plain: bool) -> Iterator[str]:
 
 
 def _own_limits(settings: HarborSettings, plain: bool) -> Iterator[str]:
-    """Where culmen is stricter than Harbor."""
+    """Limits of culmen that Harbor does not have."""
     if plain and harbor.CLOSED not in (settings.agent_network, settings.verifier_network):
         yield NO_NETWORK
     if settings.agent_seconds is None:

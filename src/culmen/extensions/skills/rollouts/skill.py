@@ -56,7 +56,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Why the reference library of Agent Skills refuses the candidate, empty if it does not."""
+        """Faults for which the reference library of Agent Skills refuses the candidate."""
         names = skill_names(self.parts) if self.is_set else [""] if self.is_skill else []
         files = {name: f"{name}/{MAIN}" if name else MAIN for name in names}
         return tuple(
