@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -431,3 +432,13 @@ def test_prices() -> None:
         assert unknown.usage_for(Tokens(10, 10)) == Usage(
             calls=1, input_tokens=10, output_tokens=10, unpriced=1
         )
+
+
+def test_policy_listed_prices_are_those_of_the_hour() -> None:
+    """DeepSeek's list has a lower price from 16:30 to 00:30 UTC; no earlier answer is kept."""
+    listed, tokens = PriceList("deepseek-chat", "deepseek"), Tokens(1_000_000, 1_000_000)
+    day, night = (
+        listed.dollars_for(tokens, datetime(2025, 7, 1, hour, tzinfo=UTC)) for hour in (12, 20)
+    )
+    assert day is not None and night == pytest.approx(day / 2)
+    assert listed.dollars_for(tokens, datetime(2025, 7, 2, 12, tzinfo=UTC)) == day

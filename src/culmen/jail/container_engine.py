@@ -227,12 +227,13 @@ def run_options(
     """Options of all containers: no right that is not given back, and these limits.
 
     The proxies of this machine, and their passwords, stay out. `files` is the maximum of
-    descriptors of one process; with `cpus` of 0 all may be used.
+    descriptors of one process; with `cpus` of 0 all may be used, with `memory_mb` of 0 all memory.
     """
     line = ["--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     line += ["--pids-limit", str(processes), "--ulimit", f"nproc={processes}:{processes}"]
     line += ["--ulimit", f"nofile={files}:{files}", "--ulimit", "core=0:0"]
-    line += ["--memory", f"{memory_mb}m", "--memory-swap", f"{memory_mb}m"]
+    if memory_mb:
+        line += ["--memory", f"{memory_mb}m", "--memory-swap", f"{memory_mb}m"]
     if cpus:
         line += ["--cpu-period", "100000", "--cpu-quota", str(int(100_000 * cpus))]
     return [*line, *_proxy_options(program)]
@@ -261,7 +262,7 @@ class Box:
     """One container; its first process does nothing.
 
     mounts   (path here, path inside, True if writable)
-    disk_mb  of one file; 0: no limit
+    memory_mb, disk_mb   of all; of one file; 0: no limit
     user     of its processes, "" for root
     rights   of root, beside the usual ones
     """

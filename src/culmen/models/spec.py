@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -175,11 +176,15 @@ class PriceList:
         self._model, self._provider, self._table = model, provider, table
         self.token_bytes = token_bytes
 
-    def dollars_for(self, tokens: Tokens) -> float | None:
-        """Dollars of one request, None if the price is unknown."""
+    def dollars_for(self, tokens: Tokens, at: datetime | None = None) -> float | None:
+        """Dollars of one request, None if the price is unknown.
+
+        Listed prices are those of the time `at` (None: now): some change with the hour, and lists
+        know of changes to come.
+        """
         if self._table is not None:
             return self._table.cost_of_tokens(tokens)
-        return _listed_dollars(self._model, self._provider, tokens) if self._provider else None
+        return _listed_dollars(self._model, self._provider, tokens, at) if self._provider else None
 
     def dearest_split(self, total: int, prompt: int, reply: int) -> Tokens:
         """The dearest tokens with this total, of which the prompt and the reply have at most these.
@@ -220,8 +225,7 @@ class PriceList:
         )
 
 
-@lru_cache(4096)
-def _listed_dollars(model: str, provider: str, tokens: Tokens) -> float | None:
+def _listed_dollars(model: str, provider: str, tokens: Tokens, at: datetime | None) -> float | None:
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 
@@ -233,7 +237,9 @@ def _listed_dollars(model: str, provider: str, tokens: Tokens) -> float | None:
         or None,
     )
     try:
-        dollars = float(calc_price(counted, model, provider_id=provider).total_price)
+        dollars = float(
+            calc_price(counted, model, provider_id=provider, genai_request_timestamp=at).total_price
+        )
     except (LookupError, ValueError):  # unknown model, or a price without the unit we need
         return None
     return dollars if math.isfinite(dollars) else None

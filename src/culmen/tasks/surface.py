@@ -7,14 +7,14 @@ into the scorer.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from culmen.core.candidate import Candidate, frontmatter, is_text, skill_names
 from culmen.core.foreign import boundary
 from culmen.core.markers import MarkerError, has_blocks, split_blocks
 from culmen.core.task import SKILL_FILE, Task
+from culmen.tasks.skill_head import head_faults
 from culmen.tasks.toolset import tools_fault
 
 
@@ -23,7 +23,7 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
     """Reason to reject the candidate without running it, "" if there is none.
 
     part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
-    immutable_text_changed · of a set of skills also too_many_skills, bad_skill · of tools also
+    immutable_text_changed · of skills also bad_skill, of a set too_many_skills · of tools also
     bad_tools, with the mistake behind a colon
 
     Frozen parts and immutable text are compared with every initial program; agreement with one of
@@ -31,6 +31,8 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
     """
     parts = candidate.parts
     fault = _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
+    if not fault and SKILL_FILE in parts and not _loads(parts, task.seeds, "", SKILL_FILE):
+        fault = "bad_skill"
     if fault or not task.surface.tools:
         return fault
     faults = [tools_fault(parts, seed, task.surface.tools) for seed in task.seeds]
@@ -61,7 +63,7 @@ def _shape_fault(task: Task, parts: dict[str, str]) -> str:
     if not all(safe_name(name) for name in parts):
         return "bad_part_name"
     if task.surface.skills:
-        return skills_fault(parts, task.surface.skills)
+        return skills_fault(parts, task.surface.skills, task.seeds)
     if not task.seeds:
         return ""
     expected = task.seeds[0].keys()
@@ -99,20 +101,14 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
     return ""
 
 
-_SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MOST_FILES = 64  # of a skill or a set of skills
-_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024  # characters; agentskills.io/specification
 
 
-def is_skill_name(name: str) -> bool:
-    """True for a name that a skill may have: small letters, digits and single hyphens."""
-    return _SKILL_NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
-
-
-def skills_fault(parts: Mapping[str, str], most: int) -> str:
+def skills_fault(parts: Mapping[str, str], most: int, seeds: Sequence[Mapping[str, str]]) -> str:
     """Reason why parts are not a set of at most `most` skills, "" if they are.
 
-    unknown_part · too_many_skills · bad_skill (by the rules of agentskills.io/specification)
+    unknown_part · too_many_skills · bad_skill: the reference library would refuse a skill that it
+    does not refuse in `seeds` (`tasks.skill_head`)
     """
     folders = {str(folder) for name in parts for folder in PurePosixPath(name).parents}
     if len(parts) > MOST_FILES or folders & parts.keys() or not all("/" in name for name in parts):
@@ -120,23 +116,17 @@ def skills_fault(parts: Mapping[str, str], most: int) -> str:
     names = skill_names(parts)
     if len(names) > most:
         return "too_many_skills"
-    heads = {name: frontmatter(parts.get(f"{name}/{SKILL_FILE}", "")) for name in names}
-    return "" if all(_is_valid_head(name, head) for name, head in heads.items()) else "bad_skill"
+    heads = {name: f"{name}/{SKILL_FILE}" for name in names}
+    return "" if all(_loads(parts, seeds, *each) for each in heads.items()) else "bad_skill"
 
 
-def _is_valid_head(name: str, head: str) -> bool:
-    description = head_value(head, "description")
-    is_described = 0 < len(description) <= _LONGEST_DESCRIPTION
-    return is_skill_name(name) and head_value(head, "name") == name and is_described
-
-
-def head_value(head: str, key: str) -> str:
-    """The text of a key in frontmatter, with continued lines as one; "" without."""
-    found = re.search(rf"^{key}:[ \t]*(.*(?:\n[ \t]+.*)*)", head, re.MULTILINE)
-    text = " ".join(found[1].split()) if found else ""
-    text = re.sub(r"^[>|][+-]?\d? ", "", text)
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-    return text[1:-1].strip() if quoted else text
+def _loads(
+    parts: Mapping[str, str], seeds: Sequence[Mapping[str, str]], folder: str, file: str
+) -> bool:
+    """True if a skill has no fault but those that it has in a seed."""
+    faults = set(head_faults(parts.get(file, ""), folder))
+    known = [set(head_faults(seed[file], folder)) for seed in seeds if file in seed]
+    return not faults or any(faults <= each for each in known)
 
 
 def immutable_change(seed: str, new: str) -> str:

@@ -96,3 +96,26 @@ def test_a_search_with_the_papers_preset_finds_the_sentence(
     }
     assert {one.metrics["exact"] for one in seen} == {0.0, 1.0}
     assert json.dumps(study.status.best.score) == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "exact", "contained", "f1"),
+    [
+        ("Beatles", "The Beatles", 1.0, 1.0, 1.0),
+        ('"U.S.A."', "usa", 1.0, 1.0, 1.0),
+        ("I do not know", "no", 0.0, 0.0, 0.0),
+        ("No.", "no", 1.0, 1.0, 1.0),
+        ("yes, it is", "yes", 0.0, 0.0, 0.0),
+        ("the Beatles of Liverpool", "Beatles", 0.0, 1.0, 0.5),
+        ("a theatre", "heat", 0.0, 0.0, 0.0),
+        ("", "x", 0.0, 0.0, 0.0),
+    ],
+)
+def test_answers_count_as_in_the_benchmark_s_script(
+    said: str, right: str, exact: float, contained: float, f1: float
+) -> None:
+    """Articles and all punctuation are no part of an answer; yes and no count only alone."""
+    (evaluator,) = modules("hotpotqa", "evaluator")
+    found, wanted = evaluator.plain(said), evaluator.plain(right)
+    counted = (float(found == wanted), float(evaluator.contains(found, wanted)))
+    assert counted == (exact, contained) and evaluator.f1(found, wanted) == f1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -222,3 +224,16 @@ def test_a_nodes_folder_is_private_goes_with_it_and_those_of_dead_nodes_go_with_
             assert not mine.exists()
 
         asyncio.run(run())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a nice value")
+def test_a_node_works_at_the_usual_priority() -> None:
+    """Ray starts workers at niceness 15; scores are to mean the same on a node as here."""
+    code = (
+        "import os, threading; from culmen.extensions.cluster.node import restore_priority\n"
+        "os.nice(15); wait = threading.Event(); seen = []\n"
+        "one = threading.Thread(target=lambda: (wait.wait(), seen.append(os.nice(0))))\n"
+        "one.start(); restore_priority(); wait.set(); one.join(); print(os.nice(0), *seen)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["0", "0"]

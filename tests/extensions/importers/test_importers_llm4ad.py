@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,7 +89,15 @@ def test_llm4ad_fitness_is_a_finite_number() -> None:
 
     evaluation = Called("def f(): pass")
     assert llm4ad.fitness_of(evaluation, lambda: {"score": 2}) == 2.0
-    for value in (None, float("nan"), float("inf"), {"feedback": "no score"}):
+    assert llm4ad.fitness_of(evaluation, lambda: (1, 2.5)) == {"objective_1": 1, "objective_2": 2.5}
+    for value in (
+        None,
+        float("nan"),
+        float("inf"),
+        {"feedback": "no score"},
+        (),
+        (1.0, float("nan")),
+    ):
         with pytest.raises(llm4ad.Invalid):
             llm4ad.fitness_of(evaluation, lambda value=value: value)
 
@@ -108,3 +117,59 @@ def test_llm4ad_what_is_not_there_is_said(tmp_path: Path) -> None:
         llm4ad.task_folders(tmp_path, [])
     with pytest.raises(UserError, match="there is no task 'shelf'"):
         llm4ad.task_folders(CHECKOUT, ["shelf"])
+
+
+SIBLING = """
+from llm4ad.base import Evaluation
+from llm4ad.task.optimization.shelf_choice.evaluation import *
+from llm4ad.task.optimization.shelf_choice import evaluation as one
+
+
+class Two(Evaluation):
+    def __init__(self):
+        kinds = [k for k in vars(one).values() if isinstance(k, type) and k is not Evaluation]
+        self.one = next(k for k in kinds if issubclass(k, Evaluation))()
+        super().__init__(template_program=self.one.template_program)
+
+    def evaluate_program(self, program_str, callable_func):
+        return (self.one.evaluate_program(program_str, callable_func), -1.5)
+"""
+READER = """
+import inspect
+
+from llm4ad.base import Evaluation
+
+
+class Reads(Evaluation):
+    def __init__(self):
+        super().__init__(template_program="def f(x):\\n    return x\\n")
+
+    def evaluate_program(self, program_str, callable_func):
+        try:
+            return float(len(inspect.getsource(callable_func)))
+        except (OSError, TypeError):
+            return None
+"""
+
+
+def test_llm4ad_siblings_objectives_and_readers_of_texts(tmp_path: Path) -> None:
+    """A task that imports another one, with two objectives; one that reads the program's text."""
+    need("namespaces")
+    checkout = tmp_path / "LLM4AD"
+    shutil.copytree(CHECKOUT, checkout)
+    for name, text in (("shelf_choice_2O", SIBLING), ("reads_text", READER)):
+        place = checkout / "llm4ad" / "task" / "optimization" / name
+        place.mkdir()
+        (place / "evaluation.py").write_text(text)
+    folders = llm4ad.task_folders(checkout, ["shelf_choice_2O", "reads_text"])
+    reads = llm4ad.import_design(folders["reads_text"], tmp_path / "out" / "reads", checkout)
+    assert "reads the program's text" in reads.error and not reads.folder
+    found = llm4ad.import_design(folders["shelf_choice_2O"], tmp_path / "out" / "two", checkout)
+    assert found.error == "" and isinstance(found.score, dict)
+    assert found.score["objective_2"] == -1.5
+    shutil.rmtree(checkout)  # the task folder has all that it needs
+    task = load(tmp_path / "out" / "two")
+    start = task.initial_candidates()[0].parts["program.py"]
+    one = evaluate(task, {"start": start})["start"]
+    assert one.status is Status.OK, one.feedback
+    assert {name: one.metrics[name] for name in found.score} == found.score

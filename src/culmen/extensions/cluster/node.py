@@ -80,6 +80,13 @@ class NodeAsker:
         )
 
 
+def restore_priority() -> None:
+    """Give the process the usual priority, if it may; Ray starts its workers at niceness 15."""
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(thread), 0)
+
+
 class NodeEvaluator:
     """One task on one node; `begin` comes first, and every answer is bytes.
 
@@ -110,6 +117,7 @@ class NodeEvaluator:
         Returns the level in force and the scores' level of trust, or an error for the user.
         """
         forget_secrets()
+        restore_priority()
         agreed = messages.load_struct(terms, NodeTerms)
         try:
             task = await asyncio.to_thread(messages.unpack_task, parcel, name, self._folder)

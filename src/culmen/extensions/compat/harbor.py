@@ -2,16 +2,16 @@
 
 The candidate is a script. It runs in a fresh container of the task's image; then tests/ is copied
 in and tests/test.sh writes the reward to /logs/verifier. By the format, both share that container,
-so scores are self-reported. solution/ is not read. Layout and keys: harborframework.com/docs/tasks.
+so scores are self-reported. solution/ is not read. The meaning of task.toml is in `tasks.harbor`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,18 +19,11 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.inside import text_inside
 from culmen.core.json import JsonObject
-from culmen.core.task import (
-    LONGEST_SECONDS,
-    Evaluator,
-    Limits,
-    Surface,
-    Task,
-    checked_seconds,
-    limit_fault,
-)
-from culmen.jail.container_engine import Box, find_image
+from culmen.core.task import Evaluator, Limits, Surface, Task, limit_fault
+from culmen.jail.container_engine import Box, find_image, stand_ins
 from culmen.jail.fork_server import JailFailed
-from culmen.tasks import reading
+from culmen.tasks import harbor, reading
+from culmen.tasks.harbor import HarborSettings
 
 SCHEME = "harbor:"
 EVALUATOR = ""
@@ -52,67 +45,89 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     file = folder / "task.toml"
     try:
         table: JsonObject = tomllib.loads(text_inside(folder, file.name))
-    except (OSError, ValueError) as error:
+        settings = harbor.read_settings(folder, table)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise TaskError(
             f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it"
         ) from None
-    if "steps" in table or (folder / "environment" / "docker-compose.yaml").is_file():
-        fix = "use a task of one step and one container"
-        raise TaskError(
-            "tasks of several steps or containers are not run", where=str(file), fix=fix
-        )
-    environment: JsonObject = _inner_table(table, "environment", file)
-    solve, verify = (_time_limit(table, name, file) for name in ("agent", "verifier"))
-    image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
-    memory, cpus = environment.get("memory_mb", 2048), environment.get("cpus", 1)
-    if fault := limit_fault("memory_mb", memory) or limit_fault("processes", cpus):
-        where = f"{file} (environment)"
-        raise TaskError(f"memory_mb or cpus {fault}", where=where, fix="write a positive number")
-    words = (
-        f"{SCHEME}{image}",
-        str(folder),
-        str(solve),
-        str(verify),
-        str(int(memory)),
-        str(math.ceil(cpus)),
-    )
-    judged = min(solve + verify + 120, LONGEST_SECONDS)
-    files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
-    evaluator = Evaluator(
-        form="call",
-        path=str(file),
-        entry="",
-        program=words,
-        packages=(),
-        files=files,
-        digest=reading.evaluator_digest(files),
-        image=image,
-    )
-    network = "its container has no network: tests that download something give no reward"
+    _refuse_gaps(settings, file)
+    evaluator = _container_evaluator(folder, settings)
+    notes = [evaluator[1], f"Harbor's format: {WHY}", *_world_notes(settings)]
+    solve, verify = settings.agent_limit, settings.verifier_seconds
+    memory = {} if settings.memory_mb is None else {"memory_mb": settings.memory_mb}
+    for name, value in {**memory, "processes": settings.cpus or 1}.items():
+        if fault := limit_fault(name, value):
+            fix = "write a positive number"
+            raise TaskError(f"memory_mb or cpus {fault}", where=f"{file} (environment)", fix=fix)
     task = Task(
-        name=str(_inner_table(table, "task", file).get("name", folder.name)).rpartition("/")[2],
+        name=settings.name,
         goal=goal or text_inside(folder, "instruction.md").strip(),
         seeds=({SCRIPT: _STUB},),
-        evaluator=evaluator,
+        evaluator=evaluator[0],
         surface=Surface(language="shell"),
-        limits=Limits(seconds=solve, memory_mb=int(memory), scorer_seconds=judged),
-        notes=tuple(filter(None, (note, f"Harbor's format: {WHY}; {network}"))),
+        limits=Limits(seconds=solve, scorer_seconds=solve + verify + 120, **memory),
+        notes=tuple(filter(None, notes)),
         root=str(folder),
     )
     return reading.with_digest(task)
 
 
-def _inner_table(table: JsonObject, name: str, file: Path) -> JsonObject:
-    """A table of a task.toml, empty if it is not there. Raises `TaskError` if it is none."""
-    inner = table.get(name, {})
-    if not isinstance(inner, dict):
-        raise TaskError(f"[{name}] is no table", where=str(file), fix="correct it")
-    return inner
+def _refuse_gaps(settings: HarborSettings, file: Path) -> None:
+    """Raise `TaskError` if the task asks for something that it cannot have."""
+    gaps = list(settings.gaps)
+    if harbor.LISTED in (settings.agent_network, settings.verifier_network):
+        gaps.append("a network of listed hosts only")
+    if settings.agent_network != settings.verifier_network:
+        gaps.append("networks of agent and verifier that differ, in one container")
+    if gaps:
+        raise TaskError(
+            f"the task needs {', '.join(gaps)}",
+            where=str(file),
+            fix="use a task of one step and one container that has what it needs",
+        )
 
 
-def _time_limit(table: JsonObject, name: str, file: Path) -> float:
-    seconds = _inner_table(table, name, file).get("timeout_sec", _SECONDS)
-    return checked_seconds(seconds, f"{file} ({name}.timeout_sec)")
+def _container_evaluator(folder: Path, settings: HarborSettings) -> tuple[Evaluator, str]:
+    """The evaluator, and the note on its files."""
+    file = folder / "task.toml"
+    image = settings.docker_image or f"localhost/harbor-{folder.name.lower()}"
+    setting = {
+        "solve": settings.agent_limit,
+        "verify": settings.verifier_seconds,
+        "memory_mb": settings.memory_mb or 0,
+        "cpus": settings.cpus or 0.0,
+        "network": settings.agent_network == harbor.PUBLIC,
+        "workdir": settings.workdir,
+        "variables": settings.variables,
+        "verifier_variables": settings.verifier_variables,
+    }
+    files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
+    evaluator = Evaluator(
+        form="call",
+        path=str(file),
+        entry="",
+        program=(f"{SCHEME}{image}", str(folder), json.dumps(setting)),
+        packages=(),
+        files=files,
+        digest=reading.evaluator_digest(files),
+        image=image,
+    )
+    return evaluator, note
+
+
+def _world_notes(settings: HarborSettings) -> Iterator[str]:
+    """One line for each thing in which the task's world is not what a reader may expect."""
+    if settings.agent_network == harbor.PUBLIC:
+        default = "" if settings.says_network else " (Harbor's default)"
+        yield f'its container has a network{default}; network_mode = "no-network" closes it'
+    else:
+        yield "its container has no network: tests that download something give no reward"
+    if settings.agent_seconds is None:
+        yield f"the agent has no time limit: a script is ended after {harbor.LONGEST_SECONDS:g} s"
+    if settings.storage_mb is not None:
+        yield "without effect in the task: environment.storage_mb"
+    if settings.ignored:
+        yield f"without effect in the task: {', '.join(settings.ignored)}"
 
 
 class HarborJudge:
@@ -127,7 +142,7 @@ class HarborJudge:
 
     def __init__(self, words: list[str]) -> None:
         name, self._folder = words[0].removeprefix(SCHEME), words[1]
-        self._solve, self._verify, self._memory, self._cpus = (float(word) for word in words[2:])
+        self._settings: JsonObject = json.loads(words[2])
         try:
             self._image = find_image(name)
         except JailFailed as error:
@@ -136,8 +151,10 @@ class HarborJudge:
 
     def score(self, parts: dict[str, str]) -> JsonObject:
         """The reward of a candidate, or None and the reason."""
-        workdir, memory = self._image.workdir or "/", int(self._memory)
-        box = Box(self._image, (), workdir, memory, 0, False, cpus=self._cpus, rights=["FSETID"])
+        own = self._settings
+        workdir = own["workdir"] or self._image.workdir or "/"
+        limits = (own["memory_mb"], 0, own["network"])
+        box = Box(self._image, (), workdir, *limits, cpus=own["cpus"], rights=["FSETID"])
         try:
             box.start()
             return self._run_and_test(box, parts)
@@ -149,24 +166,56 @@ class HarborJudge:
             box.delete()
 
     def _run_and_test(self, box: Box, parts: dict[str, str]) -> JsonObject:
+        own, tests = self._settings, os.path.join(self._folder, "tests")
         folders = "mkdir -p /solution /logs/verifier /logs/agent"
-        _run_script(box, f"{folders}; cat > /solution/{SCRIPT}", parts[SCRIPT])
+        answer = _run_script(
+            box, f"{folders}; cat > /solution/{SCRIPT} && echo ready", parts[SCRIPT]
+        )
+        if not answer.endswith("ready\n"):
+            raise UserError(f"nothing can be run in the container: {answer[-_KEPT:]}")
         script = _shell_command(f"/solution/{SCRIPT}")
-        solved = _run_script(box, f"exec {script}", seconds=self._solve)
+        solved = _run_script(box, f"exec {script}", seconds=own["solve"], env=own["variables"])
         _run_script(box, "kill -9 -1")  # leftover processes; this shell and the first one stay
         _run_script(box, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
-        box.copy_in(os.path.join(self._folder, "tests"), "/tests")
+        box.copy_in(tests, "/tests")
+        env = {**own["variables"], **own["verifier_variables"]}
         script = _shell_command("/tests/test.sh")
-        tested = _run_script(box, f"exec {script}", seconds=self._verify)
-        shown = "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt"
-        reward = _run_script(box, shown)
+        tested = _run_script(box, f"exec {script}", seconds=own["verify"], env=env)
         output = f"{solved[-_KEPT:]}\n{tested[-_KEPT:]}".strip()
-        return {**_parse_reward(reward), "feedback": output}
+        named, number = (_read_file(box, f"/logs/verifier/reward.{end}") for end in ("json", "txt"))
+        return _judge_rewards(named, number, Path(tests), output)
 
 
-def _run_script(box: Box, script: str, stdin: str = "", seconds: float = 60.0) -> str:
+def _judge_rewards(
+    named: bytes | None, number: bytes | None, tests: Path, output: str
+) -> JsonObject:
+    """Score, metrics and feedback of the reward files; without a reward the reason is told."""
+    try:
+        if named is None and number is None:
+            raise ValueError("the tests wrote no reward")
+        rewards = harbor.parse_rewards(named, number, harbor.names_reward_json(tests))
+    except ValueError as error:
+        return {"score": None, "feedback": f"{error}\n{output}"}
+    return {"score": harbor.score_of(rewards), "metrics": rewards, "feedback": output}
+
+
+def _read_file(box: Box, path: str) -> bytes | None:
+    """The bytes of a file in a container, None if there is none."""
+    ran = _run_script(box, f"[ -e {path} ] && echo there && cat {path}")
+    found, _, text = ran.partition("\n")
+    return text.encode() if found == "there" else None
+
+
+def _run_script(
+    box: Box,
+    script: str,
+    stdin: str = "",
+    seconds: float = 60.0,
+    env: Mapping[str, str] | None = None,
+) -> str:
     """The output of a script in a container; raise TimeoutExpired after `seconds`."""
-    line = box.command(["/bin/sh", "-c", f"{{ {script}\n}} 2>&1"], (), True)
+    variables = env or {}
+    line = box.command(["/bin/sh", "-c", f"{{ {script}\n}} 2>&1"], variables, True)
     ran = subprocess.run(
         line,
         input=stdin,
@@ -175,28 +224,10 @@ def _run_script(box: Box, script: str, stdin: str = "", seconds: float = 60.0) -
         errors="replace",
         timeout=seconds,
         check=False,
+        env={**os.environ, **stand_ins(variables)},
     )
-    return ran.stdout
+    return ran.stdout or ran.stderr  # of podman itself
 
 
 def _shell_command(script: str) -> str:
     return f"$(command -v bash || echo /bin/sh) {script}"
-
-
-def _parse_reward(text: str) -> JsonObject:
-    """The reward that the tests wrote.
-
-    A number, or an object of numbers with `reward` or a single key.
-    """
-    try:
-        reward = json.loads(text)
-    except ValueError:
-        return {"score": None}
-    if isinstance(reward, dict):
-        return {
-            "score": reward.get(
-                "reward", next(iter(reward.values())) if len(reward) == 1 else None
-            ),
-            "metrics": reward,
-        }
-    return {"score": reward}

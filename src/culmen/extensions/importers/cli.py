@@ -132,7 +132,8 @@ def _problem_row(task: ImportedProblem) -> tuple[str, ...]:
 
 
 def _design_row(task: ImportedDesign) -> tuple[str, ...]:
-    score = "none" if task.score is None else f"{task.score:.6g}"
+    scores = task.score.values() if isinstance(task.score, dict) else (task.score,)
+    score = ", ".join("none" if each is None else f"{each:.6g}" for each in scores)
     return task.name, task.entry, f"{task.calls:,}", score
 
 

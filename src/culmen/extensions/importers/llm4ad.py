@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from culmen.core.errors import UserError
 from culmen.core.foreign import parse_python
@@ -31,6 +32,7 @@ from culmen.extensions.importers.importing import (
 from culmen.jail.scorer import Invalid
 
 ROOT, FILE = "llm4ad", "evaluation.py"
+SIBLINGS = "siblings"  # files of other tasks that a task imports, by their path in the checkout
 
 # -- evaluators: their base class, and how they are loaded ------------------------------------
 
@@ -52,24 +54,29 @@ class Evaluation:
         raise NotImplementedError
 
 
-def install_stand_ins(folder: Path, name: str) -> None:
-    """Let the files in `folder` import LLM4AD's base, and one another as package `name`."""
+def install_stand_ins(folder: Path, name: str, checkout: Path) -> None:
+    """Let the files in `folder` import LLM4AD's base, and one another as package `name`.
+
+    Other tasks are imported from `checkout`; packages around tasks are empty, for LLM4AD's own
+    import much that a task does not need.
+    """
     base = ModuleType(f"{ROOT}.base")
     base.__dict__["Evaluation"] = Evaluation
     sys.modules.setdefault(base.__name__, base)
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         package = ModuleType(".".join(parts[:depth]))
-        package.__path__ = [str(folder)] if depth == len(parts) else []
+        place = folder if depth == len(parts) else checkout.joinpath(*parts[:depth])
+        package.__path__ = [str(place)]
         sys.modules.setdefault(package.__name__, package)
 
 
-def load_evaluation(folder: Path, name: str) -> Evaluation:
-    """The evaluator of a task's files.
+def load_evaluation(folder: Path, name: str, checkout: Path) -> Evaluation:
+    """The evaluator of a task's files; `checkout` has the files of other tasks.
 
     Raises what they raise, and LookupError if no class derives from `Evaluation`.
     """
-    install_stand_ins(folder, name)
+    install_stand_ins(folder, name, checkout)
     module = importlib.import_module(f"{name}.{FILE.removesuffix('.py')}")
     kinds = [
         kind
@@ -81,28 +88,38 @@ def load_evaluation(folder: Path, name: str) -> Evaluation:
     return kinds[-1]()  # pyright: ignore[reportCallIssue] - an evaluator has defaults for all
 
 
-def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float:
+def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | dict[str, float]:
     """The fitness of a function; raises Invalid if the evaluator does not accept it.
 
-    The evaluator does not get the program's text, which it might run.
+    Of several objectives each by its name (`objective_names`). The evaluator does not get the
+    program's text, which it might run.
     """
-    value = evaluation.evaluate_program("", call)
+    value: Any = evaluation.evaluate_program("", call)
     if isinstance(value, dict):
         value = value.get("score", value.get("objective"))
     if value is None:
         raise Invalid("the evaluator does not accept the function")
-    number = float(value)  # pyright: ignore[reportArgumentType]
-    if not math.isfinite(number):
-        raise Invalid(f"the fitness is {number}")
-    return number
+    is_many = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
+    values: list[Any] = [*value] if is_many else [value]
+    numbers = [float(each) for each in values]
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise Invalid(f"the fitness is {value}")
+    if len(numbers) == 1:
+        return numbers[0]
+    return dict(zip(objective_names(len(numbers)), numbers))
+
+
+def objective_names(count: int) -> list[str]:
+    """The names of so many objectives, in the order of the evaluator's numbers."""
+    return [f"objective_{number}" for number in range(1, count + 1)]
 
 
 # -- one task: what it needs; in a process of its own -----------------------------------------
 
 
-def probe_task(folder: Path, name: str) -> JsonObject:
+def probe_task(folder: Path, name: str, checkout: Path) -> JsonObject:
     """Facts of one task, from its initial program; raises what its files raise."""
-    evaluation = load_evaluation(folder, name)
+    evaluation = load_evaluation(folder, name, checkout)
     if not evaluation.exec_code:
         return {"runs_code": True}
     program = evaluation.template_program.strip() + "\n"
@@ -118,7 +135,7 @@ def probe_task(folder: Path, name: str) -> JsonObject:
 
     begun = time.monotonic()
     try:
-        score: float | None = fitness_of(evaluation, call)
+        score: float | dict[str, float] | None = fitness_of(evaluation, call)
     except Invalid:
         score = None
     return {
@@ -130,7 +147,23 @@ def probe_task(folder: Path, name: str) -> JsonObject:
         "calls": calls,
         "seconds": time.monotonic() - begun,
         "score": score,
+        "siblings": _imported_files(checkout, folder),
     }
+
+
+def _imported_files(checkout: Path, folder: Path) -> list[str]:
+    """Files of the checkout outside of the task's folder that were imported, and what they load.
+
+    A module's whole folder is taken, for it may read data beside it.
+    """
+    paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    own = [Path(path).resolve() for path in paths if path]
+    root, inner = (checkout / ROOT).resolve(), folder.resolve()
+    found = {
+        path.parent for path in own if path.is_relative_to(root) and not path.is_relative_to(inner)
+    }
+    outermost = [place for place in found if not found & set(place.parents)]
+    return sorted(place.relative_to(checkout.resolve()).as_posix() for place in outermost)
 
 
 def entry_of(program: str) -> str:
@@ -143,7 +176,7 @@ def entry_of(program: str) -> str:
 
 def run_probe() -> None:
     """Entry point of the probe's process: folder and package in, one JSON document out."""
-    answer_probe(lambda: probe_task(Path(sys.argv[1]), sys.argv[2]))
+    answer_probe(lambda: probe_task(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
 
 
 # -- the import -------------------------------------------------------------------------------
@@ -155,11 +188,12 @@ from pathlib import Path
 
 from culmen.extensions.importers.llm4ad import fitness_of, load_evaluation
 
-EVALUATION = load_evaluation(Path(__file__).parent / "files", "{package}")
+HERE = Path(__file__).parent
+EVALUATION = load_evaluation(HERE / "files", "{package}", HERE / "{siblings}")
 
 
 def score(call):
-    """The evaluator's fitness, larger is better."""
+    """The evaluator's fitness, larger is better; of several objectives each by its name."""
     return fitness_of(EVALUATION, call)
 '''
 
@@ -170,7 +204,7 @@ class ImportedDesign(ImportedTask, kw_only=True):
     entry: str = ""
     calls: int = 0
     seconds: float = 0.0
-    score: float | None = None
+    score: float | dict[str, float] | None = None
 
 
 def task_folders(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -189,12 +223,15 @@ def task_folders(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
 def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
     """Write the task folder of one task into `target`, which is replaced."""
     package = ".".join(folder.relative_to(checkout).parts)
-    facts = probe(__name__, str(folder), package)
+    facts = probe(__name__, str(folder), package, str(checkout))
     if "error" in facts:
         fix = remedy(folder / FILE, facts, ROOT)
         return ImportedDesign(name=folder.name, error=facts["error"], fix=fix)
     if facts["runs_code"]:
         what = "its evaluator runs the program's text itself, outside of the jail"
+        return ImportedDesign(name=folder.name, error=what, fix="leave it out")
+    if not facts["calls"]:
+        what = "its evaluator reads the program's text: it never calls the function"
         return ImportedDesign(name=folder.name, error=what, fix="leave it out")
     calls_seconds = 2e-3 * facts["calls"]  # two milliseconds for each call into the jail
     seconds = math.ceil(max(30.0, 3 * facts["seconds"] + calls_seconds))
@@ -204,6 +241,7 @@ def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
         f"An evaluation of the initial program makes {facts['calls']:,} calls.",
         {
             "": {"name": folder.name, "goal": facts["goal"] or f"Improve {facts['entry']}."},
+            **_objectives(facts["score"]),
             "seed": {"files": ["program.py"]},
             "evaluator": {"form": "serve", "entry": facts["entry"], "packages": ["numpy"]},
             "limits": {
@@ -216,9 +254,13 @@ def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
         },
         {
             "program.py": facts["program"],
-            "evaluator.py": EVALUATOR.format(name=folder.name, package=package),
+            "evaluator.py": EVALUATOR.format(name=folder.name, package=package, siblings=SIBLINGS),
         },
-        {"files": folder, "LICENSE": checkout / "LICENSE"},
+        {
+            "files": folder,
+            "LICENSE": checkout / "LICENSE",
+            **{f"{SIBLINGS}/{place}": checkout / place for place in facts["siblings"]},
+        },
     )
     return ImportedDesign(
         name=folder.name,
@@ -226,3 +268,8 @@ def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
         notes=[f"{key} is not applied" for key in facts["ignored"]],
         **{key: facts[key] for key in ("entry", "calls", "seconds", "score")},
     )
+
+
+def _objectives(score: float | dict[str, float] | None) -> dict[str, dict[str, object]]:
+    """The table [objectives] of a task with several; all are maximised."""
+    return {"objectives": dict.fromkeys(score, "max")} if isinstance(score, dict) else {}

@@ -108,3 +108,34 @@ def test_a_program_that_is_no_agent_ends_the_talk(tmp_path: Path) -> None:
 
     parting = asyncio.run(go())
     assert parting.ended == "crashed" and "usage:" in parting.why and parting.code == 2
+
+
+@pytest.mark.parametrize(
+    ("usage", "claimed"),
+    [
+        # cached input and thoughts apart, as the protocol has it, with a total and without
+        (
+            {
+                "totalTokens": 2100,
+                "inputTokens": 1200,
+                "cachedReadTokens": 800,
+                "outputTokens": 100,
+            },
+            (2000, 100),
+        ),
+        ({"inputTokens": 600, "cachedWriteTokens": 1400, "outputTokens": 30}, (2000, 30)),
+        ({"inputTokens": 5, "outputTokens": 30, "thoughtTokens": 70}, (5, 100)),
+        # parts of input and output already
+        (
+            {"totalTokens": 2100, "inputTokens": 2000, "cachedReadTokens": 800, "outputTokens": 100}
+            | {"thoughtTokens": 60},
+            (2000, 100),
+        ),
+        ({"input_tokens": 7, "output_tokens": 3}, (7, 3)),
+        (None, (0, 0)),
+    ],
+)
+def test_claimed_tokens_have_what_was_cached_and_thought(
+    usage: object, claimed: tuple[float, float]
+) -> None:
+    assert tuple(acp.claimed_tokens(usage).values()) == claimed

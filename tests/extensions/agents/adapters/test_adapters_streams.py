@@ -58,7 +58,7 @@ def _recorded(name: str, code: int) -> str:
     [
         (
             "claude-2.1.329",
-            {"input_tokens": 37554, "output_tokens": 31, "dollars": 0.150836, "calls": 3},
+            {"input_tokens": 37554, "output_tokens": 31, "dollars": 0.150836},
         ),
         ("codex-0.169.0", {"input_tokens": 30718, "output_tokens": 29}),
         ("opencode-1.18.33", {"input_tokens": 23547, "output_tokens": 31, "calls": 3}),

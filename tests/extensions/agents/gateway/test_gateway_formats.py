@@ -124,6 +124,11 @@ def test_errors_of_the_provider_pass_unchanged_and_cost_nothing(
                 assert await agent.gateway.settled(agent.token) == Usage()
                 report = agent.gateway.report(agent.token)
                 assert (report.failed, report.refused, report.held) == ({fault[:3]: 1}, {}, Usage())
+                assert report.last_failure.startswith(f"HTTP {fault[:3]}")
+                assert "SECRET" not in report.last_failure
+                assert (await agent.post(form)).status_code == 200
+                while agent.gateway.report(agent.token).last_failure:
+                    await asyncio.sleep(0.01)  # the exchange ends after its last byte
 
     asyncio.run(main())
 

@@ -244,7 +244,6 @@ def test_metered_nudge_goes_on_in_the_same_session(
         "input_tokens": 20.0,
         "output_tokens": 2.0,
         "dollars": 0.5,
-        "calls": 2.0,
     }
     assert here.now(Nudge(0, 2, "still there?")).delivered is False
     assert not here.processes()

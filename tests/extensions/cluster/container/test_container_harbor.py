@@ -31,6 +31,7 @@ timeout_sec = 5.0
 docker_image = "{image}"
 cpus = 1
 memory_mb = 256
+network_mode = "no-network"
 """
 TEST = """#!/bin/bash
 [ -e /solution-ran ] && echo found it
@@ -77,7 +78,7 @@ def test_a_folder_is_read_as_it_is_and_its_solution_is_not(folder: Path) -> None
     )
     (folder / "environment").mkdir()
     (folder / "environment" / "docker-compose.yaml").write_text("")
-    with pytest.raises(TaskError, match="several steps or containers"):
+    with pytest.raises(TaskError, match="several containers"):
         load(folder)
 
 

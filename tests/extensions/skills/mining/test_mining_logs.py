@@ -105,7 +105,7 @@ def test_logs_of_codex_by_version(tmp_path: Path) -> None:
             "exec_command",
             {"cmd": "d"},
             "Process running with session ID 5\nOutput:\n",
-            (None, False),
+            (None, None),
         ),
         ("exec_command", {"cmd": "e"}, "bash: e: command not found", (None, True)),
     ]
@@ -168,6 +168,63 @@ def opencode_database(file: Path, sessions: dict[str, list[tuple[str, list[objec
                     )
         database.commit()
     return file
+
+
+def test_logs_of_codex_commands_that_outlive_their_call(tmp_path: Path) -> None:
+    """The outcome stands at a later write_stdin; until then the log does not tell."""
+
+    def call(which: str, name: str, given: Any, output: str) -> list[Any]:
+        asked = {"type": "function_call", "name": name, "call_id": which}
+        told = {"type": "function_call_output", "call_id": which, "output": output}
+        rows = [{**asked, "arguments": json.dumps(given)}, told]
+        return [{"type": "response_item", "payload": row} for row in rows]
+
+    running = "Wall time: 10.0 seconds\nProcess running with session ID 71\nOutput:\n"
+    build = call("a", "exec_command", {"cmd": "make all"}, f"{running}one\n")
+    poll = call("b", "write_stdin", {"session_id": 71, "chars": ""}, f"{running}two\n")
+    done = "Wall time: 1.2 seconds\nProcess exited with code 2\nOutput:\nno rule\n"
+    ended = call("c", "write_stdin", {"session_id": 71, "chars": ""}, done)
+    file = tmp_path / "rollout-1.jsonl"
+    for rows, code, failed, result in (
+        ([*build, *poll], None, None, "one\ntwo\n"),
+        ([*build, *poll, *ended], 2, True, "one\ntwo\nno rule\n"),
+    ):
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (session,) = read_logs([file]).sessions
+        (step,) = [step for step in session.steps if step.command]
+        assert (step.code, step.failed, step.result) == (code, failed, result)
+
+
+@pytest.mark.parametrize(
+    ("words", "failed"),
+    [
+        ("The user doesn't want to proceed with this tool use.", None),
+        ("Permission to use Bash with command rm x has been denied.", None),
+        ("rm: cannot remove 'x': Permission denied", True),
+    ],
+)
+def test_logs_of_refused_commands_do_not_tell(
+    tmp_path: Path, words: str, failed: bool | None
+) -> None:
+    """A command that a person or a rule refused neither worked nor failed."""
+    use = {"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "rm x"}}
+    result = {"type": "tool_result", "tool_use_id": "1", "is_error": True, "content": words}
+    rows = [
+        {"type": "assistant", "message": {"content": [use]}},
+        {"type": "user", "message": {"content": [result]}},
+    ]
+    file = tmp_path / "session.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (session,) = read_logs([file]).sessions
+    assert session.steps[0].failed is failed
+    rows[1] = {**rows[1], "toolUseResult": {"permissionDecision": "reject"}}
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_logs([file]).sessions[0].steps[0].failed is None
+    state = {"status": "error", "input": {"command": "rm x"}, "error": words}
+    message = {"info": {"role": "assistant"}, "parts": [{"type": "tool", "state": state}]}
+    other = tmp_path / "export.json"
+    other.write_text(json.dumps({"messages": [message]}))
+    assert read_logs([other]).sessions[0].steps[0].failed is failed
 
 
 def test_logs_of_opencode_as_database(tmp_path: Path) -> None:

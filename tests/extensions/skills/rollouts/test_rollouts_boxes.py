@@ -54,6 +54,15 @@ python3 -c "import json, numpy; open('built').read()" || exit 1
 if [ "$(cat answer.txt)" = "$(cat /tests/expected.txt)" ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
 REWARD = "/logs/verifier/reward.txt"
+BOXED = """[metadata.culmen]
+split = "train"
+[agent]
+timeout_sec = 600
+[environment]
+memory_mb = 512
+storage_mb = 10240
+network_mode = "no-network"
+"""
 ENV = 'python3 -c "import os; [print(*each, sep=chr(61)) for each in os.environ.items()]"\n'
 HONEST = f"printf '{ANSWER}' > answer.txt\n"
 LOOK = """
@@ -106,7 +115,7 @@ def boxed_task(
         "asker.py": ASKER,
         "skill/SKILL.md": f"{HEAD}Run scripts/work.sh.\n",
         "skill/scripts/work.sh": "true\n",
-        "tasks/one/task.toml": f'[metadata.culmen]\nsplit = "train"\n[environment]\nmemory_mb = 512\n{more}',
+        "tasks/one/task.toml": f"{BOXED}{more}",
         "tasks/one/instruction.md": "Write the answer to answer.txt.\n",
         "tasks/one/environment/Dockerfile": dockerfile or recipe,
         "tasks/one/environment/hint.txt": "42\n",

@@ -64,23 +64,19 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     task = read_task(
         one(tmp_path / "a", task_DOT_toml=table, environment__docker_compose_DOT_yaml="x")
     )
-    assert (task.name, task.split, task.network, task.verifier_seconds) == (
-        "deep",
-        "val",
-        True,
-        5.0,
-    )
+    assert (task.name, task.split, task.verifier_seconds) == ("deep", "val", 5.0)
+    assert (task.network, task.verifier_network) == (False, True)
     assert task.verifier_variables == {"MODE": "x"}
     gaps = " ".join(task.gaps)
-    for each in ("several steps", "a GPU", "mcp_servers", "variable KEY", "own image"):
+    for each in ("several steps", "a GPU", "mcp_servers", "variable OPENAI_API_KEY", "own image"):
         assert each in gaps
     assert "environment.odd" in task.ignored
-    assert NO_NETWORK in task.ignored  # the jail of a plain task's agent has none
+    assert NO_NETWORK in task.stricter  # the jail of a plain task's agent has none
     closed = one(
         tmp_path / "closed",
         task_DOT_toml=f"version = '1.0'\n{PLAIN}[environment]\nallow_internet = false\n",
     )
-    assert NO_NETWORK not in read_task(closed).ignored
+    assert NO_NETWORK not in read_task(closed).stricter
     container = read_task(one(tmp_path / "b", task_DOT_toml='version = "1.0"\n'))
     assert container.gaps and "declare the environment plain" in container.gaps[0]
     assert not read_task(tmp_path / "b", "plain").gaps
@@ -88,6 +84,23 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     assert "terminal-bench" in read_task(old).gaps[0]
     with pytest.raises(TaskError, match="not a task of Harbor"):
         read_task(one(tmp_path / "c", task_DOT_toml="version = \n"))
+
+
+def test_harbor_defaults_are_harbors(tmp_path: Path) -> None:
+    """No limit of memory, and a network in a container; where culmen is stricter, it says so."""
+    write(tmp_path / "a", {**harbor_task(), "task.toml": 'version = "1.0"\n'})
+    boxed, plain = read_task(tmp_path / "a"), read_task(tmp_path / "a", "plain")
+    assert (boxed.memory_mb, boxed.cpus, boxed.network, boxed.verifier_network) == (
+        *(None, None),
+        *(True, True),
+    )
+    assert (plain.network, plain.verifier_network) == (False, False)
+    stricter = "; ".join(plain.stricter)
+    assert "no network" in stricter and "86400 s" in stricter and "10240 MB" in stricter
+    assert NO_NETWORK not in boxed.stricter
+    listed = '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.com"]\n'
+    write(tmp_path / "b", {**harbor_task(), "task.toml": listed})
+    assert "a network of listed hosts only" in read_task(tmp_path / "b").gaps
 
 
 def test_harbor_splits(tmp_path: Path) -> None:
@@ -140,6 +153,28 @@ def test_harbor_skill_and_its_places(tmp_path: Path) -> None:
             read_skill(write(tmp_path / message.replace(" ", "-"), files))
 
 
+def test_harbor_heads_as_the_reference_library_reads_them(tmp_path: Path) -> None:
+    """Comments, small letters of the file and letters of any language; faults are notes."""
+    commented = "---\nname: my-skill  # the name\ndescription: x\n---\n"
+    found = read_skill(write(tmp_path / "a", {"skill.md": commented, "references/skill.md": "x"}))
+    assert found.name == "my-skill" and "SKILL.md" in found.parts and found.faults == ()
+    named = read_skill(
+        write(tmp_path / "b", {"SKILL.md": commented.replace("my-skill", "prüfung")})
+    )
+    assert named.name == "prüfung" and named.faults == ()
+    extra = "---\nname: worker\ndescription: Use when: x\n---\n"
+    loose = read_skill(write(tmp_path / "c", {"SKILL.md": extra}))
+    assert loose.name == "worker" and "no strict YAML" in loose.faults[0]
+    task = skill_task(tmp_path / "d")
+    assert not any("skills-ref" in note for note in task.notes)
+    write(tmp_path / "d", {"skill/SKILL.md": extra})
+    task = read_skill_folder(tmp_path / "d")
+    assert any("skills-ref" in note for note in task.notes)
+    # a fault that the initial skill has is no reason to reject a candidate
+    again = Candidate.of({**task.seeds[0], "SKILL.md": f"{extra}more\n"})
+    assert surface_fault(task, again) == ""
+
+
 def test_harbor_surface_of_a_skill(tmp_path: Path) -> None:
     """The frontmatter stays and the length is bounded; both may be asked for otherwise."""
     task = skill_task(tmp_path / "a", skill="max_tokens = 50\n")
@@ -156,7 +191,14 @@ def test_harbor_surface_of_a_skill(tmp_path: Path) -> None:
     )
     assert fault(f"{HEAD}{'x' * 200}\n") == "too_long"
     free = skill_task(tmp_path / "b", skill='frontmatter = "free"\n')
-    assert surface_fault(free, Candidate.of({**seed, "SKILL.md": "no head\n"})) == ""
+    for head, fault_of_it in (
+        ("no head\n", "bad_skill"),
+        ("---\nname: worker  # still\ndescription: Other.\n---\n", ""),
+        ("---\nname: worker\ndescription: Use when: x\n---\n", "bad_skill"),
+        ("---\nname: worker\nname: worker\ndescription: x\n---\n", "bad_skill"),
+        ('---\nname: worker\ndescription: "a --- b"\n---\n', "bad_skill"),
+    ):
+        assert surface_fault(free, Candidate.of({**seed, "SKILL.md": head})) == fault_of_it, head
     with pytest.raises(TaskError, match="more than max_tokens = 5"):
         skill_task(tmp_path / "c", skill="max_tokens = 5\n")
 

@@ -120,7 +120,7 @@ def test_sets_candidates_are_valid_skills(tmp_path: Path) -> None:
         ("new/SKILL.md", skill("new", "x", "d" * 1025)),
     ):
         assert fault({name: text}) == "bad_skill", name
-    folded = skill("new", "x", f">\n  {'d' * 500}\n  {'d' * 523}")
+    folded = skill("new", "x", f">\n  {'d' * 500}\n  {'d' * 522}")
     assert fault({"new/SKILL.md": folded}) == "" and fault(
         {"new/SKILL.md": folded.replace("ddd", "dddd")}
     )

@@ -37,10 +37,6 @@ OPEN_SECONDS = 300.0  # some programs load for a minute from a cold disk
 _AUTH_REQUIRED = RequestError.auth_required().code
 _FREE_MODES = ("bypassPermissions", "agent-full-access", "full-access", "yolo", "auto", "build")
 _STOPS = {"max_turn_requests": "calls", "max_tokens": "tokens"}
-_TOKENS = {
-    "input_tokens": ("inputTokens", "input_tokens"),
-    "output_tokens": ("outputTokens", "output_tokens"),
-}
 
 
 class ProgramTransport:
@@ -97,6 +93,28 @@ def _well_formed(message: JsonObject | None) -> JsonObject | None:
         "data": value_at(message, "error", "data"),
     }
     return {"id": which, "error": {"code": code if isinstance(code, int) else 0, **error}}
+
+
+def claimed_tokens(usage: object) -> dict[str, float]:
+    """Tokens of a turn, as an agent claims them: cached input and thoughts are parts of them.
+
+    The protocol counts both apart. Agents that count them within input and output as well have a
+    smaller total than the sum of all.
+    """
+    given, made = _either(usage, "inputTokens"), _either(usage, "outputTokens")
+    total, thoughts = _either(usage, "totalTokens"), _either(usage, "thoughtTokens")
+    cached = _either(usage, "cachedReadTokens") + _either(usage, "cachedWriteTokens")
+    if not total or given + cached + made <= total:
+        given += cached
+    if not total or given + made + thoughts <= total:
+        made += thoughts
+    return {"input_tokens": given, "output_tokens": made}
+
+
+def _either(usage: object, name: str) -> float:
+    """A number under its name, or that name in snake case."""
+    snake = "".join(f"_{each.lower()}" if each.isupper() else each for each in name)
+    return max(number_at(usage, name), number_at(usage, snake))
 
 
 class AcpDialogue:
@@ -254,8 +272,7 @@ class AcpDialogue:
         finally:
             self._prompting = False
         usage = value_at(reply, "usage") or value_at(reply, "_meta", "quota", "token_count")
-        for name, theirs in _TOKENS.items():
-            amount = max(number_at(usage, key) for key in theirs)
+        for name, amount in claimed_tokens(usage).items():
             if amount:
                 self._claimed[name] = self._claimed.get(name, 0.0) + amount
         return text_at(reply, "stopReason")

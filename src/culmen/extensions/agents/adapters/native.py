@@ -120,8 +120,7 @@ class ClaudeReading(StreamReading):
         self.add_claimed_usage(
             input_tokens=sum(number_at(usage, name) for name in inputs),
             output_tokens=number_at(usage, "output_tokens"),
-            dollars=number_at(event, "total_cost_usd"),
-            calls=number_at(event, "num_turns"),
+            dollars=number_at(event, "total_cost_usd"),  # num_turns are not model calls
         )
         refused = [
             text_at(denial, "tool_name") for denial in objects_at(event, "permission_denials")
@@ -448,9 +447,13 @@ class GeminiReading(StreamReading):
     def _read_result(self, event: JsonObject) -> None:
         self.over = True
         stats = value_at(event, "stats")
+        given = number_at(stats, "input_tokens")
         self.add_claimed_usage(
-            input_tokens=number_at(stats, "input_tokens"),
-            output_tokens=number_at(stats, "output_tokens"),
+            input_tokens=given,
+            # the total has the thoughts, which output_tokens leaves out
+            output_tokens=max(
+                number_at(stats, "output_tokens"), number_at(stats, "total_tokens") - given
+            ),
         )
         if text_at(event, "status") == "success":
             self.fault = ""

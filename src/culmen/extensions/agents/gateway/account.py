@@ -52,6 +52,7 @@ class MeteredUsage(msgspec.Struct, frozen=True):
     stopped     budget that no longer held a request (calls, tokens, dollars; run: the budget of the
                 whole run); "" if none
     unwritten   exchanges missing from the transcript
+    last_failure  why the last request got no reply from the provider, "" if it got one
     metered     False for an agent that does not use the gateway: `usage` is then its own claim
     """
 
@@ -62,6 +63,7 @@ class MeteredUsage(msgspec.Struct, frozen=True):
     failed: dict[str, int] = {}
     stopped: str = ""
     unwritten: int = 0
+    last_failure: str = ""
     metered: bool = True
 
 
@@ -82,6 +84,7 @@ class AgentAccount:
     closed: bool = False
     stopped: str = ""
     unwritten: int = 0
+    last_failure: str = ""
     refused: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     jobs: set[asyncio.Future[None]] = field(default_factory=set)
@@ -151,7 +154,13 @@ class AgentAccount:
         """Snapshot of the account."""
         counts = dict(self.refused), dict(self.failed)
         return MeteredUsage(
-            self.agent, self.spent, self.held, *counts, self.stopped, self.unwritten
+            self.agent,
+            self.spent,
+            self.held,
+            *counts,
+            self.stopped,
+            self.unwritten,
+            self.last_failure,
         )
 
     def close(self) -> None:

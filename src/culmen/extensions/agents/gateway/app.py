@@ -133,6 +133,8 @@ class GatewayApp:
                 raise
         finally:
             exchange.record_outcome("ok" if exchange.is_complete else "left")
+            if (failure := exchange.provider_failure) is not None:
+                account.last_failure = failure
             gateway.record_exchange(account, exchange)
 
     async def _run_while_open(

@@ -40,6 +40,8 @@ _TO_UPSTREAM = (
     "anthropic-beta",
     "openai-beta",
 )
+_PROVIDER_FAULTS = ("unreachable", "timeout", "cut", "deadline")  # outcomes without a whole reply
+_FAILURE = 500  # characters kept of a failure
 _TO_AGENT = (
     "content-type",
     "retry-after",
@@ -116,6 +118,24 @@ class Exchange:
     def conversation_field(self) -> str:
         """The field of the request that holds the conversation."""
         return self._agent_request.form.conversation
+
+    @property
+    def provider_failure(self) -> str | None:
+        """Cause of a missing reply; "" for a whole reply, None if not the provider's fault.
+
+        Requests that are no conversation say nothing, nor do those that culmen itself refused.
+        """
+        outcome = self.facts.get("outcome")
+        if self._agent_request.action == "count":
+            return None
+        if outcome == "ok":
+            return ""
+        if outcome == "error":
+            said = self._without_key(str(self.facts.get("error", "")).encode()).decode()
+            return f"HTTP {self.facts.get('status')}: {said}"[:_FAILURE]
+        if outcome in _PROVIDER_FAULTS:
+            return str(self.facts.get("refusal", outcome))[:_FAILURE]
+        return None
 
     def record_outcome(self, outcome: str, status: int | None = None) -> None:
         """Record the outcome and the status that the agent received, unless they are recorded."""

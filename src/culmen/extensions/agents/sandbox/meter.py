@@ -107,6 +107,12 @@ class SessionMeter:
         limit = self._running_gateway.report(self._tokens[agent]).stopped
         return "budget" if limit == "run" else limit
 
+    def last_failure(self, agent: int) -> str:
+        """Cause of a missing reply to the agent's last request; "" if it got one."""
+        if agent not in self._tokens:
+            return ""
+        return self._running_gateway.report(self._tokens[agent]).last_failure
+
     async def close_account(self, agent: int) -> None:
         """Refuse further calls of this agent; return when all its calls are counted."""
         if agent in self._tokens:

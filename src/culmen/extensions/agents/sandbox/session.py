@@ -434,8 +434,12 @@ class SessionWaits:
         assert parting is not None
         if host.cause:
             return Waited(ended="crashed", word=host.cause)
-        word = parting.word if parting.ended == "finished" else parting.why or parting.word
-        return Waited(ended=parting.ended, word=printable_text(word, WORD_CHARS))
+        ended, word = parting.ended, parting.why or parting.word
+        if ended == "finished":
+            # some programs end a turn in which no model answered as if it were done
+            failure = self._context.meter.last_failure(self._agent)
+            ended, word = ("crashed", failure) if failure else (ended, parting.word)
+        return Waited(ended=ended, word=printable_text(word, WORD_CHARS))
 
     def _reached_limit(self, host: ProgramHost) -> str:
         """The limit that this session has reached; "" if none."""

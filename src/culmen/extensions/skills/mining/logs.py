@@ -62,6 +62,16 @@ class LoggedStep(msgspec.Struct):
     failed: bool | None = None
 
 
+# a command that was never run: words of Claude Code and OpenCode in its place
+_NEVER_RUN = re.compile(
+    r"(?i)the user (?:doesn't want to (?:proceed with|take)|rejected|has rejected|declined)"
+    r"|permission to use \S+ .{0,200}(?:denied|not been granted|haven't granted)"
+    r"|requested permissions to use|rejected permission|rule which prevents"
+)
+# Codex goes on with the model while a command runs; its later output names the session
+_RUNNING = re.compile(r"(?im)^process running with session id:? (\d{1,18})\s*$")
+
+
 class SessionLog(msgspec.Struct):
     """A session's steps in order, its format, a hash of its path as name, and its file's name."""
 
@@ -273,8 +283,10 @@ def _claude_steps(records: Iterable[JsonObject]) -> Iterator[LoggedStep]:
                     calls[str(block.get("id"))] = step
                     yield step
                 case "tool_result" if step := calls.get(str(block.get("tool_use_id"))):
-                    failed = block.get("is_error")
-                    _set_result(step, _text_of(block.get("content")), failed=failed is True)
+                    failed = block.get("is_error") is True
+                    _set_result(step, _text_of(block.get("content")), failed=failed)
+                    if failed and _was_refused(record, step):
+                        step.failed = None
                 case _:
                     pass
 
@@ -284,6 +296,7 @@ def _claude_steps(records: Iterable[JsonObject]) -> Iterator[LoggedStep]:
 
 def _codex_steps(items: Iterable[JsonObject]) -> Iterator[LoggedStep]:
     calls: dict[str, LoggedStep] = {}
+    running: dict[str, LoggedStep] = {}  # by the number of their session
     for item in items:
         match item.get("type"):
             case "message" if item.get("role") in ("user", "assistant"):
@@ -292,13 +305,21 @@ def _codex_steps(items: Iterable[JsonObject]) -> Iterator[LoggedStep]:
                     who = "user" if item["role"] == "user" else "agent"
                     yield LoggedStep(who, text)
             case "function_call" | "custom_tool_call" | "local_shell_call":
-                step = _call_step(item.get("action") or item.get("arguments"))
+                given = item.get("action") or item.get("arguments")
+                yield (step := _call_step(given))
+                if item.get("name") == "write_stdin":
+                    session = (_mapping(given) or _mapping(_decoded(given))).get("session_id")
+                    step = running.get(str(session), step)
                 calls[str(item.get("call_id"))] = step
-                yield step
             case "function_call_output" | "custom_tool_call_output":
                 if step := calls.get(str(item.get("call_id"))):
-                    output = item.get("output")
+                    output, earlier = item.get("output"), step.result
                     _set_result(step, output if isinstance(output, dict) else _text_of(output))
+                    head, _, body = step.result.partition("Output:\n")
+                    if going := _RUNNING.search(head):
+                        running[going[1]] = step
+                        step.result, step.failed = body, None
+                    step.result = earlier + step.result
             case _:
                 pass
 
@@ -340,6 +361,8 @@ def _opencode_steps(
                     code=code if isinstance(code, int) else None,
                     failed=True if state.get("status") == "error" else None,
                 )
+                if state.get("status") == "error" and _was_refused(state, step):
+                    step.failed = None
                 yield step
 
 
@@ -373,6 +396,14 @@ def _atif_steps(steps: Iterable[JsonObject]) -> Iterator[LoggedStep]:
 
 
 # -- parts of all formats
+
+
+def _was_refused(record: JsonObject, step: LoggedStep) -> bool:
+    """True if a command was refused and never ran, which says nothing about the command."""
+    decision = str(record.get("permissionDecision") or "")
+    inner = str(_mapping(record.get("toolUseResult")).get("permissionDecision") or "")
+    said = step.code is None and _NEVER_RUN.search(step.result)
+    return bool(said) or any(each in ("reject", "deny") for each in (decision, inner))
 
 
 def _call_step(arguments: object) -> LoggedStep:

@@ -192,8 +192,9 @@ class BoxTrialRunner(TrialRunner):
         tree = (str(layout.tree_folder(number)), task.workdir, True)
         image = self._images[task.name]
         mounts = [tree, home, *confinement.shown]
-        limits = (task.memory_mb, task.storage_mb)
-        return Box(image, mounts, task.workdir, *limits, task.network, user)
+        limits = (task.memory_mb or 0, task.storage_mb)
+        network, cpus = confinement.network, task.cpus or 0.0
+        return Box(image, mounts, task.workdir, *limits, network, user, cpus)
 
     async def _start_program(
         self,

@@ -51,6 +51,7 @@ from culmen.extensions.skills.rollouts.trial import Access, RolloutTrial, TrialR
 from culmen.jail import probes
 from culmen.jail.wire import storable_text
 from culmen.tasks import reading, schema, task_toml
+from culmen.tasks.harbor import score_of
 
 if TYPE_CHECKING:
     from culmen.extensions.agents.gateway.metering import Metering
@@ -207,7 +208,7 @@ def _build_task(
             tools=table.names if skill.is_tools else "",
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
-        notes=tuple(_notes(found, usable, tasks_path)),
+        notes=(*_notes(found, usable, tasks_path), *_skill_notes(skill)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
@@ -329,6 +330,14 @@ def _notes(
         yield f"without effect in the tasks: {', '.join(sorted(ignored))}"
     if missing := needs.missing_note(usable, tasks_path):
         yield missing
+    stricter = Counter(each for task in usable for each in task.stricter)
+    if stricter:
+        yield f"stricter than Harbor: {'; '.join(sorted(stricter))}"
+
+
+def _skill_notes(skill: Skill) -> Iterable[str]:
+    if skill.faults:
+        yield f"skills-ref, the reference library, refuses the skill: {'; '.join(skill.faults)}"
 
 
 @dataclass(frozen=True)
@@ -519,8 +528,10 @@ class RolloutBackend(Backend):
             trial.trajectory["final_metrics"] = trajectory.with_usage(trial.trajectory, spent)
         report = gateway.report(token) if gateway is not None and token else None
         failed = sum(report.failed.values()) if report is not None else 0
-        if trial.ended == "unavailable" or (trial.ended == "crashed" and failed > spent.calls):
-            why = f"the agent's model did not answer: {trial.why}"
+        failure = report.last_failure if report is not None else ""
+        unanswered = trial.ended == "crashed" or (trial.ended == "finished" and failure)
+        if trial.ended == "unavailable" or (unanswered and failed > spent.calls):
+            why = f"the agent's model did not answer: {trial.why or failure}"
             return self._observation(candidate, case, seed, Status.LOST, "provider_away", why)
         return trial, spent
 
@@ -571,7 +582,7 @@ class RolloutBackend(Backend):
         rewards = trial.rewards
         score = None
         if rewards:
-            score = rewards.get("reward", sum(rewards.values()) / len(rewards))
+            score = score_of(rewards)
         fault = trial.fault or self.task.objective.score_fault(score)
         status = Status.OK
         if fault:
@@ -662,7 +673,7 @@ def _require_images(tasks: Iterable[HarborTask], expected: dict[str, str]) -> No
 _FAULTS = {
     "tests_timeout": "the tests did not end in time",
     "no_reward": "the tests wrote no reward",
-    "bad_reward": "the reward file cannot be read, or there are two of them",
+    "bad_reward": "the reward file cannot be read, or is one of two where the tests name one",
     "too_much_left": "the agent left more files than the task's storage holds",
     "unreadable": "the agent left a folder that cannot be read",
 }

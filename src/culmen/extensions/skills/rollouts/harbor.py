@@ -1,6 +1,6 @@
 """Folders of Harbor tasks as cases: task.toml, instruction.md, environment/, tests/test.sh.
 
-Keys and layout: harborframework.com/docs/tasks. A task whose environment is declared plain uses the
+The meaning of task.toml is in `tasks.harbor`. A task whose environment is declared plain uses the
 programs of this machine; of its Dockerfile WORKDIR, COPY, ADD and ENV are followed. All other tasks
 run in containers of their images (`images`). What a task asks for and cannot have here is named in
 its `gaps`; such a task is left out.
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -23,29 +21,20 @@ from culmen.core.errors import TaskError
 from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside, text_inside
 from culmen.core.json import JsonObject
-from culmen.core.task import checked_seconds
 from culmen.extensions.skills.rollouts.images import TaskImage, image_of_task, read_instructions
+from culmen.tasks import harbor
+from culmen.tasks.harbor import HarborSettings
 
 SPLITS = ("train", "val", "test")
 PLAIN = "plain"
 WORKDIR = "/app"  # if the environment names none
-NO_NETWORK = "a network for the agent, which plain tasks do not have"
+NO_NETWORK = "plain tasks have no network (their tests do if task.toml names one: network_mode)"
 _PLAIN = "declare the environment plain if it needs none"
-_SECONDS = 600.0  # Harbor's default for agent and verifier
 _SHARES = (0.6, 0.8)  # tasks without a split: train up to 60 %, val up to 80 %, test the rest
 # first folders of paths that a working directory cannot have
 _TAKEN = (
     "bin boot dev etc lib lib32 lib64 libx32 logs proc run sbin skills solution sys tests tmp usr"
 )
-_KEYS = {
-    "": "version schema_version task metadata verifier agent solution environment source",
-    "verifier": "timeout_sec env user environment_mode network_mode",
-    "agent": "timeout_sec user network_mode",
-    "environment": (
-        "build_timeout_sec docker_image cpus memory_mb storage_mb memory storage gpus gpu_types "
-        "allow_internet network_mode os env workdir"
-    ),
-}
 _IGNORED = ("FROM", "LABEL", "CMD", "ENTRYPOINT", "EXPOSE", "SHELL", "USER", "ARG", "MAINTAINER")
 
 
@@ -53,9 +42,12 @@ class HarborTask(msgspec.Struct, frozen=True):
     """One task, as far as rollouts use it.
 
     copies    (file or folder below environment/, its path inside `workdir`)
+    cpus, memory_mb   None: no limit
+    network   of the agent; `verifier_network`: of the tests
     image     its container's image; None for a plain task
     gaps      what the task asks for and cannot have here; not empty: it cannot run
     ignored   keys and instructions without effect
+    stricter  limits that the task has here and not in Harbor
     """
 
     name: str
@@ -66,14 +58,18 @@ class HarborTask(msgspec.Struct, frozen=True):
     copies: tuple[tuple[str, str], ...] = ()
     variables: dict[str, str] = {}
     verifier_variables: dict[str, str] = {}
-    agent_seconds: float = _SECONDS
-    verifier_seconds: float = _SECONDS
-    memory_mb: int = 2048
-    storage_mb: int = 10240
+    agent_seconds: float = harbor.LONGEST_SECONDS
+    verifier_seconds: float = harbor.VERIFIER_SECONDS
+    cpus: float | None = None
+    memory_mb: int | None = None
+    storage_mb: int = harbor.STORAGE_MB
     network: bool = False
+    verifier_network: bool = False
+    names_reward_json: bool = False
     image: TaskImage | None = None
     gaps: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    stricter: tuple[str, ...] = ()
 
 
 def is_task_folder(folder: Path) -> bool:
@@ -155,87 +151,68 @@ def _task_of_table(
     world: JsonObject = table.get("environment", {})
     own: JsonObject = table.get("metadata", {}).get("culmen", {})
     plain = PLAIN in (environment, own.get("environment", ""))
-    place, inside = str(world.get("workdir", "")), folder / "environment"
+    settings = harbor.read_settings(folder, table)
+    place, inside = settings.workdir, folder / "environment"
     files_inside(folder / "tests")
     if plain:  # an engine puts links into an image as links; here what they lead to is copied
         files_inside(inside)
     recipe = _read_dockerfile(inside, place) if plain else None
     image = None if plain else image_of_task(inside, world, place)
-    verifier_variables, wanted = _host_variables(table.get("verifier", {}).get("env", {}))
-    variables, also_wanted = _host_variables(world.get("env", {}))
     gaps = [
-        *_table_gaps(folder, table),
+        *settings.gaps,
         *([] if plain or image else [f"its container, for which there is no Dockerfile: {_PLAIN}"]),
         *([f"{gap}; {_PLAIN}" for gap in image.gaps] if image else []),
         *([] if recipe is None else recipe.gaps),
-        *(f"the variable {name} of this machine" for name in (*wanted, *also_wanted)),
+        *_network_gaps(settings, plain),
     ]
-    network = world.get("network_mode") == "public" or world.get("allow_internet") is True
-    closed = [NO_NETWORK] if plain and network else []
     return HarborTask(
-        name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
+        name=settings.name,
         folder=str(folder.resolve()),
         instruction=instruction,
         split=_checked_split(split or str(own.get("split", ""))),
         workdir=recipe.workdir if recipe else image.workdir if image else WORKDIR,
         copies=tuple(recipe.copies) if recipe else (),
-        variables={**(recipe.variables if recipe else {}), **variables},
-        verifier_variables=verifier_variables,
-        agent_seconds=_phase_seconds(table, "agent", folder),
-        verifier_seconds=_phase_seconds(table, "verifier", folder),
-        memory_mb=int(world.get("memory_mb", 2048)),
-        storage_mb=int(world.get("storage_mb", 10240)),
-        network=network,
+        variables={**(recipe.variables if recipe else {}), **settings.variables},
+        verifier_variables=settings.verifier_variables,
+        agent_seconds=settings.agent_limit,
+        verifier_seconds=settings.verifier_seconds,
+        cpus=settings.cpus,
+        memory_mb=settings.memory_mb,
+        storage_mb=settings.storage_mb or harbor.STORAGE_MB,
+        network=not plain and settings.agent_network == harbor.PUBLIC,
+        verifier_network=settings.verifier_network == harbor.PUBLIC
+        and (settings.says_network or not plain),
+        names_reward_json=harbor.names_reward_json(folder / "tests"),
         image=image,
         gaps=tuple(gaps),
-        ignored=(*_unknown_keys(table), *(recipe.ignored if recipe else ()), *closed),
+        ignored=(
+            *settings.ignored,
+            *(recipe.ignored if recipe else ()),
+            *(["environment.cpus"] if plain and settings.cpus is not None else []),
+        ),
+        stricter=tuple(_own_limits(settings, plain)),
     )
 
 
-def _phase_seconds(table: JsonObject, name: str, folder: Path) -> float:
-    seconds = table.get(name, {}).get("timeout_sec", _SECONDS)
-    return checked_seconds(seconds, f"{folder / 'task.toml'} ({name}.timeout_sec)")
+def _network_gaps(settings: HarborSettings, plain: bool) -> Iterator[str]:
+    if not plain and harbor.LISTED in (settings.agent_network, settings.verifier_network):
+        yield "a network of listed hosts only"
+
+
+def _own_limits(settings: HarborSettings, plain: bool) -> Iterator[str]:
+    """Limits of culmen that Harbor does not have."""
+    if plain and harbor.CLOSED not in (settings.agent_network, settings.verifier_network):
+        yield NO_NETWORK
+    if settings.agent_seconds is None:
+        yield f"an agent without timeout_sec is ended after {harbor.LONGEST_SECONDS:g} s"
+    if settings.storage_mb is None:
+        yield f"without storage_mb {harbor.STORAGE_MB} MB of files are kept"
 
 
 def _checked_split(split: str) -> str:
     if split and split not in SPLITS:
         raise ValueError(f"split = {split!r} is none of {', '.join(SPLITS)}")
     return split
-
-
-def _table_gaps(folder: Path, table: JsonObject) -> Iterator[str]:
-    world: JsonObject = table.get("environment", {})
-    if not (folder / "tests" / "test.sh").is_file():
-        yield "a verifier without tests/test.sh"
-    if "steps" in table:
-        yield "several steps"
-    if any((folder / "environment").glob("docker-compose.y*ml")):
-        yield "several containers (docker-compose)"
-    if world.get("gpus"):
-        yield "a GPU"
-    if str(world.get("os", "linux")).lower() != "linux":
-        yield f"the system {world['os']}"
-    for key in ("mcp_servers", "healthcheck", "skills_dir"):
-        if world.get(key):
-            yield f"environment.{key}"
-    if any(key in table.get("verifier", {}) for key in ("collect", "environment")):
-        yield "a verifier's own image or hooks"
-
-
-def _unknown_keys(table: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that have no effect here."""
-    for section, known in _KEYS.items():
-        inside = table.get(section, {}) if section else table
-        for key in inside:
-            if key not in known.split() and key not in ("steps", "collect", "mcp_servers"):
-                yield f"{section}.{key}".lstrip(".")
-
-
-def _host_variables(wanted: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
-    """Variables with a value, and the names of those that are to come from this machine."""
-    given = {str(name): str(value) for name, value in wanted.items()}
-    missing = [name for name, value in given.items() if re.search(r"\$\{\w+", value)]
-    return {name: value for name, value in given.items() if name not in missing}, missing
 
 
 class _Recipe(msgspec.Struct):

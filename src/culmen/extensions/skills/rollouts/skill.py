@@ -7,6 +7,7 @@ their program's own memory file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,12 +19,8 @@ from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside
 from culmen.core.task import SKILL_FILE as MAIN
 from culmen.tasks.reading import read_text
-from culmen.tasks.surface import (
-    MOST_FILES,
-    head_value,
-    is_skill_name,
-    skills_fault,
-)
+from culmen.tasks.skill_head import HeadFault, head_faults, is_skill_name, read_head, skill_name
+from culmen.tasks.surface import MOST_FILES, skills_fault
 from culmen.tasks.toolset import ToolFault, has_tools, read_tools
 
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
@@ -58,6 +55,17 @@ class Skill(msgspec.Struct, frozen=True):
     is_tools: bool = False
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """Faults for which the reference library of Agent Skills refuses the candidate."""
+        names = skill_names(self.parts) if self.is_set else [""] if self.is_skill else []
+        files = {name: f"{name}/{MAIN}" if name else MAIN for name in names}
+        return tuple(
+            f"{file}: {fault}"
+            for name, file in files.items()
+            for fault in head_faults(self.parts.get(file, ""), name)
+        )
+
+    @property
     def place(self) -> str:
         """The folder in which an agent finds the candidate."""
         return SKILLS if self.is_set else f"{SKILLS}/{self.name}"
@@ -80,6 +88,7 @@ def read_skill(path: Path, is_tools: bool = False) -> Skill:
         )
     found = [file for file in files_inside(path, _SKIPPED) if file.name not in _SKIPPED]
     parts = {file.relative_to(path).as_posix(): _readable_text(file) for file in found[:MOST_FILES]}
+    parts = _with_main_files(parts)
     if is_tools or (MAIN not in parts and has_tools(parts)):
         return _tools_of(path, parts)
     is_set = MAIN not in parts and any(f"{name}/{MAIN}" in parts for name in skill_names(parts))
@@ -102,6 +111,12 @@ def read_skill(path: Path, is_tools: bool = False) -> Skill:
     return Skill(_skill_name(path, parts[MAIN]), parts)
 
 
+def _with_main_files(parts: dict[str, str]) -> dict[str, str]:
+    """The parts with skill.md, which readers take as well, under its usual name."""
+    usual = {name: re.sub(r"(^|/)skill\.md$", rf"\1{MAIN}", name) for name in parts}
+    return {name if usual[name] in parts else usual[name]: text for name, text in parts.items()}
+
+
 def _tools_of(path: Path, parts: dict[str, str]) -> Skill:
     """The tools of a folder; raise `TaskError` if they cannot be served."""
     try:
@@ -117,7 +132,7 @@ def _check_set(path: Path, parts: dict[str, str]) -> None:
     """Raise `TaskError` for the first folder that is not a valid skill."""
     for name in skill_names(parts):
         own = {part: text for part, text in parts.items() if part.startswith(f"{name}/")}
-        if skills_fault(own, 1):
+        if skills_fault(own, 1, (own,)) or not _is_described(own.get(f"{name}/{MAIN}", ""), name):
             raise TaskError(
                 "a skill of a set needs frontmatter with its folder's name and a description",
                 where=str(path / name / MAIN),
@@ -136,9 +151,16 @@ def _readable_text(file: Path) -> str:
     return text
 
 
+def _is_described(main: str, folder: str) -> bool:
+    """True if a lenient reader finds the folder's name and a description."""
+    named = lenient_value(main, "name")
+    described = lenient_value(main, "description")
+    return skill_name(named) == skill_name(folder) and is_skill_name(named) and bool(described)
+
+
 def _skill_name(path: Path, main: str) -> str:
     """The name in the frontmatter, which is that of the folder where agents look for it."""
-    name = head_value(frontmatter(main), "name") or path.resolve().name.lower()
+    name = skill_name(lenient_value(main, "name") or path.resolve().name.lower())
     if not is_skill_name(name):
         raise TaskError(
             f"'{name}' cannot be a skill's name",
@@ -146,6 +168,19 @@ def _skill_name(path: Path, main: str) -> str:
             fix="write name: in its frontmatter, in small letters, digits and single hyphens",
         )
     return name
+
+
+def lenient_value(main: str, key: str) -> str:
+    """The text of a key at the head of a SKILL.md, "" without.
+
+    Of a head that a strict reader refuses, the rest of the key's line.
+    """
+    try:
+        value = read_head(main).get(key, "")
+        return value.strip() if isinstance(value, str) else ""
+    except HeadFault:
+        found = re.search(rf"^{key}:[ \t]*(.*)", frontmatter(main), re.MULTILINE)
+        return " ".join(found[1].split()).strip("\"'") if found else ""
 
 
 def token_count(parts: Mapping[str, str]) -> int:

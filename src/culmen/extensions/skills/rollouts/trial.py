@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import shutil
 import stat
@@ -49,9 +48,11 @@ from culmen.extensions.skills.rollouts import trajectory as atif
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.skill import Skill
 from culmen.extensions.skills.rollouts.tools import ServerCommand
+from culmen.tasks.harbor import parse_rewards
 from culmen.tasks.toolset import read_tools
 
 SEED_VARIABLE, SKILL_VARIABLE = "CULMEN_SEED", "CULMEN_SKILL"
+_NAMED_REWARDS, _ONE_REWARD = "reward.json", "reward.txt"
 _KEPT = 4_000  # characters kept of the tests' output
 _VERIFIER = 5_000  # added to a slot's number: the tests' user is not the agent's
 # the tests' Python imports nothing from the working directory by accident, their git obeys no
@@ -188,8 +189,9 @@ class TrialRunner:
         finally:
             await asyncio.to_thread(self._remove_worlds, slot)
 
-    def _confinement(self, task: HarborTask, number: int) -> Confinement:
-        settings = SandboxSettings(memory_mb=task.memory_mb, disk_mb=task.storage_mb)
+    def _confinement(self, task: HarborTask, number: int, network: bool) -> Confinement:
+        memory_mb = task.memory_mb or machine_memory_mb()
+        settings = SandboxSettings(memory_mb=memory_mb, disk_mb=task.storage_mb)
         venv = self._packages
         folder = () if venv is None else (os.path.dirname(venv.file),)
         return Confinement(
@@ -199,7 +201,7 @@ class TrialRunner:
             self._method.name,
             self._method.proc,
             hidden=self._hidden,
-            network=task.network,
+            network=network,
             place=task.workdir,
             view=False,
             path=folder,
@@ -235,7 +237,7 @@ class TrialRunner:
         self, task: HarborTask, skill: Skill, slot: int, *, check: bool = False
     ) -> None:
         self._remove_worlds(slot)
-        confinement = self._confinement(task, slot)
+        confinement = self._confinement(task, slot, task.network)
         prepare_folders(confinement)
         home = self._layout.home_folder(slot)
         self._fill_tree(task, self._layout.tree_folder(slot))
@@ -271,7 +273,7 @@ class TrialRunner:
             shown.append((str(folder / inside), f"{HOME}/{below}", False))
         if skill.is_tools:
             shown.append((str(self._server_folder(slot)), tools.SERVER, False))
-        plain = self._confinement(task, slot)
+        plain = self._confinement(task, slot, task.network)
         visible = (*plain.visible, *self._server.visible)
         return replace(plain, shown=tuple(shown), visible=visible)
 
@@ -334,7 +336,7 @@ class TrialRunner:
     async def _run_tests(self, task: HarborTask, slot: int, trajectory: JsonObject) -> TestsEnd:
         """Run the tests on the files that the agent left."""
         number = slot + _VERIFIER
-        confinement = self._confinement(task, number)
+        confinement = self._confinement(task, number, task.verifier_network)
         prepare_folders(confinement)
         left, tree = self._layout.tree_folder(slot), self._layout.tree_folder(number)
         try:
@@ -363,7 +365,8 @@ class TrialRunner:
         path = agent_environment(confinement, variables)["PATH"]
         if code is None:
             return TestsEnd("tests_timeout", {}, printed, code, path)
-        return TestsEnd(*read_rewards(rewards), printed, code, path)
+        found = read_rewards(rewards, task.names_reward_json)
+        return TestsEnd(*found, printed, code, path)
 
     async def _start_program(
         self,
@@ -487,26 +490,21 @@ def copy_left_files(source: Path, target: Path, limit: int) -> bool:
     return True
 
 
-def read_rewards(folder: Path) -> tuple[str, dict[str, float]]:
-    """Fault and rewards of a folder /logs/verifier.
-
-    `reward.txt` holds one number, `reward.json` numbers by name (or one number). Both together are
-    no reward: the tests write one of them, so somebody else wrote the other.
-    """
-    found = [name for name in ("reward.txt", "reward.json") if os.path.lexists(folder / name)]
-    if len(found) != 1:
-        return ("bad_reward" if found else "no_reward"), {}
+def read_rewards(folder: Path, expects_named: bool) -> tuple[str, dict[str, float]]:
+    """Fault and rewards of a folder /logs/verifier (`tasks.harbor.parse_rewards`)."""
+    found: dict[str, bytes] = {}
     try:
-        data = safe.read_regular_file(folder, found[0], 64 * 1024)  # bytes of a reward
-        value: object = json.loads(data)
-    except (safe.IntakeRefused, OSError, ValueError, RecursionError):
+        for name in (_NAMED_REWARDS, _ONE_REWARD):
+            if os.path.lexists(folder / name):
+                found[name] = safe.read_regular_file(folder, name, 64 * 1024)  # bytes of a reward
+        if not found:
+            return "no_reward", {}
+        rewards = parse_rewards(found.get(_NAMED_REWARDS), found.get(_ONE_REWARD), expects_named)
+    except (safe.IntakeRefused, OSError, ValueError):
         return "bad_reward", {}
-    named: dict[str, object] = value if isinstance(value, dict) else {"reward": value}
-    numbers = {
-        name: float(each)
-        for name, each in named.items()
-        if isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each)
-    }
-    if not numbers or len(numbers) < len(named):
-        return "bad_reward", {}
-    return "", numbers
+    return "", rewards
+
+
+def machine_memory_mb() -> int:
+    """Memory of this machine in MB, which bounds a task without a limit."""
+    return (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) >> 20

@@ -1,0 +1,1 @@
+"""Harbor's own configuration and verifier beside `culmen.tasks.harbor`."""
