@@ -12,6 +12,7 @@ be resumed; 130 interrupted.
 from __future__ import annotations
 
 import difflib
+import errno
 import io
 import os
 import sys
@@ -31,6 +32,7 @@ from culmen.core.errors import CulmenError, UserError
 from culmen.core.extensions import import_part, part_addresses
 
 BUG = 70
+GAVE_UP = 75
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
@@ -185,6 +187,10 @@ def _run_verb(words: list[str], screen: Screen) -> int:
         if (theirs := errors.as_user_code_error(error)) is not None:
             screen.print_error(_error_kind(theirs), theirs.what, theirs.where, theirs.fix)
             return theirs.exit_code
+        if (limit := _limit_met(error)) is not None:
+            what, fix, code = limit
+            screen.print_error("limit", what, fix=fix)
+            return code
         traceback.print_exc()
         screen.print_error(
             "bug",
@@ -192,6 +198,28 @@ def _run_verb(words: list[str], screen: Screen) -> int:
             fix="this is a bug in culmen; nothing journaled is lost",
         )
         return BUG
+
+
+def _limit_met(error: BaseException) -> tuple[str, str, int] | None:
+    """What, next command and exit code if an error, or its cause, is a limit of the system."""
+    again = "then culmen resume RUN, if a run was begun"
+    chain: BaseException | None = error
+    while chain is not None:
+        number = chain.errno if isinstance(chain, OSError) else None
+        if isinstance(chain, MemoryError) or number == errno.ENOMEM:
+            return (
+                "the memory limit of this process is met",
+                f"ulimit -v unlimited; {again}",
+                GAVE_UP,
+            )
+        if number in (errno.EMFILE, errno.ENFILE):
+            return "too many files are open for this process", f"ulimit -n 1024; {again}", GAVE_UP
+        if number == errno.ENAMETOOLONG and isinstance(chain, OSError):
+            name = max(os.fsdecode(chain.filename or "").split("/"), key=len)
+            what = f"a name is too long for a file: {name[:40]}..."
+            return what, "use at most 255 bytes a name", UserError.exit_code
+        chain = chain.__cause__ or chain.__context__
+    return None
 
 
 def _report_misuse(screen: Screen, error: Any) -> int:
