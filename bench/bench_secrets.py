@@ -1,4 +1,4 @@
-"""The cut of mined sessions: planted secrets that are found, and ordinary code that is left alone.
+"""Secrets in mined sessions: planted kinds that are cut, false alarms in ordinary code.
 
     python bench/bench_secrets.py                          the planted kinds
     python bench/bench_secrets.py --code FOLDER ...        and false alarms in Python files
