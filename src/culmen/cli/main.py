@@ -201,7 +201,7 @@ def _run_verb(words: list[str], screen: Screen) -> int:
 
 
 def _limit_met(error: BaseException) -> tuple[str, str, int] | None:
-    """Message, next command and exit code of a limit of the system that caused an error, or None."""
+    """Message, next command and exit code of a limit of the system behind an error, or None."""
     again = "then culmen resume RUN, if a run was begun"
     chain: BaseException | None = error
     while chain is not None:
