@@ -4,6 +4,7 @@ Exports hold a page at a time.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ from culmen.core.errors import JournalDamaged, RunLocked, UserError
 from culmen.store import inbox, transfer, views
 from culmen.store.address import local_folder, parse_address
 from culmen.store.archive import SUFFIX, archive_run, restore_archive, stored_bytes, vacuum_store
+from culmen.store.export import inert_cell
 from culmen.store.journal import SqlJournal
 from tests.store.runs import new_run, observed, program, proposed, state
 
@@ -196,3 +198,30 @@ def test_exports_hold_a_page_of_a_long_run(tmp_path):
     *counts, grown = map(int, done.stdout.split())
     assert counts == [600, 600, 4000, 4000]
     assert grown < 6_000  # kB; the texts are 16 MB
+
+
+def test_a_flipped_bit_of_an_archive_is_damage_or_changes_nothing(tmp_path):
+    """Not the first six bytes, which say what the file is. The end holds no byte of the run."""
+    run = finished_run(tmp_path)
+    archive_run(run, tmp_path / "good")
+    whole, sums, damaged = (tmp_path / "good").read_bytes(), transfer.table_sums(run), 0
+    for number in range(40):
+        place = 12 + number * (len(whole) - 13) // 39
+        flipped = bytes([whole[place] ^ 1 << number % 8])
+        (tmp_path / "bad").write_bytes(whole[:place] + flipped + whole[place + 1 :])
+        try:
+            restore_archive(tmp_path / "bad", tmp_path / "out")
+        except JournalDamaged:
+            damaged += 1
+            assert not (tmp_path / "out").exists()
+        else:
+            assert transfer.table_sums(tmp_path / "out") == sums
+            shutil.rmtree(tmp_path / "out")
+    assert damaged >= 35
+
+
+def test_a_table_has_no_formula_of_a_case_or_a_model():
+    cells = ["=1+1", "+x", "-x", "@x", "\t=1", "-1.5", "+2", "a=1", None, 3]
+    assert [inert_cell(each) for each in cells] == [
+        *("'=1+1", "'+x", "'-x", "'@x", "'\t=1", "-1.5", "+2", "a=1", None, 3)
+    ]

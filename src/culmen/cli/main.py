@@ -12,6 +12,7 @@ be resumed; 130 interrupted. Those of `judge` are verdicts up to 3, and its erro
 from __future__ import annotations
 
 import difflib
+import errno
 import io
 import os
 import shlex
@@ -34,6 +35,7 @@ from culmen.core.extensions import import_part, part_addresses
 BUG = 70
 MISUSE = 64
 _VERDICTS = 3  # largest exit code that is a verdict of `judge`
+GAVE_UP = 75
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
@@ -188,6 +190,10 @@ def _run_verb(words: list[str], screen: Screen) -> int:
         if (theirs := errors.as_user_code_error(error)) is not None:
             screen.print_error(_error_kind(theirs), theirs.what, theirs.where, theirs.fix)
             return theirs.exit_code
+        if (limit := _limit_met(error)) is not None:
+            what, fix, code = limit
+            screen.print_error("limit", what, fix=fix)
+            return code
         traceback.print_exc()
         screen.print_error(
             "bug",
@@ -200,6 +206,28 @@ def _run_verb(words: list[str], screen: Screen) -> int:
 def _error_code(words: Sequence[str], code: int) -> int:
     """The exit code of an error; another one where the small codes are verdicts."""
     return MISUSE if words[0] == "judge" and 0 < code <= _VERDICTS else code
+
+
+def _limit_met(error: BaseException) -> tuple[str, str, int] | None:
+    """Message, next command and exit code of a limit of the system behind an error, or None."""
+    again = "then culmen resume RUN, if a run was begun"
+    chain: BaseException | None = error
+    while chain is not None:
+        number = chain.errno if isinstance(chain, OSError) else None
+        if isinstance(chain, MemoryError) or number == errno.ENOMEM:
+            return (
+                "the memory limit of this process is met",
+                f"ulimit -v unlimited; {again}",
+                GAVE_UP,
+            )
+        if number in (errno.EMFILE, errno.ENFILE):
+            return "too many files are open for this process", f"ulimit -n 1024; {again}", GAVE_UP
+        if number == errno.ENAMETOOLONG and isinstance(chain, OSError):
+            name = max(os.fsdecode(chain.filename or "").split("/"), key=len)
+            what = f"a name is too long for a file: {name[:40]}..."
+            return what, "use at most 255 bytes a name", UserError.exit_code
+        chain = chain.__cause__ or chain.__context__
+    return None
 
 
 def _report_misuse(screen: Screen, error: Any) -> int:

@@ -17,7 +17,7 @@ import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
@@ -219,17 +219,25 @@ def _members_of(tar: tarfile.TarFile, file: Path) -> Iterator[tarfile.TarInfo]:
     try:
         yield from tar
     except (EOFError, tarfile.TarError, lzma.LZMAError, OSError) as error:
-        raise JournalDamaged(
-            f"the archive is cut or garbled ({error})",
-            where=str(file),
-            fix="restore it from a copy",
-        ) from None
+        raise _damaged(file, error) from None
+
+
+_MAGIC = b"\xfd7zXZ\x00"  # of every xz file
+
+
+def _damaged(file: Path, error: Exception) -> JournalDamaged:
+    return JournalDamaged(
+        f"the archive is cut or garbled ({error})", where=str(file), fix="restore it from a copy"
+    )
 
 
 def _open_archive(file: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        with suppress(OSError), file.open("rb") as stream:
+            if stream.read(len(_MAGIC)) == _MAGIC:
+                raise _damaged(file, error) from None
         raise UserError(
             f"this is not an archive of a run ({error})",
             where=str(file),
@@ -242,7 +250,9 @@ def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
         first = tar.next()
         source = tar.extractfile(first) if first is not None and first.name == _MANIFEST else None
         manifest = msgspec.json.decode(source.read(), type=Manifest) if source is not None else None
-    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, msgspec.MsgspecError):
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise _damaged(file, error) from None
+    except msgspec.MsgspecError:
         manifest = None
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
         raise UserError(

@@ -85,8 +85,19 @@ def _write_csv(run: Path, file: IO[str]) -> int:
         writer.writerow(rows.names)
         for row in rows:
             count += 1
-            writer.writerow(row)
+            writer.writerow(map(inert_cell, row))
     return count
+
+
+def inert_cell(value: object) -> object:
+    """A cell that no spreadsheet computes: an apostrophe before a text that begins a formula."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _write_candidates(run: Path, out: Path, count: int) -> int:

@@ -314,3 +314,15 @@ def test_a_task_that_stays_inside_is_taken(folders: AllowedFolders):
     text = 'goal = "See ../ and /nowhere/at/all."\n[seed]\nfiles = ["../shared.py"]\n[evaluator]\ncommand = ["/bin/sh"]\n'  # noqa: E501
     (folders.home / "task/task.toml").write_text(text)
     assert folders.resolve_task("task") == folders.home / "task"
+
+
+HOSTILE = ("n" * 300, "../" * 40 + "etc/passwd", "a\x00b", "--help", "$(touch pwned)", "")
+
+
+def test_hostile_names_are_refused_before_anything_runs(tmp_path: Path):
+    folders = AllowedFolders([tmp_path])
+    for text in HOSTILE:
+        for resolve in (folders.resolve_run, folders.resolve_task):
+            with pytest.raises(UserError):
+                resolve(text)
+    assert list(tmp_path.iterdir()) == []

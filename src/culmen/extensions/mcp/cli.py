@@ -616,6 +616,8 @@ class AllowedFolders:
         """An existing or future path inside the folders."""
         if not text or "\0" in text:
             raise UserError("no path was given", fix=f"name a path inside {self._folder_list()}")
+        if any(len(part) > 255 for part in text.encode("utf-8", "replace").split(b"/")):
+            raise UserError("a name is too long for a file", fix="use at most 255 bytes a name")
         path = (self.home / text).resolve()
         if not self._is_inside(path):
             raise UserError(
@@ -643,6 +645,7 @@ class AllowedFolders:
 
     def resolve_run(self, text: str) -> Path:
         """A run, by its name in `runs` or by its path."""
+        self.resolve_path(text)  # refuses what is no name at all
         named = self.runs / text
         path = self.resolve_path(str(named if _NAME.fullmatch(text) and has_run(named) else text))
         if not has_run(path):

@@ -45,10 +45,15 @@ def mine(
         list[str] | None,
         typer.Option(metavar="FAULT", help="Confirm a proposed fault: its tasks are cases then."),
     ] = None,
+    quote: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Confirm that an [unjudged] text is no secret."),
+    ] = None,
 ) -> Answer:
     """Find recurring faults in past sessions of coding agents, and propose cases of them.
 
-    Keys and personal data are cut first. Nothing is a case before a person has confirmed it.
+    Keys and personal data are cut first. Nothing is a case before a person has confirmed it, and a
+    text that looks random and has no known form is [unjudged] until then.
     """
     from culmen.extensions.skills.mining.proposals import (
         accept_proposals,
@@ -68,7 +73,7 @@ def mine(
         return Answer({"confirmed": moved}, lambda screen: _show_accepted(screen, moved, out))
     places = log_places(sessions)
     with hold_folder(out):
-        report = mine_sessions(places, out, least)
+        report = mine_sessions(places, out, least, quote or ())
     return Answer(msgspec.to_builtins(report), lambda screen: show_report(screen, report, out))
 
 

@@ -26,6 +26,7 @@ import msgspec
 from culmen.core.errors import RunLocked, UserError
 from culmen.extensions.skills.mining import commands as check
 from culmen.extensions.skills.mining.faults import FaultEvidence, RecurringFault, find_faults
+from culmen.extensions.skills.mining.keys import require_detectors
 from culmen.extensions.skills.mining.logs import cut_session, read_logs
 from culmen.extensions.skills.mining.redaction import Redactor
 
@@ -76,13 +77,15 @@ class MiningRecord(msgspec.Struct):
     """DIR/faults.json.
 
     `files` has size and time of each session's log by the session's name, `cut` the number of
-    distinct secrets by kind, `searched` a digest of the last search's task.
+    distinct secrets by kind, `searched` a digest of the last search's task, `quoted` the texts that
+    no rule can judge and that a person has confirmed.
     """
 
     faults: list[FaultRecord] = []
     files: dict[str, str] = {}
     cut: dict[str, int] = {}
     searched: str = ""
+    quoted: list[str] = []
 
 
 class MiningReport(msgspec.Struct):
@@ -135,9 +138,16 @@ def hold_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> MiningReport:
-    """Read logs, cut secrets, and propose a task folder for each recurring fault."""
-    logs, redactor = read_logs(places), Redactor()
+def mine_sessions(
+    places: Sequence[Path], folder: Path, least: int = LEAST, quoted: Sequence[str] = ()
+) -> MiningReport:
+    """Read logs, cut secrets, and propose a task folder for each recurring fault.
+
+    `quoted` has texts that no rule can judge and that a person confirms; they are remembered.
+    """
+    require_detectors()
+    confirmed = sorted({*read_record(folder).quoted, *quoted})
+    logs, redactor = read_logs(places), Redactor(confirmed)
     for session in logs.sessions:
         redactor.learn_names(t for s in session.steps for t in (s.text, s.command, s.result))
     sessions = [cut_session(session, redactor.cut) for session in logs.sessions]
@@ -147,14 +157,15 @@ def mine_sessions(places: Sequence[Path], folder: Path, least: int = LEAST) -> M
     known = {each.name: each for each in before.faults}
     for fault in find_faults(sessions, least):
         there = (folder / PROPOSED / fault.name).is_dir()
-        known[fault.name] = _propose(fault, folder, redactor.cut, known.get(fault.name))
+        again = bool(quoted) and _has_unjudged(folder / PROPOSED / fault.name)
+        known[fault.name] = _propose(fault, folder, redactor.cut, known.get(fault.name), again)
         if not there and (folder / PROPOSED / fault.name).is_dir():
             new.append(fault.name)
     faults = [msgspec.structs.replace(one, state=_state(folder, one)) for one in known.values()]
     counted = {s.source: sum(x.source == s.source for x in sessions) for s in sessions}
     fresh = sum(before.files.get(name) != stamp for name, stamp in logs.files.items())
     files = {**before.files, **logs.files}
-    write_record(folder, MiningRecord(faults, files, redactor.counts, before.searched))
+    write_record(folder, MiningRecord(faults, files, redactor.counts, before.searched, confirmed))
     unread = {redactor.cut(name): why for name, why in logs.unread.items()}
     return MiningReport(counted, fresh, unread, logs.damaged, redactor.counts, faults, new)
 
@@ -169,9 +180,16 @@ def _state(folder: Path, record: FaultRecord) -> str:
 
 
 def _propose(
-    fault: RecurringFault, folder: Path, cut: Callable[[str], str], known: FaultRecord | None
+    fault: RecurringFault,
+    folder: Path,
+    cut: Callable[[str], str],
+    known: FaultRecord | None,
+    again: bool,
 ) -> FaultRecord:
-    """The fault's record, after its tasks are written unless it was proposed before."""
+    """The fault's record, after its tasks are written unless it was proposed before.
+
+    `again` writes a proposal that is there once more.
+    """
     record = FaultRecord(
         fault.name,
         PROPOSED,
@@ -180,17 +198,17 @@ def _propose(
         " ".join(fault.use),
         fault.why_not,
     )
-    if known is not None and not known.why_not:  # proposed once, and perhaps removed
+    home = folder / PROPOSED / fault.name
+    if known is not None and not known.why_not and not again:  # proposed once, perhaps removed
         record.why_not = ""
         return record
-    if fault.why_not or _state(folder, record) != "removed":
+    if fault.why_not or (not again and _state(folder, record) != "removed"):
         return record
     rule = rule_text(fault, cut)
     usable, reasons = _usable_evidence(fault, rule)
     if not usable:
         record.why_not = "; ".join(sorted(reasons))
         return record
-    home = folder / PROPOSED / fault.name
     with tempfile.TemporaryDirectory(dir=folder) as place:
         made = Path(place) / fault.name
         for number, evidence in enumerate(usable):
@@ -198,8 +216,16 @@ def _propose(
             _write_task(task, fault.name, rule, evidence, number, cut)
         _write(made / "evidence.md", _evidence_text(fault, len(usable), folder), cut)
         home.parent.mkdir(exist_ok=True)
+        if again:
+            shutil.rmtree(home)
         shutil.move(made, home)
     return record
+
+
+def _has_unjudged(home: Path) -> bool:
+    """True if a proposal that nobody has confirmed yet withholds a text that no rule can judge."""
+    files = [home / "evidence.md", *home.glob("*/instruction.md")]
+    return any("[unjudged-" in file.read_text("utf-8") for file in files if file.is_file())
 
 
 def _usable_evidence(fault: RecurringFault, rule: str) -> tuple[list[FaultEvidence], set[str]]:

@@ -1,8 +1,10 @@
 """Keys and personal data, found in texts and cut before anything is written or asked.
 
 Each distinct secret becomes a placeholder of its kind, `[key-1]`, the same one wherever it stands.
-Escapes of JSON and of URLs are resolved first, so that they hide nothing; a run of base64 is
-decoded, and cut if there is a secret in it.
+Escapes of JSON and of URLs and full-width letters are resolved first, so that they hide nothing; a
+run of base64 is decoded, and cut if there is a secret in it. What looks random and has no form that
+a rule knows (a digest, an identifier, or a key) is `[unjudged-1]` until a person has confirmed that
+it may be quoted.
 
 Not found: a password that no word, address or option announces, names and postal addresses, and a
 secret that is broken over several lines (private keys apart).
@@ -12,26 +14,35 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from urllib.parse import unquote
 
+from culmen.extensions.skills.mining.keys import (
+    Span,
+    entropy,
+    find_keys,
+    has_words,
+    is_hex,
+    is_mixed,
+    looks_random,
+)
+from culmen.extensions.skills.mining.persons import PERSONS, find_phrases, is_personal
+
 _RANDOM = 32  # characters of a token that is cut wherever it stands
-_PREFIXES = (
-    r"sk-(?:ant-|proj-|or-|svcacct-)?[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA|AGPA|AIDA)[A-Z0-9]{16}|AIza[\w-]{20,}"
-    r"|ya29\.[\w.-]{20,}|GOCSPX-[\w-]{20,}|hf_\w{20,}|npm_\w{20,}|pypi-[\w-]{16,}"
-    r"|[spr]k_(?:live|test)_\w{16,}|whsec_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_\w{32,}"
-    r"|gsk_\w{20,}|xai-\w{20,}|r8_\w{20,}|nvapi-[\w-]{20,}|hvs\.[\w-]{20,}|dckr_pat_[\w-]{20,}"
-    r"|shp(?:at|ss|ca|pa)_\w{20,}|lin_api_\w{20,}|tvly-[\w-]{16,}|AGE-SECRET-KEY-\w{20,}"
-    r"|0x[0-9a-fA-F]{64}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+_LONG_LINE = 4_000  # characters that the rules see at once: some take time with its square
+_PASSWORD_WORDS = (  # their values may be words
+    r"pass(?:word|wd|phrase|wort|ord|code)?|pwd|mot[ _-]?de[ _-]?passe|contrase[ñn]a|contrasenya"
+    r"|senha|palavra-passe|parola|passwort|kennwort|wachtwoord|l[öo]senord|adgangskode|salasana"
+    r"|has[łl]o|heslo|jelsz[óo]|[şs]ifre|lozinka|geslo|slapta[žz]odis|parool|pasahitz|mật khẩu"
+    r"|kata sandi|пароль|гасло|парола|лозинка|κωδικός|סיסמ[הא]|كلمة (?:ال)?(?:مرور|سر)|पासवर्ड"
+    r"|รหัสผ่าน|密码|密碼|口令|パスワード|暗証番号|비밀번호|암호"
 )
 _SECRET_WORD = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|(?<=_)pat|\bsig|\"auth|secret|token|credentials?|cookie|session[_-]?id|signature"
-    r"|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key"
-    r"|auth[_-]?key|license[_-]?key|app[_-]?key|master[_-]?key|client[_-]?key|key)"
+    rf"(?:{_PASSWORD_WORDS}|(?<=_)pat|\bsig|\"auth|secret|token|credentials?|cookie|signature"
+    r"|session[_-]?id|(?:api|access|private|signing|encryption|account|auth|license|app|master"
+    r"|client)[_-]?key|key|\bmdp\b|schl[üu]ssel|\bcl[ée]\b|\bclave|chiave|\bchave|ключ|密钥|秘钥)"
 )
 _QUOTE = r"\\*[\"'`]"
 _VALUE = (
@@ -43,7 +54,15 @@ _NO_VALUES = re.compile(
     r"|bytes|self|error|failed|default|optional|your\W?.*|x+|\*+|\.+|\$.*|%.*|\{.*|\[.*|os\..*|process\.env.*"
     r"|.*\(.*|[\w.-]*_(?:key|token|secret|password)|[a-z]{1,15})"
 )
-_LOOSE = re.compile(r"(?i)pass|pwd|secret|credential|cookie")  # words whose values may be words
+_LOOSE = re.compile(  # words whose values may be words; "pass" itself with "=" alone
+    rf"(?i)(?!pass(?![a-z])(?!=))(?:{_PASSWORD_WORDS})|secret|credential"
+)
+_CODE = re.compile(  # a call, an item, an attribute: what programs assign
+    r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*[(\[].*"
+    r"|(?:self|cls|this|os|sys|args|opts?|options|config|settings|request|req|ctx|app|env|user|auth"
+    r"|process|http|base64|getpass|netrc)\.[A-Za-z_][\w.]*"
+)
+_NAME = re.compile(r"_*[A-Za-z][a-z0-9]*(?:[._]+[A-Za-z_]\w*)+")  # of several words
 _COMMON_NAMES = re.compile(
     r"(?i)root|users?|runner|ubuntu|debian|admin|vscode|node|apps?|work|dev|test|shared|public"
     r"|default|guest|home|linuxbrew|me|you|(?:user)?name"
@@ -69,8 +88,15 @@ _ENCODED = re.compile(r"(?:%(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E]))+")
 _NO_WIDTH = re.compile(
     "[\u00ad\u200b-\u200f\u2060\ufeff]|" r"\\+u(?:200[b-fB-F]|2060|feff|FEFF|00ad|00AD)"
 )
+_FULL_WIDTH = {0xFF01 + offset: 0x21 + offset for offset in range(94)} | {0x3000: 0x20}
 _COLOUR = re.compile(r"(?:\x1b|%1[bB]|\\+u001[bB]|\\+x1[bB]|\\+033)\[[0-9;]*[A-Za-z]")
 _LINE_ENDS = re.compile(r"(\\+[nrtbf]|%0[9aAdD])")
+_PLACEHOLDER = re.compile(r"\[[a-z-]+-\d+")
+_UNJUDGED = re.compile(r"(?<![\w/.+%@-])[A-Za-z0-9_-]{16,}(?![\w/@-])")
+_DIGEST = re.compile(  # words before hexadecimal digits that are public
+    r"(?i)\b(?:git|commit|commits|sha-?\d*|md5|digest|hash|checksum|rev|revision|index|merge|tree|parent"
+    r"|head|blob|ref|refs|etag|uuid|guid|blake2\w*|crc\w*|fingerprint)\b"
+)
 RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("login", re.compile(r"\b[a-zA-Z][\w+.-]{0,30}://(?P<cut>[^\s/@\"'<>\[]*:[^\s/\"'<>\[]+)@")),
     ("login", re.compile(r"\bhttps?://(?P<cut>[^\s/@:\"'<>\[]{16,})@")),
@@ -86,13 +112,20 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)="
             r"(?P<cut>[^\s\"'$<>{}\[\]]{8,})"
-            r"|\b(?i:x-[\w-]*(?:key|token|secret)):\s*(?P<header>[^\s\"'$<>{}\[\]]{6,})"
+            r"|\b(?i:x-[\w-]*(?:key|token|secret|auth\w*|signature|session|credential)[\w-]*):\s*(?P<header>[^\s\"'$<>{}\[\]]{6,})"
+        ),
+    ),
+    (  # a line of .pgpass
+        "login",
+        re.compile(
+            r"(?m)(?:^|(?<=[\s\"'`]))(?!\S+\.(?:py|pyi|js|tsx?|go|rs|c|h|cc|cpp|java|rb|sh|md|txt|log):)"
+            r"[\w.*-]+:(?:\d{4,5}|\*):[\w.*-]+:[\w.*@-]+:(?P<cut>[^\s\"'`\[]{4,})"
         ),
     ),
     (
         "secret",
         re.compile(
-            r"(?i)\b(?:password|passwd|passphrase)\s*[:=]\s*([\"'])(?P<cut>[^\n\[]{4,120}?)\1"
+            r"(?i)\b(?:password|passwd|passphrase)\s*[:=]\s*([\"'])(?!\1)(?P<cut>[^\n\[]{4,120}?)\1"
         ),
     ),
     (
@@ -107,15 +140,9 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "key",
         re.compile(
-            r"(?i)\b(?:bearer|basic|(?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)"
-            r"\s*(?P<cut>[\w.~+/-]{8,}=*)"
-        ),
-    ),
-    ("key", re.compile(rf"(?<![A-Za-z0-9])(?:{_PREFIXES})")),
-    (
-        "key",
-        re.compile(
-            r"(?:slack\.com/services/|discord(?:app)?\.com/api/webhooks/)(?P<cut>[^\s\"'<>\[\]]+)"
+            r"(?i)\b(?:(?:bearer|basic)\s+(?=(?-i:\S*(?:\d|[a-z][A-Z]|=)))"
+            r"|(?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)"
+            r"(?P<cut>[\w.~+/-]{8,}=*)(?![\w.~+/-]*[(\[])"
         ),
     ),
     (
@@ -131,31 +158,15 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         "secret",
         re.compile(rf"(?i)\b(?:sshpass\s+-p\s*|mysql\w*\s(?:.*\s)?-p(?=\S)){_VALUE}"),
     ),
-    ("email", re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")),
-    (
-        "phone",
-        re.compile(
-            r"(?<![\w.+-])(?:\+\d{1,3}[ ./-]?(?:\(?\d{1,5}\)?[ ./-]?){2,5}\d{2,}"
-            r"|\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}|\(0\d{1,5}\)[ ]?\d{3,}(?:[ -]?\d{2,})*"
-            r"|0\d{2,4}[ /-]\d{3,}(?:[ -]?\d{2,})*)(?![\w.-]*\w)"
-        ),
-    ),
-    (
-        "address",
-        re.compile(
-            r"(?<![\w.-])(?!127\.|0\.0\.0\.0|255\.)"
-            r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.-]*\w)"
-            r"|(?i:(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:]))"
-            r"|(?i:(?<![\w:])(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:){0,6}[0-9a-f]{1,4}(?![\w:]))"
-        ),
-    ),
 )
 
 
 class Redactor:
     """Cuts secrets out of texts, and counts the distinct ones by kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, quoted: Collection[str] = ()) -> None:
+        """`quoted` has texts that a person has confirmed: no rule judges them, and they stay."""
+        self._quoted = frozenset(quoted)
         self._placeholders: dict[tuple[str, str], str] = {}
         self._names: set[str] = set()
         self._numbers: Counter[str] = Counter()
@@ -182,7 +193,8 @@ class Redactor:
         for kind, pattern in _WHOLE:
             text = self._replace(kind, pattern, text)
         # behind an escaped line end a secret would seem to be the rest of a word
-        text = "".join(map(self._cut_piece, _LINE_ENDS.split(text)))
+        pieces = (part for piece in _LINE_ENDS.split(text) for part in _short_pieces(piece))
+        text = "".join(map(self._cut_piece, pieces))
         if self._names:
             names = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
             pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])", re.IGNORECASE)
@@ -191,9 +203,22 @@ class Redactor:
 
     def _cut_piece(self, text: str) -> str:
         text = _RUN.sub(lambda found: self._cut_encoded(found[0]), text)
-        for kind, pattern in RULES:
+        text = self._cut_spans("key", find_keys(text), text)
+        for kind, pattern in (*RULES, *PERSONS):
             text = self._replace(kind, pattern, text)
-        return _TOKEN.sub(lambda found: self._cut_random(found[0]), text)
+        text = self._cut_spans("phrase", find_phrases(text), text)
+        text = _TOKEN.sub(lambda found: self._cut_random(found[0]), text)
+        return _UNJUDGED.sub(self._cut_unjudged, text)
+
+    def _cut_spans(self, kind: str, spans: Iterable[Span], text: str) -> str:
+        kept: list[str] = []
+        done = 0
+        for start, end in _joined(spans):
+            value = text[start:end].rstrip(".")
+            if value not in self._quoted and not _PLACEHOLDER.search(value):
+                kept += [text[done:start], self._placeholder(kind, value)]
+                done = start + len(value)
+        return "".join([*kept, text[done:]])
 
     def _replace(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
         def replace(found: re.Match[str]) -> str:
@@ -229,39 +254,62 @@ class Redactor:
         kinds: tuple[Callable[[str], bool], ...] = (str.isupper, str.islower, str.isdigit)
         mixed = all(any(kind(letter) for letter in token) for kind in kinds)
         # bits a character of a random token; words and paths have less
-        if not mixed or _entropy(token) < 3.8:
+        if not mixed or entropy(token) < 3.8 or has_words(token):
             return token
         return self._placeholder("key", token)
+
+    def _cut_unjudged(self, found: re.Match[str]) -> str:
+        """A placeholder for what looks random, until a person has confirmed the text."""
+        token = found[0]
+        if token in self._quoted or not any(map(str.isdigit, token)):
+            return token
+        if is_hex(token):
+            if token.isdigit() or token[:2].lower() == "0b":
+                return token
+            line = found.string.rfind("\n", 0, found.start()) + 1
+            named = _DIGEST.search(found.string, line, found.start())
+            return token if len(token) < _RANDOM or named else self._placeholder("unjudged", token)
+        return self._placeholder("unjudged", token) if looks_random(token) else token
 
 
 def _is_secret(kind: str, value: str, whole: str) -> bool:
     """True if a value is none of the words that stand in such places without being secret."""
-    if re.fullmatch(r".*\[[a-z-]+-\d+", value):  # a placeholder
+    if _PLACEHOLDER.search(value):
         return False
     if kind == "user":
         return not _COMMON_NAMES.fullmatch(value)
-    if kind == "phone":
-        return 8 <= sum(map(str.isdigit, value)) <= 15
     if kind != "secret":
-        return True
+        return is_personal(kind, value)
     word = whole[: whole.find(value)]
+    quoted = word[-1:] in ('"', "'", "`")
+    if not quoted and _CODE.fullmatch(value):
+        return False
+    if not quoted and word.endswith(" = ") and _NAME.fullmatch(value) and not is_mixed(value):
+        return False
     assigned = re.search(r"[:=]\W*$|--?[\w-]+\W*$", word) is not None
     if _LOOSE.search(word) and assigned and not value.startswith(("$", "{", "[", "%")):
         return value.lower() not in ("none", "null", "true", "false", "str", "string")
-    if _NO_VALUES.fullmatch(value):
-        return False
+    return not _NO_VALUES.fullmatch(value) and _is_key_like(word, value)
+
+
+def _is_key_like(word: str, value: str) -> bool:
+    """True if a value beside a word like "token" is no word and no plain number."""
     # letters of both cases that are no word where a key is announced
     if len(value) >= 16 and value.isalpha() and not (value.islower() or value.isupper()):
         return True
+    number = re.fullmatch(r"0x[0-9a-fA-F]{1,16}|\d+", value) is not None
+    if number and re.search(r"(?i)(?:key|signature)\w*\s*=\s*$", word):
+        return False
     has_digit = any(map(str.isdigit, value))
-    return has_digit and (len(value) >= 8 or _LOOSE.search(word) is not None)
+    short = _LOOSE.search(word) is not None or re.search(r"(?i)pass|cookie", word) is not None
+    return has_digit and (len(value) >= 8 or short)
 
 
 def _resolve_escapes(text: str) -> str:
     """The text with escaped letters of JSON and URLs as letters, without invisible characters."""
     for _ in range(3):  # levels of JSON within JSON
         before = text
-        text = _NO_WIDTH.sub("", text)
+        text = _NO_WIDTH.sub("", text).translate(_FULL_WIDTH)
         text = re.sub(r"\\+u00([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+x([2-7][0-9a-fA-F])", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\+/", "/", text)
@@ -281,7 +329,26 @@ def _decode(run: str) -> str:
     return text if all(letter.isprintable() or letter.isspace() for letter in text) else ""
 
 
-def _entropy(text: str) -> float:
-    """Bits a character, of the text's own frequencies."""
-    counts = Counter(text).values()
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans without overlaps: those that overlap are one."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif start < end:
+            joined.append((start, end))
+    return joined
+
+
+def _short_pieces(text: str) -> Iterator[str]:
+    """The text, in pieces if it has a line of more than _LONG_LINE characters."""
+    if max(map(len, text.split("\n"))) <= _LONG_LINE:
+        yield text
+        return
+    for line in text.splitlines(keepends=True):
+        while len(line) > _LONG_LINE:
+            gap = max(line.rfind(mark, _LONG_LINE // 2, _LONG_LINE) for mark in " \t,;\"'")
+            cut = gap + 1 if gap > 0 else _LONG_LINE
+            yield line[:cut]
+            line = line[cut:]
+        yield line
