@@ -1,4 +1,4 @@
-"""Share of a budget that servers bill which report what they bill in many ways, or not at all.
+"""Share of a budget that servers bill, by the way in which they report it.
 
     python bench/bench_servers.py              # the table: 10 random seeds
     python bench/bench_servers.py --seeds 2    # quickly
@@ -57,7 +57,7 @@ def score(candidate: str) -> float:
 
 
 def used_share(world: tuple[str, str, float, int, str, str], budget: str, seed: int) -> float:
-    """What the server has billed for one run, as a share of its budget."""
+    """Sum that the server has billed for one run, as a share of its budget."""
     _, report, token_bytes, errors, provider, model = world
     server = BillingServer(report, token_bytes=token_bytes, errors=errors, random_seed=seed)
     with tempfile.TemporaryDirectory() as folder, server:

@@ -1,4 +1,4 @@
-"""Effects that a crash cut off: charged in full, until others of their kind show what they need."""
+"""Effects that a crash cut off: charged in full, until others show what their kind needs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -209,7 +208,10 @@ def test_a_final_value_below_the_searchs_is_told_with_the_noise(tmp_path: Path):
     assert summarize_run(run).cause.startswith(
         "noise hides any gain: one evaluation deviates by 0."
     )
-    assert re.search(r"--carry 1 --budget evaluations=\+\d+,final=0", summarize_run(run).next)
+    # the initial program is not behind: there is no gain for more measurements to tell
+    assert (
+        "--carry" not in summarize_run(run).next and "evaluations=+120" in summarize_run(run).next
+    )
 
 
 def test_bounds_that_make_failures_costly_are_named_where_they_hide_a_gain(tmp_path: Path):

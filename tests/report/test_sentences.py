@@ -18,7 +18,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.result import FrontPoint, NoiseReport, RunResult, Score
 from culmen.core.task import Constraint, MetricGoal, Objective
-from culmen.core.usage import Budget
+from culmen.core.usage import Budget, Usage
 from culmen.extensions.web.pages.overview import overview_page
 from culmen.extensions.web.report import gather_report, report_page
 from culmen.extensions.web.runs import Digest
@@ -102,6 +102,7 @@ SCORED = tuple(Observation(f"c{n}", Status.OK, 1.0) for n in range(10))
 STRUCK = tuple(
     Observation(f"c{n}", Status.INVALID, reason="scorer_raised", feedback=RAISED) for n in range(6)
 )
+HUNG = tuple(Observation(f"c{n}", Status.TIMEOUT, reason="timeout") for n in range(6))
 GOALS = Objective(metrics=(MetricGoal("accuracy"), MetricGoal("latency", "min")))
 MEMBER = FrontPoint("b", {"accuracy": 0.81, "latency": 3.0}, {"accuracy": 0.02}, 4, confirmed=True)
 UNSURE = {"confirmed": False, "gain": None, "gain_margin": None}
@@ -183,6 +184,7 @@ CASES: dict[str, Facts] = {
     "bank_empty": facts(better(), reason="bank_empty", bank=12),
     "scorer_fails": facts(better(failed={"scorer": 20}, evaluations=100), **failing()),
     "fails_by_chance": facts(better(), seen=(*SCORED, *STRUCK)),
+    "hangs_by_chance": facts(better(), seen=(*SCORED, *HUNG)),
     "failing_pays": facts(better(), paying=SCORED),
     "lost": facts(better(), statuses={"ok": 70, "lost": 30}),
     "cut_off": facts(better(), budget=Budget(seconds=10.0), reason="seconds", cut=(6.0, 2.0)),
@@ -209,6 +211,12 @@ CASES: dict[str, Facts] = {
     "fallen": facts(better(search_score=0.9)),
     "stalled": facts(better(), **STALE),
     "unpriced": facts(better(), usage=Spent(unpriced=3), budget=Budget(dollars=1.0)),
+    "unreported": facts(
+        better(),
+        usage=Spent(calls=3, unpriced=3, uncertain=Usage(input_tokens=900)),
+        budget=Budget(tokens=5000),
+    ),
+    "server_errors": facts(better(), usage=Spent(calls=3), server_errors=2),
 }
 
 

@@ -1,4 +1,4 @@
-"""Runs that are killed, share replies or live through a jump of the clock, with a server that bills.
+"""Runs on a server that bills: killed, with shared replies, or through a jump of the clock.
 
 Each run is a process of its own.
 """

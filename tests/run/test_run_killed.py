@@ -1,4 +1,4 @@
-"""Runs that one text had ended go on: ones that broke off with it when resumed, and new ones."""
+"""Runs that one text had ended go on: those that broke off with it, and new ones."""
 
 import contextlib
 

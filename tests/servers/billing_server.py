@@ -1,4 +1,4 @@
-"""Chat servers with a meter of their own, which report what they bill in many ways, or not at all.
+"""Chat servers with a meter, which report what they bill in many ways, or not at all.
 
 A token is `token_bytes` bytes of a prompt or a reply, rounded up.
 """

@@ -279,7 +279,7 @@ _LARGEST_LIMIT = 2**31 - 1  # of the whole numbers: resource limits and stores h
 
 
 def limit_fault(name: str, value: object) -> str:
-    """Why a number cannot be this limit of an evaluation, in a sentence; "" if it can.
+    """The reason for which a number cannot be this limit of an evaluation; "" if it can.
 
     Times are in seconds. A text is no number.
     """

@@ -110,9 +110,9 @@ class FreshComparison:
 
     @property
     def _is_flaky(self) -> bool:
-        """Whether candidates that score fail at times by their own doing.
+        """True if candidates that score fail at times by their own doing.
 
-        Failures that are the evaluator's say nothing of what a candidate is worth.
+        Failures of the evaluator do not count against a candidate.
         """
         fresh = map(self.fresh_facts, self.account.fresh)
         failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)

@@ -1,4 +1,4 @@
-"""Tasks as Harbor reads them: the table of task.toml, and the reward files.
+"""Harbor's meaning of a task: the table of task.toml, and the reward files.
 
 Keys, defaults and deprecated spellings are those of harbor 0.26 (`TaskConfig`, `Verifier`);
 `tests/differential/harbor` compares both. What a task asks for and cannot have here is named in

@@ -1,4 +1,4 @@
-"""What evaluators show of a candidate: its pictures, and its answers case by case."""
+"""Pictures of candidates, and their answers case by case, on the pages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CASES = [culmen.Case(f"case {n}", {"x": n}, n * n) for n in range(4)]
 
 
 def doubled(text: str, case: culmen.Case) -> tuple[float, dict[str, Any]]:
-    """Whether twice the input is its square: for 0 and 2 alone."""
+    """True if twice the input is its square: for 0 and 2 alone."""
     answer = int(text) * case.input["x"]
     return float(answer == case.info), {"artifacts": {"output": str(answer)}}
 

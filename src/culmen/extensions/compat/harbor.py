@@ -189,7 +189,7 @@ class HarborJudge:
 def _judge_rewards(
     named: bytes | None, number: bytes | None, tests: Path, output: str
 ) -> JsonObject:
-    """Score, metrics and feedback of the reward files; without a reward the reason is told."""
+    """Score, metrics and feedback of the reward files; without a reward, the reason."""
     try:
         if named is None and number is None:
             raise ValueError("the tests wrote no reward")

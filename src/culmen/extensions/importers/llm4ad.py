@@ -110,7 +110,7 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
 
 
 def objective_names(count: int) -> list[str]:
-    """The names of so many objectives, in the order of the evaluator's numbers."""
+    """Names of this number of objectives, in the order of the evaluator's numbers."""
     return [f"objective_{number}" for number in range(1, count + 1)]
 
 

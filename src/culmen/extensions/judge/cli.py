@@ -109,7 +109,7 @@ def _settle(
 
 
 def _hidden_error() -> UserError:
-    """The error of a hold-out, which tells nothing of it."""
+    """The error of a hold-out, without its words."""
     return UserError(
         "the hold-out fails without the edit",
         where="--confirm",

@@ -222,7 +222,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
 
 
 def read_config(path: Path) -> OpenEvolveConfig:
-    """Read a `config.yaml`; raise `TaskError` for invalid YAML and for what OpenEvolve refuses."""
+    """Read a `config.yaml`; raise `TaskError` for invalid YAML and refused values."""
     values: dict[tuple[str, str], object] = {}
     ignored: list[str] = []
     for name, value in load_mapping(path).items():

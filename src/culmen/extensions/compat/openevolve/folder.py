@@ -161,7 +161,7 @@ def task_from_files(
 
 
 def _with_settings(task: Task, settings: OpenEvolveConfig, islands: tuple[int, ...]) -> Task:
-    """The task with what decides in its runs, and sentences on it."""
+    """The task with the settings of its runs, and sentences on them."""
     notes = (
         *task.notes,
         *settings.notes,
@@ -327,7 +327,7 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
 
 
 def _fitness_notes(evaluator: Path) -> list[str]:
-    """Sentences on what counts as a score."""
+    """Sentences on the numbers that count as a score."""
     failed = (
         "an evaluation that fails, or returns no number, has no score; OpenEvolve counts it as 0"
     )

@@ -399,7 +399,7 @@ def _atif_steps(steps: Iterable[JsonObject]) -> Iterator[LoggedStep]:
 
 
 def _was_refused(record: JsonObject, step: LoggedStep) -> bool:
-    """True if a command was refused and never ran, which says nothing about the command."""
+    """True if a command was refused and never ran."""
     decision = str(record.get("permissionDecision") or "")
     inner = str(_mapping(record.get("toolUseResult")).get("permissionDecision") or "")
     said = step.code is None and _NEVER_RUN.search(step.result)

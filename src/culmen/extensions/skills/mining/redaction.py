@@ -259,7 +259,7 @@ class Redactor:
         return self._placeholder("key", token)
 
     def _cut_unjudged(self, found: re.Match[str]) -> str:
-        """A placeholder for what looks random, until a person has confirmed the text."""
+        """A placeholder for random characters, until a person has confirmed the text."""
         token = found[0]
         if token in self._quoted or not any(map(str.isdigit, token)):
             return token

@@ -149,7 +149,7 @@ def _factors_of(
 
 
 def _shown_beside(child: _Child) -> str:
-    """What a model saw; "" for a candidate that no prompt asked for."""
+    """The candidates that a model saw; "" for one that no prompt asked for."""
     if not child.origin.model or child.origin.model == "offline":
         return ""
     return "others" if len(child.parents) > 1 else "alone"
