@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # harbor 0.26.0
-# memory = "512K" becomes memory_mb 0, which by the source of its docker environment is no limit.
+# memory = "512K" becomes memory_mb 0.
 # reward.txt may hold 1_000 or digits of any script; reward.json may hold no reward at all.
 . "$(dirname "$0")/environment.sh"
 in_environment harbor==0.26.0 <<'PYTHON'

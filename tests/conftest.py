@@ -11,7 +11,9 @@ import compileall
 import gc
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,11 +36,19 @@ settings.load_profile("busy")
 def pytest_configure(config: pytest.Config) -> None:
     """Compile culmen, as an installation does.
 
-    Processes of the jail never write what they compile.
+    Processes of the jail never write what they compile. Replies are kept in a folder of this
+    session: what an earlier one asked scripted models is no answer to this one's questions.
     """
+    if "XDG_CACHE_HOME" not in os.environ:
+        os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="culmen-cache-")
+        config.add_cleanup(lambda: _remove_cache(os.environ.pop("XDG_CACHE_HOME")))
     package = find_spec("culmen")
     if not hasattr(config, "workerinput") and package is not None and package.origin is not None:
         compileall.compile_dir(Path(package.origin).parent, rx=_PROGRAMS, quiet=2, workers=0)
+
+
+def _remove_cache(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
     Effect,
     EvaluateRequest,
@@ -102,7 +103,9 @@ def test_before_a_first_reply_two_sizes_are_tried() -> None:
 
 def test_replies_are_never_limited_to_next_to_nothing() -> None:
     _, queue = gate(Budget(dollars=1))
-    queue.learn_reply_size(WriteRequest("critic", {}, 1), Usage(calls=1, output_tokens=2))
+    queue.learn_reply_size(
+        WriteRequest("critic", {}, 1), Text("ok", usage=Usage(calls=1, output_tokens=2))
+    )
     limits = [request.limit for request in queue.shorter_requests(WriteRequest("critic", {}, 1))]
     assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(1, 256)]
 
@@ -110,9 +113,10 @@ def test_replies_are_never_limited_to_next_to_nothing() -> None:
 def test_later_replies_are_limited_to_what_the_roles_longest_suggest() -> None:
     ledger, queue = gate(Budget(dollars=5))
     brief = ProposeRequest(Brief(k=2), 1)
-    queue.learn_reply_size(brief, Usage(calls=1, output_tokens=400))
-    queue.learn_reply_size(brief, Usage(calls=2, output_tokens=400))  # shorter ones
-    queue.learn_reply_size(EvaluateRequest(ONE, None, 1), Usage(calls=1, output_tokens=9999))
+    queue.learn_reply_size(brief, Proposal(usage=Usage(calls=1, output_tokens=400)))
+    queue.learn_reply_size(brief, Proposal(usage=Usage(calls=2, output_tokens=400)))  # shorter ones
+    seen = Observation(ONE.id, Status.OK, 1.0, usage=Usage(calls=1, output_tokens=9999))
+    queue.learn_reply_size(EvaluateRequest(ONE, None, 1), seen)
     assert ledger.longest_replies == {"proposer": 400}
     limits = [request.limit for request in queue.shorter_requests(brief)]
     assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(2, 600), (1, 600)]

@@ -242,10 +242,9 @@ def test_every_strategy_tells_what_was_tried(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_without_failures_intervals_are_known_where_a_strategy_evaluates_again(name: str) -> None:
-    assert any(brief.measured.margin for brief in briefs_of(name, 0.0)) == (
-        name in ("polca", "gepa", "best_of_n")
-    )
+def test_without_failures_intervals_are_known_under_every_strategy(name: str) -> None:
+    """The engine repeats the leader until the noise is known, even if a strategy never does."""
+    assert any(brief.measured.margin for brief in briefs_of(name, 0.0))
 
 
 def test_long_parents_are_edited_and_short_ones_rewritten() -> None:

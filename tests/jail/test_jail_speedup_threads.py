@@ -84,6 +84,7 @@ def test_the_least_time_of_a_run_is_without_others_only_if_other_threads_worked(
     assert Use(wall=0.03, waited=0.01, processor=0.02, first=0.02).least == pytest.approx(0.02)
     assert Use(wall=0.05, waited=0.0, processor=0.02, first=0.02).least == 0.05, "it slept"
     assert Use(wall=0.05, waited=0.0, processor=0.02, first=0.005).least == 0.02
+    assert Use(wall=0.05, waited=0.015, processor=0.02, first=0.005).least == pytest.approx(0.005)
 
 
 def test_an_estimate_tells_what_the_load_may_have_made_of_it() -> None:

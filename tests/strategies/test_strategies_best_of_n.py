@@ -26,7 +26,7 @@ def test_with_exact_scores_no_draft_is_evaluated_again_for_the_choice() -> None:
     task = world.task()
     done = simulate(BestOfN(), task, world, Budget(evaluations=100), seed=3)
     assert (
-        sum(count - 1 for count in counts_of(done)) <= 3
+        sum(count - 1 for count in counts_of(done)) <= 5
     )  # repeats that find out if there is noise
 
 
@@ -36,7 +36,7 @@ def test_under_noise_the_leaders_get_the_repeats() -> None:
     counts = counts_of(done)
     assert counts[0] >= 4 and sum(count > 1 for count in counts) < len(counts) / 2
     drawn = simulate(BestOfN(again=0.0), world.task(), world, Budget(evaluations=200), seed=3)
-    assert counts_of(drawn)[0] == 1
+    assert counts_of(drawn)[0] == 5  # the engine's own, from which the noise is known
 
 
 def test_on_a_data_set_a_bad_draft_is_not_evaluated_on_all_cases() -> None:

@@ -244,7 +244,7 @@ CONFIGS = {
     ),
     "no section": ("llm: gpt\n", ("'llm' must hold keys", "(llm)")),
     "no time": ("evaluator:\n  timeout: 0\n", ("above 0", "(evaluator.timeout)")),
-    "endless time": ("evaluator:\n  timeout: 1.0e+300\n", ("at most", "(evaluator.timeout)")),
+    "endless time": (f"evaluator:\n  timeout: {10**12}\n", ("at most", "(evaluator.timeout)")),
 }
 
 

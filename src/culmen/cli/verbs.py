@@ -111,8 +111,7 @@ class CommandFlags:
         str,
         typer.Option(
             metavar="TEXT",
-            help="Number of a command: a line with {}, a regular expression, a JSON key, "
-            "exit (1 if it succeeds) or seconds.",
+            help="Its number: a line with {}, a pattern, a JSON key, exit or seconds.",
             show_default="the last number",
         ),
     ] = ""

@@ -95,14 +95,14 @@ def find_image(name: str) -> Image:
         errors.append(f"{os.path.basename(program)}: {said}")
         if _NO_DAEMON.search(ran.stderr):
             silent.append(os.path.basename(program))
-    if silent:
+    if len(silent) == len(programs):
         raise JailFailed(
             f"{silent[0]} is installed, but its daemon does not answer ({'; '.join(errors)}): "
             f"start it, or get access to it; {silent[0]} info shows if it answers"
         )
+    answering = next(each for each in map(os.path.basename, programs) if each not in silent)
     raise JailFailed(
-        f"the image {name} is not on this machine ({'; '.join(errors)}): "
-        f"{os.path.basename(programs[0])} pull {name}"
+        f"the image {name} is not on this machine ({'; '.join(errors)}): {answering} pull {name}"
     )
 
 

@@ -75,10 +75,13 @@ class Use(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The shortest time that it may have taken: without others, if other threads worked."""
+        """The shortest time that it may have taken: without others, if other threads worked.
+
+        While the first thread waited the others may have run or not: that is doubt as well.
+        """
         lone = max(self.wall - self.waited, self.processor)
         has_others = self.processor - self.first > _OTHERS * self.processor
-        return self.processor if has_others else lone
+        return max(0.0, self.processor - self.waited) if has_others else lone
 
 
 class Turn(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
 from culmen.core.task import checked_seconds
 
@@ -80,11 +81,11 @@ def read_settings(folder: Path, table: JsonObject) -> HarborSettings:
     Raises ValueError, TypeError or AttributeError for a value that Harbor refuses, too, and
     `TaskError` for a limit that no clock or machine can hold.
     """
-    world: JsonObject = table.get("environment", {})
-    agent: JsonObject = table.get("agent", {})
-    verifier: JsonObject = table.get("verifier", {})
+    world, agent, verifier, task = (
+        _inner_table(table, name, folder) for name in ("environment", "agent", "verifier", "task")
+    )
     network, says = _base_network(world)
-    name = str(table.get("task", {}).get("name", folder.name))
+    name = str(task.get("name", folder.name))
     ours, theirs = (
         _filled_variables(world.get("env", {})),
         _filled_variables(verifier.get("env", {})),
@@ -111,6 +112,14 @@ def read_settings(folder: Path, table: JsonObject) -> HarborSettings:
         gaps=(*_unmet_needs(folder, table), *ours.missing, *theirs.missing),
         ignored=(*_without_effect(table), *ours.defaulted, *theirs.defaulted),
     )
+
+
+def _inner_table(table: JsonObject, name: str, folder: Path) -> JsonObject:
+    """A table of a task.toml, empty if it is not there; raise `TaskError` if it is none."""
+    inner = table.get(name, {})
+    if not isinstance(inner, dict):
+        raise TaskError(f"[{name}] is no table", where=str(folder / "task.toml"), fix="correct it")
+    return inner
 
 
 def _base_network(world: JsonObject) -> tuple[str, bool]:

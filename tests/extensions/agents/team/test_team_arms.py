@@ -58,10 +58,10 @@ def test_agents_that_find_more_get_the_budget() -> None:
 def test_agents_that_find_nothing_leave_the_budget_to_the_others() -> None:
     world = Desks(programs=(ask(*[0.01] * 9), GONE))
     run(world)
-    assert len(world.of(Open)) < 10
+    assert len(world.of(Open)) < 16
     spent = sum(len(answer.rows) for answer in world.of(AnswerExperiments) if answer.agent >= 0)
     assert (
-        0 < spent < 0.35 * 300
+        0 < spent < 0.45 * 300
     )  # a tenth is theirs in any case, and an agent takes a few turns at once
 
 

@@ -208,13 +208,11 @@ def test_boxes_no_game_wins(base: str, tmp_path: Path) -> None:
 
 def test_boxes_a_limit_ends_the_container(base: str, tmp_path: Path) -> None:
     """Time ends the agent with all its processes; a prebuilt image needs no Dockerfile."""
-    task = boxed_task(
-        tmp_path,
-        base,
-        more=f'docker_image = "{base}"\nworkdir = "/srv/work"\n[agent]\ntimeout_sec = 2.0\n',
-    )
+    more = f'docker_image = "{base}"\nworkdir = "/srv/work"\n'
+    boxed_task(tmp_path, base, more=more)
     test = 'cd /srv/work; [ "$(cat answer.txt)" = 42 ] && echo 1 > /logs/verifier/reward.txt\n'
-    write(tmp_path, {"tasks/one/tests/test.sh": test})
+    short = BOXED.replace("timeout_sec = 600", "timeout_sec = 2.0")
+    write(tmp_path, {"tasks/one/tests/test.sh": test, "tasks/one/task.toml": f"{short}{more}"})
     task = read_skill_folder(tmp_path)
     (cut,) = rolled_out(task, "printf 42 > answer.txt; sleep 60\n")
     assert cut.score == 1.0 and "the agent seconds" in cut.feedback
