@@ -113,7 +113,7 @@ FEWER = {  # tasks of slow evaluations
     **dict.fromkeys(("erdos_min_overlap", "first_autocorr_ineq", "second_autocorr_ineq"), 12),
     "kernel_matmul": 24,
 }
-LOOSER = ("kernel_matmul", "tide_forecast")
+LOOSER = ("kernel_matmul", "tide_forecast", "eplb")
 """Tasks whose slow evaluations allow hardly more here than one of each case: the rest is chance.
 
 Also one whose scripted replies, most of them no programs, cost by chance up to 2.2 times as much.

@@ -146,6 +146,8 @@ class _Clock:
 
     def start_effects(self, search: Search) -> list[Entry]:
         """Start the effects that have a slot; the `started` entries."""
+        for _, key, run in self._running:
+            self._free[_line(run.effect)] += key not in search.in_flight  # abandoned ones
         self._running = [run for run in self._running if run[2].key in search.in_flight]
         heapq.heapify(self._running)
         started: list[Entry] = []
