@@ -49,7 +49,7 @@ def missing_imports(path: Path) -> Iterator[str]:
             for alias in node.names:
                 there = (
                     alias.name in names
-                    or "__getattr__" in names
+                    or {"__getattr__", "*"} & set(names)
                     or module_path(f"{node.module}.{alias.name}")
                 )
                 if module is None or not there:

@@ -110,10 +110,7 @@ class FreshComparison:
 
     @property
     def _is_flaky(self) -> bool:
-        """True if candidates that score fail at times by their own doing.
-
-        Failures of the evaluator do not count against a candidate.
-        """
+        """True if candidates that score fail at times, by no fault of the evaluator."""
         fresh = map(self.fresh_facts, self.account.fresh)
         failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)
         return any(failed) or bool(self.account.is_flaky and self.account.pooled_noise().failed)
