@@ -259,7 +259,8 @@ class Verdict(FreshComparison):
         if coverage_of(failed_by_culprit(self.account), self.account.made) < COVERAGE:
             return True
         found = self.estimate_gain(name, initial)
-        return found.probability < BELIEVED or found.alone < SHOWN
+        is_noisy = self.of <= 1 or bool(self.account.repeated.squares)  # repeats of a case differ
+        return found.probability < BELIEVED or (is_noisy and found.alone < SHOWN)
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""

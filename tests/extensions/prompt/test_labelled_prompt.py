@@ -86,7 +86,7 @@ def test_a_table_becomes_a_better_prompt_and_a_report(place: Place) -> None:
         "evaluations"
     )  # the plan comes before the first call
     for words in (
-        "before  0.000",
+        "before  0",
         "account  billing  technical  other",
         "+" + LINES["billing"],
         "used ",

@@ -445,11 +445,12 @@ def test_boxes_a_changed_build_is_another_image(base: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_boxes_tests_have_a_limit_of_disk(base: str, tmp_path: Path, pieces: int) -> None:
     """Neither one large file nor several together, anywhere in the tests' container, get by."""
-    boxed_task(tmp_path, base, more="storage_mb = 20\n")
+    boxed_task(tmp_path, base)
+    small = BOXED.replace("storage_mb = 10240", "storage_mb = 20")
     write_all = f"for n in range({pieces}): open(f'/var/{{n}}', 'wb').write(b'x' * {45 // pieces} * 1000000)"
     wait = "sleep 25\n" if pieces > 1 else ""
     test = f'mkdir -p /var; python3 -c "{write_all}" || exit 1\n{wait}echo 1 > {REWARD}\n'
-    write(tmp_path, {"tasks/one/tests/test.sh": test})
+    write(tmp_path, {"tasks/one/tests/test.sh": test, "tasks/one/task.toml": small})
     (found,) = rolled_out(read_skill_folder(tmp_path), "true\n")
     assert found.reason == ("tests_timeout" if pieces > 1 else "no_reward"), found.feedback
     assert left_containers() == []
