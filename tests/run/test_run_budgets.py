@@ -132,7 +132,7 @@ def test_a_provider_that_breaks_its_own_limit_is_told_and_no_more_is_lost(tmp_pa
 
 def test_what_was_in_flight_when_the_seconds_ended_is_counted(tmp_path: Path) -> None:
     backend = Billing(pause=1000.0)
-    study = billed(backend, tmp_path, "evaluations=500,dollars=100,seconds=1")
+    study = billed(backend, tmp_path, "evaluations=500,dollars=100,seconds=5")
     usage = study.status.usage
     assert study.status.reason == "seconds" and usage.calls == 0
     assert usage.possibly_lost.calls >= backend.calls > 0

