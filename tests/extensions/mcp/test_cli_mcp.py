@@ -188,8 +188,12 @@ def test_an_interrupted_run_is_resumed_and_goes_on_with_more_budget(tmp_path: Pa
     async def conversation(call: Call) -> None:
         await call("new", folder="mine")
         await call("run", task="mine", evaluations=80, name="first")
-        holder = views.run_status(tmp_path / "runs/first").owner
-        assert holder is not None
+        for _ in range(100):
+            holder = views.run_status(tmp_path / "runs/first").owner
+            if holder is not None:
+                break
+            await asyncio.sleep(0.1)
+        assert holder is not None, views.run_status(tmp_path / "runs/first")
         os.kill(holder.pid, signal.SIGKILL)
         before = await ended(call, "first", tmp_path)
         assert before["state"] == "interrupted"
