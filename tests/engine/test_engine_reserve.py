@@ -74,7 +74,7 @@ def test_the_reserve_follows_the_gain_and_is_noted() -> None:
 
 def test_a_strategy_that_repeats_nothing_learns_the_noise_and_keeps_a_reserve() -> None:
     """Without pairs it kept the least share, and a quarter of the gains were beyond noise."""
-    end = run(GAIN, Budget(evaluations=150, calls=3000), method="map_elites")
+    end = run(GAIN, Budget(evaluations=150, calls=3000), method="turboevolve")
     account = end.search.evidence.account
     assert account.repeated.squares > 0 and final_evaluations(end) >= 0.15 * 150
     assert end.verdict is not None and end.verdict.gain is not None
