@@ -107,7 +107,7 @@ class ReservePlanner:
         return is_single and self._budget.final is None and not account.is_settled
 
     def _reserve_for_gain(self, least: int, expected: float) -> Reserve | None:
-        """The reserve that tells the gain expected now, at most `LARGEST_SHARE` of the run.
+        """Reserve for telling the gain expected now, at most `LARGEST_SHARE` of the run.
 
         If that has less than an even chance, or the search's own gain may be drift, half of the
         largest: a gain that is found later can then be told, and the search goes on to find it.

@@ -154,7 +154,7 @@ class CandidateReader:
         return without_empty_skills(child) if surface.skills else child
 
     def _check_text(self, name: str, new: str, old: str) -> None:
-        """Refuse a text that nobody meant to give: `Unfit` or `ReplyFault`."""
+        """Raise `Unfit` or `ReplyFault` for a text with pieces of a reply in it."""
         new, old = _lf(new), _lf(old)
         if line := foreign_line(new, old):
             raise Unfit(f"a marker of an edit would become part of {name}: {quote_line(line)}")
