@@ -1,12 +1,13 @@
-"""The live driver: performs effects, journals each completion, then delivers it.
+"""The live driver: performs effects, delivers each completion, and journals it with what follows.
 
-    admitted effect -> (started journaled) -> world -> done journaled with its neighbours ->
-    delivered -> new effects
+    admitted effect -> (started journaled) -> world -> delivered -> new effects -> all of it
+    journaled in one transaction -> new effects that cost money start
 
 It runs on asyncio. Evaluations and model calls wait in separate queues, so a hung candidate never
 starves a model call. Effects that cost money are journaled as started before they start.
 Evaluations cost only time and custom effects are idempotent, so their started rows may be written a
-moment later.
+moment later. The search may be ahead of the journal by one transaction; nobody else is told of a
+completion before it is durable.
 """
 
 from __future__ import annotations
@@ -97,11 +98,13 @@ class Driver:
         self._patience = patience
         self._before_live, self._before_final = before_live, before_final
         self._session = session or {}
-        self._checkpoints, self._fed = checkpoints, after
+        self._checkpoints, self._after = checkpoints, after
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
         self._busy = {"evaluate": 0, "other": 0}
         self._outbox: list[Entry] = []
+        self._batch: list[Entry] = []  # delivered, and not yet durable
+        self._saved: list[tuple[int, bytes]] = []  # checkpoints, after so many of the batch
         self._durable_first: list[Effect] = []
         self._held: list[asyncio.Future[None]] = []  # resolved when their entries are durable
         self._running: dict[int, asyncio.Task[Result]] = {}
@@ -170,7 +173,7 @@ class Driver:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return replay_journal(self.search, self._journal.retrace(self._fed), self._most)
+            return replay_journal(self.search, self._journal.retrace(self._after), self._most)
         finally:
             if collecting:
                 gc.enable()
@@ -242,10 +245,8 @@ class Driver:
                 if effect.key not in self.search.in_flight:
                     continue  # abandoned while it waited
                 self._busy[name] += 1
-                self._outbox.append(
-                    Entry("started", effect.key, effect.mark, effect.kind, effect_subject(effect))
-                )
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
+                    self._outbox.append(_started_entry(effect))
                     self._start_effect(effect)
                 else:
                     self._durable_first.append(effect)
@@ -334,30 +335,38 @@ class Driver:
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit_outbox(self) -> None:
-        """Make the outbox durable in one transaction, then deliver it.
+        """Deliver the outbox to the search, and make it durable together with what follows.
 
-        The search's notes go with the next one. Rows that only record the start of an evaluation
-        wait for the next result, or for `_SOON`.
+        Effects that cost money, observers and checkpoints wait for the commit. Rows that only
+        record the start of an evaluation wait for the next result, or for `_SOON`.
         """
-        while self._outbox or self.search.outbox:
-            elapsed = self.elapsed
-            notes, self.search.outbox = self.search.outbox, []
-            batch = [
-                msgspec.structs.replace(entry, elapsed=elapsed) for entry in (*self._outbox, *notes)
-            ]
-            self._outbox = []
-            paid, self._durable_first = self._durable_first, []
+        while self._outbox or self.search.outbox or self._durable_first:
+            await self._deliver_outbox()
+            paid = self._take_durable_first()
             held, self._held = self._held, []
-            events = await self._append_to_journal(batch)
+            saved, self._saved = self._saved, []
+            events = await self._append_to_journal()
             for durable in held:
                 if not durable.done():
                     durable.set_result(None)
             for effect in paid:
                 self._start_effect(effect)
+            for entries, packed in saved:
+                self._store_checkpoint(events[entries - 1].seq, packed)
             self._send_events(events)
-            for event, entry in zip(events, batch, strict=True):
+            if not self._has_urgent_entries():
+                return
+
+    async def _deliver_outbox(self) -> None:
+        """Move the outbox, the search's notes and all that follows at once into the batch."""
+        elapsed = self.elapsed
+        while self._outbox or self.search.outbox:
+            entries, self._outbox = [*self._outbox, *self.search.outbox], []
+            self.search.outbox = []
+            for entry in entries:
+                entry = msgspec.structs.replace(entry, elapsed=elapsed)
+                self._batch.append(entry)
                 if entry.kind in ("done", "torn", "stop", "tell"):
-                    self._fed = event.seq
                     self._enqueue_effects(self.search.feed(entry))
             await self._abandon_effects(
                 [key for key in self._running if key not in self.search.in_flight]
@@ -367,8 +376,20 @@ class Driver:
                 await prepare()
             if not self._interrupts and self._failure is None:
                 self._launch_effects()
-            if not self._has_urgent_entries():
-                return
+
+    def _take_durable_first(self) -> list[Effect]:
+        """Effects to start once the batch is durable, with their `started` rows in it.
+
+        One that was given up by what was delivered meanwhile never starts.
+        """
+        launched, self._durable_first = self._durable_first, []
+        paid = [effect for effect in launched if effect.key in self.search.in_flight]
+        self._busy["other"] -= len(launched) - len(paid)
+        elapsed = self.elapsed
+        self._batch += [
+            msgspec.structs.replace(_started_entry(effect), elapsed=elapsed) for effect in paid
+        ]
+        return paid
 
     def _has_urgent_entries(self) -> bool:
         """True if the outbox cannot wait: it has more than the starts of evaluations."""
@@ -376,12 +397,18 @@ class Driver:
             e.kind != "started" for e in self._outbox
         )
 
-    async def _append_to_journal(self, batch: list[Entry]) -> list[Event]:
-        """Append to the journal; retry while it cannot be written."""
+    def _append_batch(self, more: Sequence[Entry] = ()) -> list[Event]:
+        """Append the batch and `more`; runs in the writer's thread, even if nobody waits for it."""
+        events = self._journal.append([*self._batch, *more])
+        self._batch = []
+        return events
+
+    async def _append_to_journal(self) -> list[Event]:
+        """Append the batch to the journal; retry while it cannot be written."""
         loop, waited = asyncio.get_running_loop(), 0.0
         for attempt in range(1_000_000):
             try:
-                events = await loop.run_in_executor(self._writer, self._journal.append, batch)
+                events = await loop.run_in_executor(self._writer, self._append_batch)
             except Unavailable as error:
                 pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
                 if waited + pause > self._patience or self._interrupts > 1:
@@ -411,8 +438,13 @@ class Driver:
                 f"No checkpoints: the state of the search cannot be stored ({error})."
             )
             return
+        self._saved.append((len(self._batch), packed))
+
+    def _store_checkpoint(self, seq: int, packed: bytes) -> None:
+        if self._checkpoints is None:
+            return
         loop = asyncio.get_running_loop()
-        stored = loop.run_in_executor(self._writer, self._checkpoints.write, self._fed, packed)
+        stored = loop.run_in_executor(self._writer, self._checkpoints.write, seq, packed)
         stored.add_done_callback(self._on_checkpoint_stored)
 
     def _on_checkpoint_stored(self, stored: asyncio.Future[None]) -> None:
@@ -445,6 +477,8 @@ class Driver:
 
         An effect that cannot be asked again is charged its reservation.
         """
+        if not keys:
+            return
         tasks = {key: task for key in keys if (task := self._running.pop(key, None)) is not None}
         effects = {key: self._performed[key] for key in tasks}
         for task in tasks.values():
@@ -473,16 +507,20 @@ class Driver:
             body["winner"] = msgspec.to_builtins(verdict)
         entries = [*self._outbox, Entry("state", body=body)]
         elapsed = self.elapsed
-        batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in entries]
+        words = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in entries]
         try:
             events = await asyncio.get_running_loop().run_in_executor(
-                self._writer, self._journal.append, batch
+                self._writer, self._append_batch, words
             )
         except CulmenError as error:
             self._failure = self._failure or error
             return
         self._send_events(events)
         await asyncio.sleep(0)  # observers run before the loop ends
+
+
+def _started_entry(effect: Effect) -> Entry:
+    return Entry("started", effect.key, effect.mark, effect.kind, effect_subject(effect))
 
 
 def effect_facts(effect: Effect, purpose: str) -> JsonObject:
