@@ -101,7 +101,15 @@ def parse_python(text: str) -> ast.Module:
 
 
 def parse_python_or_none(text: str) -> ast.Module | None:
-    """The syntax tree of a Python text; None for any that cannot be parsed."""
+    """The syntax tree of a Python text; None for any that cannot be parsed.
+
+    Readers of one text share the tree: it must not be changed.
+    """
+    return _parse_once(text if text.endswith("\n") else f"{text}\n")
+
+
+@functools.lru_cache(maxsize=16)  # few: the garbage collector visits all nodes of a tree
+def _parse_once(text: str) -> ast.Module | None:
     try:
         return parse_python(text)
     except SyntaxError:

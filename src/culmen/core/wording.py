@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from culmen.core.candidate import Candidate
-from culmen.core.foreign import parse_python_or_none
 from culmen.core.markers import has_blocks
+from culmen.core.python_pieces import parses
 from culmen.core.task import SKILL_FILE, Objective, Surface, Task
 
 _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
@@ -131,12 +130,7 @@ def surface_language(task: Task) -> str:
     if named != "python" or task.evaluator.form != "function" or not task.seeds:
         return named
     texts = [text for name, text in task.seeds[0].items() if name not in task.surface.frozen]
-    return named if any(_is_python(text) for text in texts) else ""
-
-
-@lru_cache(64)  # of an initial program, asked for again with every prompt
-def _is_python(text: str) -> bool:
-    return parse_python_or_none(text) is not None
+    return named if any(parses(text) for text in texts) else ""
 
 
 def _is_executed(task: Task) -> bool:

@@ -19,9 +19,14 @@ def is_diff(lines: Sequence[str], tag: str = "", parent: Sequence[str] = ()) -> 
 
     By its language, its hunks' numbers, or the signs before lines that the parent has.
     """
-    if tag in ("diff", "patch") or any(_NUMBERED.match(line) for line in lines):
+    if tag in ("diff", "patch"):
         return True
-    written = [line for line in lines if line.strip() and not _HUNK.match(line)]
+    written = [line for line in lines if line.strip()]
+    if any(line.startswith("@@") and _NUMBERED.match(line) for line in written):
+        return True
+    if not all(line[0] in " +-@" for line in written):
+        return False
+    written = [line for line in written if not _HUNK.match(line)]
     kept = {line[1:].strip() for line in written if line[0] in " -"} - {""}
     is_signed = all(line[0] in " +-" for line in written) and {"+", "-"} <= {w[0] for w in written}
     return is_signed and bool(kept) and kept <= {line.strip() for line in parent}

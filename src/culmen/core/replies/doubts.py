@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from functools import lru_cache
 
 from culmen.core.foreign import parse_python_or_none
+from culmen.core.python_pieces import split_pieces
 from culmen.core.replies.edits import quote_line
 from culmen.core.replies.fences import fence_at
 from culmen.core.replies.json_forms import read_objects
@@ -77,13 +79,25 @@ def left_out(new: str, old: str, is_code: bool) -> str:
 
 def _lost_name(new: str, old: str) -> str:
     """A name that a Python text uses, and that only the old one defines; or ""."""
-    tree, before = parse_python_or_none(new), parse_python_or_none(old)
-    if tree is None or before is None:
+    lost = _outer_names(old) - _outer_names(new) - set(dir(builtins))
+    tree = parse_python_or_none(new) if lost else None
+    if tree is None:
         return ""
     nodes = list(ast.walk(tree))
-    used = {node.id for node in nodes if isinstance(node, ast.Name) and _is_read(node)}
-    lost = used & _bound(before.body) - _bound(nodes) - set(dir(builtins))
-    return "" if "*" in _bound(nodes) else min(lost, default="")
+    bound = _bound(nodes)
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and _is_read(node)}
+    return "" if "*" in bound else min(lost & read - bound, default="")
+
+
+def _outer_names(text: str) -> set[str]:
+    """The names that a Python text binds at its margin; none for any other text."""
+    return {name for piece in split_pieces(text) for name in _piece_names(piece)}
+
+
+@lru_cache(maxsize=1024)
+def _piece_names(text: str) -> frozenset[str]:
+    tree = parse_python_or_none(text)
+    return frozenset(_bound(tree.body) if tree else ())
 
 
 def _is_read(node: ast.Name) -> bool:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from culmen.core.candidate import Candidate
 from culmen.core.foreign import parse_python_or_none
+from culmen.core.python_pieces import parses
 from culmen.core.replies.fences import Block, Fence, fence_at, read_blocks, text_until
 from culmen.core.replies.names import PartNames, is_dressed, is_program
 from culmen.core.replies.parsed import ReplyFault
@@ -339,11 +340,6 @@ def _is_prose_between(lines: Sequence[str], ends: Sequence[int]) -> bool:
         if written and written[-1].rstrip().endswith(":" if written[1:] else (":", ".", "!")):
             return True
     return False
-
-
-def parses(text: str) -> bool:
-    """True if a text is Python."""
-    return parse_python_or_none(text) is not None
 
 
 def _defined(text: str) -> set[str]:

@@ -19,7 +19,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ import msgspec
 from culmen.core import admissions
 from culmen.core.evaluation import SIGNS, Observation, Sign
 from culmen.core.foreign import boundary, parse_python_or_none
+from culmen.core.python_pieces import ODD_LINES, SHORT, parses, split_pieces
 from culmen.core.task import Objective, Task
 from culmen.evaluate.integrity import inserted
 
@@ -115,7 +115,7 @@ def _scan_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> l
             if _sign_key(sign) not in keys:
                 keys.add(_sign_key(sign))
                 signs.append(sign)
-        if any(map(_worth_reading, _split_pieces(text) or (text,))):
+        if any(map(_worth_reading, split_pieces(text) or (text,))):
             signs += [
                 msgspec.structs.replace(sign, part=part) for sign in of_prose(extract_prose(text))
             ]
@@ -132,8 +132,8 @@ def without_inserted(text: str) -> str:
     name = inserted.refine_by_gradient.__name__
     if f"def {name}(" not in text:
         return text
-    tree, lines = _parse_or_none(text), text.split("\n")
-    for node in ast.walk(tree) if tree and not _ODD_LINES.search(text) else ():
+    tree, lines = parse_python_or_none(text), text.split("\n")
+    for node in ast.walk(tree) if tree and not ODD_LINES.search(text) else ():
         if isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list:
             low, high = node.lineno - 1, node.end_lineno or 0
             own = lines[low:high]
@@ -141,10 +141,7 @@ def without_inserted(text: str) -> str:
                 indent = own[0][: len(own[0]) - len(own[0].lstrip())]
                 lines[low:high] = [f"{indent}pass", *[""] * (high - low - 1)]
     plain = "\n".join(lines)
-    return plain if _parse_or_none(plain) is not None else text
-
-
-_ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differently there
+    return plain if parses(plain) else text
 
 
 @cache
@@ -245,7 +242,7 @@ _WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
 def _worth_reading(text: str) -> bool:
     return (
         _short_worth_reading(text)
-        if len(text) <= _SHORT_CHARS
+        if len(text) <= SHORT
         else _WORTH_READING.search(text) is not None
     )
 
@@ -383,38 +380,9 @@ def scan_syntax(
     return sorted(reader.raw_signs, key=lambda raw_sign: raw_sign[2])
 
 
-_HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
-
-
-@lru_cache(maxsize=8)
-def _split_pieces(text: str) -> tuple[str, ...]:
-    """The text in pieces that are programs by themselves, one for each function or class.
-
-    () if the text is not Python. A child shares most pieces with its parents, and these need no
-    parsing. Pieces that parse are Python together as well, statement by statement: each begins at
-    the margin, with nothing left open before it. If one does not parse (a string holds such a line,
-    an `else` follows), the text is one piece.
-    """
-    if not _ODD_LINES.search(text):
-        places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
-        pieces = tuple(text[low:high] for low, high in pairwise(places))
-        if all(map(_can_parse, pieces)):
-            return pieces
-    return (text,) if _can_parse(text) else ()
-
-
-def _can_parse(text: str) -> bool:
-    return _short_parses(text) if len(text) <= _SHORT_CHARS else _parse_or_none(text) is not None
-
-
-@lru_cache(maxsize=8192)
-def _short_parses(text: str) -> bool:
-    return _parse_or_none(text) is not None
-
-
 def float_constants(text: str) -> set[float]:
     """The float constants of a text, to nine digits."""
-    tree = _parse_or_none(text)
+    tree = parse_python_or_none(text)
     nodes = ast.walk(tree) if tree else ()
     return {
         float(f"{n.value:.9g}")
@@ -428,7 +396,7 @@ def long_literals(text: str) -> list[tuple[int, list[float]]]:
 
     Only those with at least `MANY` numbers.
     """
-    tree = _parse_or_none(text) if len(_LONG.findall(text)) >= MANY else None
+    tree = parse_python_or_none(text) if len(_LONG.findall(text)) >= MANY else None
     literals: list[tuple[int, list[float]]] = []
     waiting: list[ast.AST] = [tree] if tree else []
     while waiting:
@@ -461,10 +429,6 @@ def extract_prose(text: str) -> str:
         for offset, line in enumerate(prose[0].splitlines()):
             lines[first + offset] = line
     return "\n".join(lines)
-
-
-# a tree is many objects, and the garbage collector visits them all
-_parse_or_none = lru_cache(maxsize=8)(parse_python_or_none)
 
 
 class _Walker:
@@ -566,7 +530,6 @@ class _Piece(NamedTuple):
     after: _Known | None
 
 
-_SHORT_CHARS = 10_000  # maximum length of a piece whose result is kept
 _PIECE_LIMIT = 4096
 _PIECES: dict[object, _Piece] = {}
 
@@ -600,7 +563,7 @@ class _Reader(_Walker):
             self._known_names(),
             0,
         )
-        for source in _split_pieces(self._text):
+        for source in split_pieces(self._text):
             key = (source, *fixed, *before)
             kept = None if "_divides" in vars(self) else _PIECES.get(key)
             if kept is None:
@@ -618,14 +581,14 @@ class _Reader(_Walker):
 
     def _read_one(self, source: str, key: object, before: _Known) -> _Piece:
         others, self.raw_signs = self.raw_signs, []
-        tree, self._lines = _parse_or_none(source), source.split("\n")
+        tree, self._lines = parse_python_or_none(source), source.split("\n")
         self._counts.clear()
         for node in tree.body if tree else ():
             self.visit(node)
         after = self._known_names()
         kept = _Piece(tuple(self.raw_signs), None if after == before else after)
         self.raw_signs = others
-        if len(source) <= _SHORT_CHARS and "_divides" not in vars(self):
+        if len(source) <= SHORT and "_divides" not in vars(self):
             _PIECES[key] = kept
             if len(_PIECES) > _PIECE_LIMIT:
                 del _PIECES[next(iter(_PIECES))]
@@ -819,7 +782,7 @@ class _Reader(_Walker):
 
     @cached_property
     def _divides(self) -> frozenset[str]:
-        tree = _parse_or_none(self._text)
+        tree = parse_python_or_none(self._text)
         return _divisor_names(tree) if tree else frozenset()
 
     def _is_small(self, node: ast.AST) -> bool:
