@@ -205,6 +205,29 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
     assert wait_until(lambda: not list(tmp_path.glob("culmen-jail-*/*")))
 
 
+@pytest.mark.parametrize("kind", ["namespaces", "restricted", "limits"])
+def test_killing_the_orchestrator_and_its_fork_server_at_once_ends_the_candidates(
+    kind: str, tmp_path: Path
+) -> None:
+    """As a scheduler does that kills all processes of a worker."""
+    need(kind)
+    (tmp_path / "evaluator.py").write_text(SCORE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORCHESTRATOR, kind, str(tmp_path / "evaluator.py"), SPIN],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"running\n"
+    family = descendants(process.pid)
+    process.send_signal(signal.SIGSTOP)  # it sees nothing of what follows
+    for child in procfs.child_pids(process.pid):
+        os.kill(child, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert wait_until(lambda: not alive(family)), alive(family)
+
+
 def descendants(pid: int) -> set[int]:
     found, new = set(), {pid}
     while new:

@@ -195,8 +195,8 @@ class Search:
     def leader_standing(self) -> tuple[str, float, int] | None:
         """Id, score and number of evaluations of the present leader; None without a score."""
         leader = self.evidence.leader()
-        score = None if leader is None else self.evidence.verdict.score_of(leader)
-        return None if score is None else (score.id, score.score, score.count)
+        value = None if leader is None else self.evidence.verdict.value_of(leader)
+        return None if leader is None or value is None else (leader, *value)
 
     @property
     def purpose(self) -> str:

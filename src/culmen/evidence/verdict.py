@@ -200,6 +200,16 @@ class FreshComparison:
             return None
         return expected_score(self.ranking, name, tally.count, belief.mean, belief.sd)
 
+    def value_of(self, name: str) -> tuple[float, int] | None:
+        """A candidate's score without its interval, and the number of evaluations behind it."""
+        fresh, tally = self.fresh_mean(name), self.account.tally(name)
+        if fresh is not None:
+            return self.task.objective.score(fresh.mean), fresh.count
+        belief = self.ranking.belief_of(name)
+        if tally is None or belief is None:
+            return None
+        return _shown_value(self.account, belief.mean), tally.count
+
     def _is_measured(self, name: str) -> bool:
         return bool(self.fresh_facts(name)) and not self.is_barred(name)
 
@@ -419,7 +429,7 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
     luck that made it lead may have been larger; without any noise seen, it has none.
     """
     account = ranking.account
-    exact = account.is_settled and not account.is_flaky and not account.task.cases
+    exact = _is_shown_exactly(account)
     tally = account.tally(name)
     is_certain = (exact and account.is_exact) or (tally is not None and tally.certified is not None)
     margin, error = (0.0, 0.0) if is_certain else (None, None)
@@ -433,9 +443,17 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
             luck = _luck_of(ranking, name, mean)
             error = max(min(sd, alone), luck)
             margin = max(min(margin, t_quantile_95(own.repeats) * alone), Z * luck)
-    known = mean if exact else float(f"{mean:.{_ESTIMATE_DIGITS}g}")
-    value = account.task.objective.score(clip_to_bounds(account.task, known))
-    return Score(name, value, count, error, margin, expected=not exact)
+    return Score(name, _shown_value(account, mean), count, error, margin, expected=not exact)
+
+
+def _is_shown_exactly(account: Account) -> bool:
+    return account.is_settled and not account.is_flaky and not account.task.cases
+
+
+def _shown_value(account: Account, mean: float) -> float:
+    """The score that a mean reward is reported as."""
+    known = mean if _is_shown_exactly(account) else float(f"{mean:.{_ESTIMATE_DIGITS}g}")
+    return account.task.objective.score(clip_to_bounds(account.task, known))
 
 
 def _luck_of(ranking: Ranking, name: str, mean: float) -> float:

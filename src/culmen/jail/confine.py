@@ -129,10 +129,10 @@ def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = F
     caller must then exit without running anything.
     """
     os.setsid()
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if policy.level == "namespaces":
         _mount_work_folder(policy, job)
     _change_identity(policy, job)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of identity would clear it
     rules = _syscall_filter(policy, job, is_paired)
     asks = rules.apart and _hand_over_questions(rules)
     set_limits(policy, job, is_paired=is_paired)

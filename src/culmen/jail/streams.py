@@ -22,7 +22,8 @@ from culmen.jail.plain import Value
 IMPORT_SEED = 0
 """The seed under which evaluators are imported: data drawn then are the same in every process."""
 
-_SEARCHED = 1 << 15  # numbers of its stream in which a moved generator is looked for at first,
+_SEARCHED_FIRST = 1 << 8  # numbers of its stream in which a moved generator is looked for first,
+_SEARCHED = 1 << 15  # then,
 _SEARCHED_LATER = 1 << 12  # and in later calls of one process, for generators that were not found
 _WORD_BYTES = 4  # of one number of Python's Mersenne Twister
 _PATTERN_BITS = 64  # of the next numbers, by which their place in a stream is recognised
@@ -184,9 +185,13 @@ class _PythonStream(_Stream):
         return mine != first
 
     def is_on_stream(self, limit: int) -> bool:
-        words = _twin_of(random.Random).getrandbits(8 * _WORD_BYTES * limit)
-        stream = self._first + words.to_bytes(_WORD_BYTES * limit, "little")
-        return _has_at_multiple(stream, self._next, _WORD_BYTES)
+        twin, stream = _twin_of(random.Random), self._first
+        for count in _lengths(limit):
+            words = twin.getrandbits(8 * _WORD_BYTES * count)
+            stream += words.to_bytes(_WORD_BYTES * count, "little")
+            if _has_at_multiple(stream, self._next, _WORD_BYTES):
+                return True
+        return False
 
 
 class _NumpyStream(_Stream):
@@ -225,8 +230,13 @@ class _NumpyStream(_Stream):
         increment = _increment(self._bits)
         if increment is not None:
             return increment == _increment(twin)
-        stream = twin.random_raw(limit)
-        return _has_at_multiple(self._first + stream.tobytes(), self._next, stream.itemsize)
+        stream = self._first
+        for count in _lengths(limit):
+            numbers = twin.random_raw(count)
+            stream += numbers.tobytes()
+            if _has_at_multiple(stream, self._next, numbers.itemsize):
+                return True
+        return False
 
 
 def _increment(bits: Value) -> object:
@@ -282,6 +292,11 @@ def _new_stream(name: str, generator: Value) -> _Stream:
     if isinstance(generator, numpy.SeedSequence):
         return _SeedSequenceStream(name, generator)
     return _NumpyStream(name, generator)
+
+
+def _lengths(limit: int) -> tuple[int, int]:
+    """Numbers to search first, and then: most calls draw few."""
+    return min(limit, _SEARCHED_FIRST), max(0, limit - _SEARCHED_FIRST)
 
 
 def _has_at_multiple(stream: bytes, pattern: bytes, width: int) -> bool:
