@@ -165,6 +165,60 @@ def test_that_an_evaluation_has_started_is_written_with_the_next_result(
     assert [kind for kinds in journal.batches for kind in kinds].count("started") == 20
 
 
+def test_a_result_is_written_together_with_the_start_of_the_call_that_follows_from_it() -> None:
+    async def search(lab) -> None:
+        for _ in range(10):
+            parent = await lab.propose(Brief(ONE))
+            await lab.evaluate(parent.candidates[0], [None])
+
+    journal = Counted()
+    calls = list[str]()
+
+    async def gate(effect: Effect) -> None:
+        if isinstance(effect.request, ProposeRequest):
+            assert effect.key in {entry.key for entry in rows(journal, "started")}
+            calls.append(effect.mark)
+
+    run, _ = made(search, gate, journal=journal, budget=Budget(evaluations=10, final=0.0))
+    assert over(run) == "finished" and len(calls) == 10
+    together = [kinds for kinds in journal.batches if {"done", "started"} <= set(kinds)]
+    assert len(together) >= 18, "9 evaluations with the next call, 10 proposals with an evaluation"
+    assert len(journal.batches) <= 2 * 10 + 5
+
+
+def test_a_run_that_is_cancelled_while_it_writes_writes_nothing_twice() -> None:
+    class Slow(MemoryJournal):
+        """Takes a while for its fifth transaction, and tells when it has begun."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.tries, self.begun, self.go_on = 0, threading.Event(), threading.Event()
+
+        def append(self, entries):
+            self.tries += 1
+            if self.tries == 5:
+                self.begun.set()
+                assert self.go_on.wait(20)
+            return super().append(entries)
+
+    journal = Slow()
+    run = driver(journal, Instant(), Budget(evaluations=30))
+
+    async def cut_off() -> None:
+        task = asyncio.create_task(run.run())
+        await asyncio.to_thread(journal.begun.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        journal.go_on.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cut_off())
+    done = [entry.key for entry in rows(journal, "done")]
+    assert done and len(done) == len(set(done))
+    again = driver(journal, Instant(), Budget(evaluations=30))
+    assert over(again) == "finished"
+
+
 def test_what_hangs_is_written_down_a_moment_after_it_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -650,6 +704,17 @@ def test_a_journal_that_stays_unwritable_is_tried_again_as_long_as_patience_last
     with pytest.raises(Unavailable):
         over(run)
     assert journal.tries == 2 + 1 + retries + 1  # two that went well, and the last words
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_was_delivered_and_could_not_be_written_is_among_the_last_words() -> None:
+    journal = Full(range(4, 7))
+    run = driver(journal, Instant(), Budget(evaluations=30), patience=3 / 1024)
+    with pytest.raises(Unavailable):
+        over(run)
+    assert "done" in journal.batches[-1] and journal.batches[-1][-1] == "state"
+    again = driver(journal, Instant(), Budget(evaluations=30))
+    assert over(again) == "finished"
 
 
 @pytest.mark.usefixtures("impatient")
