@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from culmen import core
+from culmen.cli import first_page
 from culmen.cli.main import EXTENSION_OF, make_app
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable, declare_tables
@@ -62,7 +63,28 @@ def test_the_help_has_the_verbs_of_all_parts_in_one_order() -> None:
 def test_the_first_page_has_sixteen_verbs(place: Place, columns: str) -> None:
     page = place.culmen("--help", COLUMNS=columns).out.splitlines()
     assert len(page) <= 45 and not any(len(line) > int(columns) for line in page)
-    assert [line.split()[1] for line in page if re.match(r"│ [a-z]", line)] == FIRST.split()
+    assert [line.split()[0] for line in page if re.match(r"  [a-z]", line)] == FIRST.split()
+    assert place.culmen().out.splitlines() == page
+
+
+def test_the_first_page_says_of_each_verb_what_its_own_help_begins_with(place: Place) -> None:
+    listed = {
+        row["verb"]: row["help"] for row in place.here("help", "--all", "--json").document["verbs"]
+    }
+    for name, text in (pair for verbs in first_page.VERBS.values() for pair in verbs.items()):
+        assert listed[name] == text
+
+
+def test_the_first_page_and_the_version_import_no_verb(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['culmen', sys.argv[1]]; from culmen.cli.first_page import main; "
+        "main(); print(*sys.modules)"
+    )
+    for word in ("--help", "--version"):
+        words = [sys.executable, "-c", code, word]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        loaded = done.stdout.splitlines()[-1].split()
+        assert not {"typer", "rich", "msgspec", "culmen.cli.main"} & set(loaded)
 
 
 def test_all_verbs_are_listed_by_group(place: Place) -> None:

@@ -21,11 +21,11 @@ import traceback
 from collections.abc import Container, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from culmen.cli import moved
+from culmen.cli import first_page, moved
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import VerbTable, declare_tables
 from culmen.core import errors
@@ -39,14 +39,6 @@ GAVE_UP = 75
 _UsageError: type[Exception] = typer.BadParameter.__mro__[
     1
 ]  # click's, wherever this version of typer keeps it
-
-FIRST_PAGE = (
-    *("demo", "new", "check", "audit"),
-    *("run", "resume", "prompt"),
-    *("status", "best", "story", "compare", "report", "ui"),
-    *("doctor", "docs", "help"),
-)
-"""Verbs on the first page of the help; `culmen help --all` has all of them."""
 
 OWN = {  # verbs of the core by group and panel, in the order of the help
     "": {
@@ -64,22 +56,7 @@ OWN = {  # verbs of the core by group and panel, in the order of the help
 _RUNS = "Follow runs, go on from them, keep them and take them elsewhere."
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        from culmen.core import VERSION
-
-        sys.stdout.write(f"culmen {VERSION}\n")
-        raise typer.Exit
-
-
-def _culmen(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None: ...
+def _culmen() -> None: ...
 
 
 @cache
@@ -87,21 +64,18 @@ def make_app(*words: str) -> typer.Typer:
     """The command line; made once for the same words.
 
     It has all verbs, those of extensions included, unless the words lead to one verb or group:
-    then it has what begins with them alone, and what the others need is not imported. With `--help`
-    it has the verbs of the first page.
+    then it has what begins with them alone, and what the others need is not imported.
 
     Raises `UserError` for an extension that cannot be used.
     """
     app = typer.Typer(
         name="culmen",
-        help="Improve any text - a program, a prompt, a configuration - against any evaluator.",
-        epilog="Start with: culmen demo. All verbs: culmen help --all",
+        help=first_page.ABOUT,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_culmen)
-    if words[:1] != ("--version",):
-        declare_tables(app, _find_tables(words))
+    declare_tables(app, _find_tables(words))
     return app
 
 
@@ -112,9 +86,7 @@ def _find_tables(words: Sequence[str]) -> Iterator[VerbTable]:
         yield from _own_tables({wanted})
         return
     added = part_addresses("verbs")
-    if words[:1] in (("--help",), ("-h",)):
-        named = set(FIRST_PAGE)
-    elif " ".join(words) in added:
+    if " ".join(words) in added:
         named = {" ".join(words)}
     else:
         keys = {*_own_verbs(), *added}
@@ -158,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8")  # a file gets the text itself, whatever the locale
+    if first_page.is_answered_here(words):
+        sys.stdout.write(first_page.answer(words))
+        return 0
     try:
         return _run_verb(words, Screen("--json" in words))
     except BrokenPipeError:  # the reader has gone (culmen show --log | head): end without a message
