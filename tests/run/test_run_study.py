@@ -6,6 +6,7 @@ Also strategies and proposers of one's own.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import sys
 from dataclasses import dataclass
@@ -287,3 +288,40 @@ def test_templates_of_ones_own_are_asked_with_and_kept_for_the_resumed_run(tmp_p
     assert all(
         call.messages[1].content.startswith("MY WORDS") for call in (*first.calls, *second.calls)
     )
+
+
+@pytest.mark.parametrize("strategy", ["pedigree", "best_of_n"])
+def test_the_course_recorded_by_a_search_is_the_one_computed_from_its_journal(
+    tmp_path, strategy: str
+):
+    from culmen.store import views
+
+    draws = random.Random(3)
+
+    def noisy(candidate: str) -> float:
+        return far(candidate) + random.gauss(0.0, 0.5)
+
+    def step(call) -> str:
+        value = float(re.findall(r"VALUE = ([-\d.]+)", call.prompt)[-1])
+        return f"A step.\n```python\nVALUE = {value + draws.gauss(0.2, 1.0)}\n```"
+
+    run = tmp_path / "run"
+    culmen.optimize(
+        SEED,
+        noisy,
+        strategy=strategy,
+        model=ScriptedModel(step),
+        budget=culmen.Budget(evaluations=120),
+        run_dir=run,
+        progress=False,
+    )
+    recorded = views.progress_points(run)
+    course = views.LeaderCourse(run, views.run_meta(run), steps=(1000, 1)).points()
+    assert len(recorded) >= 30
+    for point in recorded[:-1]:  # recorded with the last event of its transaction
+        last = max((each for each in course if each.seq <= point.seq), key=lambda each: each.seq)
+        assert (last.candidate, last.score, last.count) == (
+            point.candidate,
+            point.mean,
+            point.count,
+        )

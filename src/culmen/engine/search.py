@@ -193,8 +193,8 @@ class Search:
         return self.evidence.result()
 
     def leader_standing(self) -> tuple[str, float, int] | None:
-        """Id, score and number of evaluations of the present leader; None without a score."""
-        leader = self.evidence.leader()
+        """Id, score and number of evaluations of the search's leader; None without a score."""
+        leader = self.evidence.leader() if self.phase == "search" else None
         value = None if leader is None else self.evidence.verdict.value_of(leader)
         return None if leader is None or value is None else (leader, *value)
 

@@ -140,7 +140,9 @@ value WHOLE NOT NULL
 PRIMARY KEY (scope, name)
 """
 
-# the best candidate, recorded as the run went on
+MARKS = (40, 20)
+"""The best candidate is recorded after each of so many evaluations, then of each such part more."""
+
 _PROGRESS = """
 seq WHOLE PRIMARY KEY
 evaluations WHOLE NOT NULL
@@ -149,6 +151,14 @@ candidate VARCHAR(12) NOT NULL
 mean DOUBLE NOT NULL
 count INTEGER NOT NULL
 """
+
+
+def is_mark_due(evaluations: int, marked: int, steps: tuple[int, int]) -> bool:
+    """True if a point of a progress series is due, the last one being at `marked` evaluations."""
+    first, part = steps
+    return evaluations > marked and (
+        evaluations <= first or evaluations >= marked + max(1, marked // part)
+    )
 
 
 def _lines(text: str) -> list[str]:

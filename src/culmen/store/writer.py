@@ -40,14 +40,11 @@ from culmen.store.databases import WriteLease
 from culmen.store.lease import current_owner, take_lease
 from culmen.store.packing import Packer, compress
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
-from culmen.store.schema import FORMAT, TABLES, create_tables
+from culmen.store.schema import FORMAT, MARKS, TABLES, create_tables, is_mark_due
 from culmen.store.sql import Connection, Dialect, insert_into, insert_rows
 
 Standing = Callable[[], tuple[str, float, int] | None]
 """Id, score and number of evaluations of a search's leader; None before a first score."""
-
-# the progress series gains a point whenever the evaluations have grown by 1/_SPARSE
-_SPARSE = 200
 
 
 class JournalWriter:
@@ -256,7 +253,7 @@ class JournalWriter:
             return False
         ended = event.entry.kind == "state"
         return evaluations != self._marked and (
-            ended or evaluations >= self._marked + max(4, evaluations // _SPARSE)
+            ended or is_mark_due(evaluations, self._marked, MARKS)
         )
 
     def _add_mark(self, event: Event, evaluations: int) -> int:

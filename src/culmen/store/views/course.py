@@ -14,6 +14,7 @@ from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.evidence import MODELLED, RunEvidence, observation_count
 from culmen.store.reader import PAGE
+from culmen.store.schema import MARKS, is_mark_due
 from culmen.store.sql import Connection
 from culmen.store.views.run import standing_best
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMNS, ROWS = 220, 60  # cells of a chart with many evaluations
-# for a chart of one run: evaluations after each of which the leader is computed, and later parts
-FINE = (40, 20)
+# for a chart of one run: evaluations after each of which the leader is told, and later parts
+FINE = MARKS
 ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
@@ -143,15 +144,14 @@ def _seen_scores(
 class LeaderCourse:
     """The leader by the run's evidence as the run went on.
 
-    It is recorded after each of the `first` evaluations, then after every further `part`-th part of
-    the evaluations made. Only new events are read again. Empty for a run longer than `MODELLED`
-    evaluations.
+    It is told at the `steps` of `MARKS`. Only new events are read again. Empty for a run longer
+    than `MODELLED` evaluations.
     """
 
-    def __init__(self, run: Path, meta: RunMeta, first: int = FINE[0], part: int = FINE[1]) -> None:
+    def __init__(self, run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> None:
         self._run, self._meta, self._objective = run, meta, meta.task.objective
         self._evidence = RunEvidence(meta, run)
-        self._first, self._part = first, part
+        self._steps = steps
         self._points: list[LeaderPoint] = []
         self._evaluations = 0
         self._lock = threading.Lock()
@@ -171,14 +171,11 @@ class LeaderCourse:
             )
             rows = connection.execute(query, last=self._evidence.last).all()
             for n, (seq, elapsed, phase) in enumerate(rows, self._evaluations + 1):
-                if not phase and self._is_due(n):
+                if not phase and is_mark_due(n, self._evaluations, self._steps):
                     self._evidence.read(connection, seq)
                     self._evaluations = n
                     self._add_point(n, seq, elapsed)
         return self._points
-
-    def _is_due(self, n: int) -> bool:
-        return n <= self._first or n >= self._evaluations + max(1, self._evaluations // self._part)
 
     def _add_point(self, n: int, seq: int, elapsed: float) -> None:
         evidence = self._evidence.evidence
@@ -202,33 +199,39 @@ def leader_course(run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> li
     """The points of a run's `LeaderCourse`, which is cached."""
     key = (str(run.absolute()), meta.created, steps)
     with _lock:
-        course = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, meta, *steps)
+        course = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, meta, steps)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     return course.points()
 
 
+def _recorded_points(connection: Connection, steps: tuple[int, int]) -> list[ProgressPoint]:
+    query = "SELECT evaluations, elapsed, candidate, mean, count, seq FROM progress ORDER BY seq"
+    points = list[ProgressPoint]()
+    for row in connection.execute(query):
+        point = ProgressPoint(*row)
+        if is_mark_due(point.evaluations, points[-1].evaluations if points else 0, steps):
+            points.append(point)
+    return points
+
+
 def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
     """The best candidate as the run went on; the last point is now.
 
-    At most a few hundred points per tenfold of evaluations, taken at the `steps` of `LeaderCourse`.
-    The mean may fall from one point to the next if scores are noisy. For a run too long for
-    `LeaderCourse`, these are the points recorded while it ran.
+    The points that were recorded while the search ran, thinned to `steps`; of a journal without
+    them, those of the `LeaderCourse`. The mean may fall from one point to the next if scores are
+    noisy.
     """
     folder = Path(run)
     with open_snapshot(folder) as connection:
-        meta = read_meta(connection)
-    course = leader_course(folder, meta, steps)
+        points = _recorded_points(connection, steps)
+        meta = None if points else read_meta(connection)
+    course = () if meta is None else leader_course(folder, meta, steps)
+    points += [
+        ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
+        for p in course
+    ]
     with open_snapshot(folder) as connection:
-        query = (
-            "SELECT evaluations, elapsed, candidate, mean, count, seq FROM progress ORDER BY seq"
-        )
-        points = [ProgressPoint(*row) for row in connection.execute(query)]
-        if course:
-            points = [
-                ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
-                for p in course
-            ]
         evaluations = observation_count(connection)
         best = standing_best(connection, folder)
         while best is not None and points and points[-1].evaluations >= evaluations:
