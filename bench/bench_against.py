@@ -1,4 +1,4 @@
-"""What culmen costs beside an earlier commit of itself: ratios, both builds in turn.
+"""The cost of culmen beside an earlier commit of itself: ratios, both builds in turn.
 
     python bench/bench_against.py COMMIT                  # seven pairs, every row
     python bench/bench_against.py COMMIT --pairs 3 --only run commands

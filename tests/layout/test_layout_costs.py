@@ -61,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_importing_culmen_imports_little() -> None:
     code = "import sys; before = len(sys.modules); import culmen; print(len(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 30
+    assert int(done.stdout) <= 40
 
 
 @pytest.mark.slow

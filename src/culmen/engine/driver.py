@@ -1,4 +1,4 @@
-"""The live driver: performs effects, delivers each completion, and journals it with what follows.
+"""The live driver: performs effects, and journals each completion with what follows from it.
 
     admitted effect -> (started journaled) -> world -> delivered -> new effects -> all of it
     journaled in one transaction -> new effects that cost money start
