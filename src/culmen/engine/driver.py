@@ -1,4 +1,4 @@
-"""The live driver: performs effects, and journals each completion with what follows from it.
+"""The live driver: performs effects, and journals each completion with its effects.
 
     admitted effect -> (started journaled) -> world -> delivered -> new effects -> all of it
     journaled in one transaction -> new effects that cost money start
@@ -335,7 +335,7 @@ class Driver:
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit_outbox(self) -> None:
-        """Deliver the outbox to the search, and make it durable together with what follows.
+        """Deliver the outbox to the search, and make it durable with all that follows.
 
         Effects that cost money, observers and checkpoints wait for the commit. Rows that only
         record the start of an evaluation wait for the next result, or for `_SOON`.
@@ -380,7 +380,7 @@ class Driver:
     def _take_durable_first(self) -> list[Effect]:
         """Effects to start once the batch is durable, with their `started` rows in it.
 
-        One that was given up by what was delivered meanwhile never starts.
+        One that was given up meanwhile never starts.
         """
         launched, self._durable_first = self._durable_first, []
         paid = [effect for effect in launched if effect.key in self.search.in_flight]
@@ -398,7 +398,7 @@ class Driver:
         )
 
     def _append_batch(self, more: Sequence[Entry] = ()) -> list[Event]:
-        """Append the batch and `more`; runs in the writer's thread, even if nobody waits for it."""
+        """Append the batch and `more`; runs in the writer's thread to its end."""
         events = self._journal.append([*self._batch, *more])
         self._batch = []
         return events

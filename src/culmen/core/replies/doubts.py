@@ -126,7 +126,7 @@ def _bound(nodes: list[ast.stmt] | list[ast.AST]) -> set[str]:
 
 
 def doubt_about(new: str, old: str, is_code: bool) -> str:
-    """The doubt that a text is what was meant, or ""."""
+    """The doubt that a text is the intended one, or ""."""
     lines = [line for line in new.split("\n") if line.strip()] or [""]
     first, last = lines[0], lines[-1]
     if not old.lstrip().startswith("{") and old.strip() and _is_object(new):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMNS, ROWS = 220, 60  # cells of a chart with many evaluations
-# for a chart of one run: evaluations after each of which the leader is told, and later parts
+# for a chart of one run: evaluations after each of which there is a point, and later parts
 FINE = MARKS
 ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
@@ -144,7 +144,7 @@ def _seen_scores(
 class LeaderCourse:
     """The leader by the run's evidence as the run went on.
 
-    It is told at the `steps` of `MARKS`. Only new events are read again. Empty for a run longer
+    It is computed at the `steps` of `MARKS`. Only new events are read again. Empty for a run longer
     than `MODELLED` evaluations.
     """
 
