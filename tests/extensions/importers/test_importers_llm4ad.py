@@ -6,10 +6,12 @@ culmen runs and judges them.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,6 +112,25 @@ def test_llm4ad_the_evaluator_never_sees_the_program_s_text(tmp_path: Path) -> N
             return len(program_str)
 
     assert llm4ad.fitness_of(Reading("def f(): pass"), print) == 0.0
+
+
+def test_llm4ad_an_evaluator_may_copy_the_function() -> None:
+    """As a copy of a plain function, the copy is the function: optimisers copy what they hold."""
+
+    class Copying(llm4ad.Evaluation):
+        def evaluate_program(
+            self, program_str: str, callable_func: Callable[..., object]
+        ) -> object:
+            return copy.deepcopy(callable_func)()
+
+    class Held:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()  # cannot be copied, as a connection
+
+        def __call__(self) -> float:
+            return 1.5
+
+    assert llm4ad.fitness_of(Copying("def f(): pass"), Held()) == 1.5
 
 
 def test_llm4ad_what_is_not_there_is_said(tmp_path: Path) -> None:

@@ -103,7 +103,11 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
     Of several objectives each by its name (`objective_names`). The evaluator does not get the
     program's text, which it might run.
     """
-    value: Any = evaluation.evaluate_program("", call)
+
+    def function(*values: object, **named: object) -> object:  # copied by evaluators: as itself
+        return call(*values, **named)
+
+    value: Any = evaluation.evaluate_program("", function)
     if isinstance(value, dict):
         value = value.get("score", value.get("objective"))
     if value is None:
