@@ -204,7 +204,7 @@ class Unsolved(Task):
 def test_algotune_a_solver_that_is_not_installed_is_a_missing_package(
     tmp_path: Path, line: str
 ) -> None:
-    """Whether the reference lets CVXPY's error pass or logs it and has no result."""
+    """The reference lets CVXPY's error pass, or logs it and has no result."""
     place = tmp_path / "AlgoTuneTasks" / "unsolved"
     place.mkdir(parents=True)
     file = place / "unsolved.py"

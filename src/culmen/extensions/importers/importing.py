@@ -73,8 +73,8 @@ def probe(module: str, *words: str, environment: Mapping[str, str] | None = None
         answer: JsonObject = json.loads(ran.stdout)
     except subprocess.TimeoutExpired as error:
         printed = (error.stderr or b"").decode(errors="replace").strip().splitlines()
-        words = f"; the last that it printed: {printed[-1][:300]}" if printed else ""
-        return {"error": f"no answer within {PROBE_SECONDS:g} s{words}", "package": ""}
+        last = f"; the last that it printed: {printed[-1][:300]}" if printed else ""
+        return {"error": f"no answer within {PROBE_SECONDS:g} s{last}", "package": ""}
     except ValueError:
         last = ran.stderr.strip().splitlines()[-1:] or [f"status {ran.returncode}"]
         return {"error": f"the process that tried it ended: {last[0]}", "package": ""}
