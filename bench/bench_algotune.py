@@ -1,10 +1,13 @@
 """AlgoTune's tasks with `metric = "speedup"`: can their figures be trusted?
 
     python bench/bench_algotune.py CHECKOUT itself [--load 4] [--repeats 3]
+    python bench/bench_algotune.py CHECKOUT loads [--loads 0 4 12] [--milliseconds 2]
     python bench/bench_algotune.py CHECKOUT solvers [--milliseconds 30] [--timeout 60]
 
 `itself` scores each task's reference against itself, which should give 1.00 +- .05, with --load
-busy processes beside. `solvers` scores the programs in CHECKOUT/results (MODEL/TASK/solver.py), and
+busy processes beside. `loads` scores each reference, and each recorded program that starts threads
+or processes, beside each of these numbers of busy processes: within .05 of its first figure, or
+refused. `solvers` scores the programs in CHECKOUT/results (MODEL/TASK/solver.py), and
 compares with CHECKOUT/published_speedups.json by Spearman's correlation; programs without a score
 are listed with the reason, and what a program imports must be installed beside culmen. Outcomes
 are kept in --out, and a second call goes on from there. Tasks are imported first, into --tasks.
@@ -14,12 +17,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import multiprocessing
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -34,19 +39,21 @@ from culmen.tasks.loading import load
 
 SPREAD = 0.05
 RAISED = re.compile(r"^[\w.]*?(\w+(?:Error|Exception)): ", re.M)
+STARTS_THREADS = re.compile(r"Thread\(|ThreadPoolExecutor\(|multiprocessing\.Process\(|\bprange\(")
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("what", choices=("itself", "solvers"))
+    parser.add_argument("what", choices=("itself", "loads", "solvers"))
     parser.add_argument("--tasks", type=Path, default=Path("algotune"))
     parser.add_argument("--milliseconds", type=float, default=100.0)
     parser.add_argument("--models", nargs="*", default=[], help="folders of CHECKOUT/results")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one evaluation")
     parser.add_argument("--out", type=Path, default=Path("algotune_solvers.jsonl"))
     parser.add_argument("--load", type=int, default=0)
+    parser.add_argument("--loads", type=int, nargs="+", default=[0, 4, 12])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
     asked = parser.parse_args()
@@ -54,17 +61,30 @@ def main() -> None:
     for name, file in files.items():
         if not (asked.tasks / name / "task.toml").is_file():
             print(import_task(file, asked.tasks / name, asked.milliseconds), flush=True)
-    busy = [multiprocessing.Process(target=_stay_busy, daemon=True) for _ in range(asked.load)]
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
+    loaded = {name: limited(load(asked.tasks / name), asked.timeout) for name in files}
+    if asked.what == "loads":
+        asyncio.run(measure_loads(loaded, asked.checkout, asked.loads))
+    elif asked.what == "itself":
+        with beside(asked.load):
+            asyncio.run(measure_references(loaded, asked.repeats))
+    else:
+        with beside(asked.load):
+            asyncio.run(measure_solvers(loaded, asked.checkout, asked.models, asked.out))
+
+
+@contextlib.contextmanager
+def beside(count: int) -> Iterator[None]:
+    """So many busy processes meanwhile."""
+    busy = [multiprocessing.Process(target=_stay_busy, daemon=True) for _ in range(count)]
     for process in busy:
         process.start()
-    print(f"load {asked.load} of this script; of the machine {os.getloadavg()[0]:.1f} before")
-    loaded = {name: limited(load(asked.tasks / name), asked.timeout) for name in files}
-    if asked.what == "itself":
-        asyncio.run(measure_references(loaded, asked.repeats))
-    else:
-        asyncio.run(measure_solvers(loaded, asked.checkout, asked.models, asked.out))
-    for process in busy:
-        process.kill()
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.join()
 
 
 def limited(task: Task, seconds: float) -> Task:
@@ -110,6 +130,54 @@ async def measure_references(tasks: dict[str, Task], repeats: int) -> None:
     print(
         f"single evaluations: {within} of {len(every)}, from {min(every):.3f} to {max(every):.3f}"
     )
+
+
+async def measure_loads(tasks: dict[str, Task], checkout: Path, loads: list[int]) -> None:
+    """A line for each program: its score beside each load, or the word of the refusal."""
+    counted = Counter[str]()
+    for name, task in tasks.items():
+        backend = LocalBackend(task, 1)
+        await backend.start()
+        try:
+            programs = {"reference": dict(task.seeds[0])} | threaded(checkout, name)
+            for program, parts in programs.items():
+                found = []
+                for count in loads:
+                    with beside(count):
+                        candidate = Candidate.of(parts)
+                        found.append(await backend.evaluate(candidate, task.cases[0], 0))
+                words = [agreement(found[0].score, each) for each in found]
+                kind = "reference" if program == "reference" else "threads"
+                counted.update(
+                    f"{kind}, load {count}: {word.split()[-1]}"
+                    for count, word in zip(loads, words, strict=True)
+                )
+                print(
+                    f"{name:32} {program:18} {'  '.join(f'{each:14}' for each in words)}",
+                    flush=True,
+                )
+        finally:
+            await backend.close()
+    for what, number in sorted(counted.items()):
+        print(f"{number:4} {what}")
+
+
+def threaded(checkout: Path, name: str) -> dict[str, dict[str, str]]:
+    """Recorded programs of a task that start threads or processes, by their model."""
+    found = {}
+    for file in sorted((checkout / "results").glob(f"*/{name}/solver.py")):
+        if STARTS_THREADS.search(file.read_text(errors="replace")):
+            found[file.parents[1].name] = {"solver.py": file.read_text(errors="replace")}
+    return found
+
+
+def agreement(first: float | None, found: Observation) -> str:
+    """The score and whether it is near the first one; without a score the reason."""
+    if found.score is None:
+        return found.reason
+    if first is None:
+        return f"{found.score:.3f} alone"
+    return f"{found.score:.3f} {'near' if abs(found.score - first) <= SPREAD else 'OFF'}"
 
 
 class Outcome(msgspec.Struct, omit_defaults=True):

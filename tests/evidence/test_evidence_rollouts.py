@@ -13,7 +13,7 @@ from culmen.evidence.account import FINAL
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.intervals import pass_margin
 from culmen.models.prompts.writer import score_text
-from culmen.report.sentences import noise_sentence, reported_score_text
+from culmen.report.sentences import best_score_text, noise_sentence, reported_score_text
 
 CASES = tuple(Case(f"c{number}", split="train") for number in range(6))
 TASK = Task("skill", seeds=({"x": "0"},), cases=CASES, objective=Objective(bounds=(0.0, 1.0)))
@@ -51,6 +51,15 @@ def test_a_single_rollout_has_an_interval() -> None:
     assert result is not None and result.count == 1
     assert result.margin == pytest.approx(0.79, abs=0.01)
     assert reported_score_text(result) == "0.00 (0 to 0.79)"
+
+
+@pytest.mark.parametrize(("count", "low"), [(1, "0.21"), (2, "0.34"), (4, "0.51")])
+def test_the_search_shows_the_interval_of_so_many_trials(count: int, low: str) -> None:
+    """Also of a first program that always passed, whose gain no scale bounds yet."""
+    run = Evidence(TASK)
+    for number in range(count):
+        run.observe(FIRST, rollout(FIRST, f"c{number}", 1.0), "")
+    assert best_score_text(run.result()) == f"best 1.00 ({low} to 1)"
 
 
 @pytest.mark.parametrize("passed, least", [(0, 0.43), (5, 0.43), (2, 0.3)])

@@ -17,7 +17,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry, EvaluateRequest
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
-from culmen.report.facts import read_facts
+from culmen.report.facts import check_command, read_facts
 from culmen.report.sentences import Finding, find_problems
 from culmen.report.summary import summarize_run
 from culmen.store import views
@@ -321,3 +321,13 @@ def test_a_model_that_reports_no_usage_is_said_to_report_none(tmp_path: Path):
     assert said.startswith("the model reports no usage: tokens of ") and "1,264,608" not in said
     told = msgspec.structs.replace(silent, input_tokens=7)
     assert "1,264,608 tokens more" in uncertain_text(msgspec.structs.replace(now, usage=told))
+
+
+def test_the_command_that_checks_a_task_is_one_that_works(tmp_path: Path) -> None:
+    """Of a skill without a task's folder, `root` is that of its Harbor tasks."""
+    assert check_command("function", "") == "culmen.check(seed, evaluator)"
+    assert check_command("call", "") == "culmen check TASK"
+    alone = check_command("rollout", str(tmp_path))
+    assert alone == f"culmen check --skill SKILL --tasks {tmp_path} --agent AGENT"
+    (tmp_path / "task.toml").touch()
+    assert check_command("rollout", str(tmp_path)) == f"culmen check {tmp_path}"

@@ -17,7 +17,7 @@ from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
 from culmen.evidence.account import Account
-from culmen.evidence.intervals import pass_margin, t_quantile_95
+from culmen.evidence.intervals import chance_margin, t_quantile_95
 
 V = TypeVar("V")
 
@@ -193,11 +193,9 @@ class PromptHistory:
         between pass and fail: then the interval is never narrower than that of this many trials.
         """
         reward, measured = self._stated_precision(id, otherwise, known)
-        account = self._record
-        if reward is None or not (account.repeated.has_drawn and account.has_few_values):
+        if reward is None:
             return reward, measured
-        ends = self._task.objective.reward_range
-        least = pass_margin(reward, measured.count, *ends) if measured.count else 0.0
+        least = chance_margin(self._record, reward, measured.count)
         margin = max(least, measured.margin or 0.0) or measured.margin
         return reward, msgspec.structs.replace(measured, margin=margin)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from culmen.core.result import Z
-from culmen.evidence.account import UNLIKELY, PooledNoise
+from culmen.evidence.account import UNLIKELY, Account, PooledNoise
 from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
 
 _OWN = 5
@@ -218,6 +218,16 @@ def pass_margin(reward: float, count: int, low: float, high: float) -> float:
         return 0.0
     share = min(1.0, max(0.0, (reward - low) / (high - low)))
     return (high - low) * Z * math.sqrt(_flip_variance(share, count) / count)
+
+
+def chance_margin(account: Account, reward: float, count: int) -> float:
+    """The least margin of a mean reward: `pass_margin` where chance lets rollouts pass or fail.
+
+    0 for evaluations that draw no random numbers, and for rewards of many values.
+    """
+    if not (count and account.repeated.has_drawn and account.has_few_values):
+        return 0.0
+    return pass_margin(reward, count, *account.task.objective.reward_range)
 
 
 def _combined_error(*parts: Part) -> Error:

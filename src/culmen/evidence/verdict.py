@@ -21,6 +21,7 @@ from culmen.evidence.intervals import (
     Chance,
     Error,
     FreshMean,
+    chance_margin,
     mean_difference,
     mean_of,
     t_quantile_95,
@@ -426,7 +427,8 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
     """The search's estimate of a candidate's score, from the posterior of its reward.
 
     Its interval is no wider than that of its own evaluations by the noise that was seen, unless the
-    luck that made it lead may have been larger; without any noise seen, it has none.
+    luck that made it lead may have been larger; without any noise seen, it has none. Rollouts that
+    pass or fail by chance have at least that of so many trials.
     """
     account = ranking.account
     exact = _is_shown_exactly(account)
@@ -443,6 +445,8 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
             luck = _luck_of(ranking, name, mean)
             error = max(min(sd, alone), luck)
             margin = max(min(margin, t_quantile_95(own.repeats) * alone), Z * luck)
+    if margin is not None and (least := chance_margin(account, mean, count)) > margin:
+        margin, error = least, least / Z
     return Score(name, _shown_value(account, mean), count, error, margin, expected=not exact)
 
 

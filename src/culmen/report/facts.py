@@ -32,6 +32,16 @@ NOTABLE = 0.05  # share of failed evaluations, or three of them, from which on t
 STALL = 30  # smallest number of evaluations of a stall
 
 
+def check_command(form: str, root: str) -> str:
+    """The command that tests a task without a search; `root` may be a folder of tasks alone."""
+    if form == "function":
+        return "culmen.check(seed, evaluator)"
+    place = shlex.quote(short_path(root)) if root else "TASK"
+    if form == "rollout" and root and not Path(root, "task.toml").is_file():
+        return f"culmen check --skill SKILL --tasks {place} --agent AGENT"
+    return f"culmen check {place}"
+
+
 class Facts(msgspec.Struct, frozen=True):
     """Facts at one moment; the defaults are those of a finished run of which nothing is known.
 
@@ -76,6 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
     seconds: float = 60.0
     deterministic: bool = False
     is_function: bool = False
+    is_rollout: bool = False
     is_marked: bool = False
     root: str = ""
     inherits: bool = False
@@ -179,9 +190,8 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def check_command(self) -> str:
         """The command that tests the task without a search."""
-        if self.is_function:
-            return "culmen.check(seed, evaluator)"
-        return f"culmen check {shlex.quote(short_path(self.root)) if self.root else 'TASK'}"
+        form = "function" if self.is_function else "rollout" if self.is_rollout else ""
+        return check_command(form, self.root)
 
     @property
     def resume_command(self) -> str:
@@ -249,6 +259,7 @@ def result_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Fac
         seconds=task.limits.seconds or 60,
         deterministic=bool(task.deterministic),
         is_function=task.evaluator.form == "function",
+        is_rollout=task.evaluator.form == "rollout",
         is_marked=_is_marked(task),
         root=task.root,
         inherits=bool(meta.fork_of or meta.pool),

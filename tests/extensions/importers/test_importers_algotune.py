@@ -173,3 +173,42 @@ def test_algotune_prints_a_line_a_task_as_it_ends(tmp_path: Path) -> None:
     assert [line[:6] for line in lines] == ["1 of 2", "2 of 2"]
     assert any(line.endswith(": imported") for line in lines), ran.stderr
     assert any("No module named" in line for line in lines), ran.stderr
+
+
+UNSOLVED = """
+import logging
+
+from AlgoTuneTasks.base import Task, register_task
+
+
+@register_task("unsolved")
+class Unsolved(Task):
+    def generate_problem(self, n, random_seed=1):
+        return [random_seed] * n
+
+    def solve(self, problem):
+        {line}
+
+    def is_solution(self, problem, solution):
+        return solution is not None
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "raise ValueError('The solver ECOS is not installed.')",
+        "logging.error('CVXPY solver error: The solver ECOS is not installed.')",
+    ],
+)
+def test_algotune_a_solver_that_is_not_installed_is_a_missing_package(
+    tmp_path: Path, line: str
+) -> None:
+    """The reference lets CVXPY's error pass, or logs it and has no result."""
+    place = tmp_path / "AlgoTuneTasks" / "unsolved"
+    place.mkdir(parents=True)
+    file = place / "unsolved.py"
+    file.write_text(UNSOLVED.format(line=line))
+    found = algotune.import_task(file, tmp_path / "out", 1.0)
+    assert "ECOS is not installed" in found.error
+    assert "the module 'ecos'" in found.fix

@@ -6,10 +6,12 @@ culmen runs and judges them.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
-from culmen.extensions.importers import llm4ad
+from culmen.extensions.importers import importing, llm4ad
 from culmen.tasks.loading import load
 from tests.evaluate.conftest import need
 
@@ -112,6 +114,25 @@ def test_llm4ad_the_evaluator_never_sees_the_program_s_text(tmp_path: Path) -> N
     assert llm4ad.fitness_of(Reading("def f(): pass"), print) == 0.0
 
 
+def test_llm4ad_an_evaluator_may_copy_the_function() -> None:
+    """As a copy of a plain function, the copy is the function: optimisers copy what they hold."""
+
+    class Copying(llm4ad.Evaluation):
+        def evaluate_program(
+            self, program_str: str, callable_func: Callable[..., object]
+        ) -> object:
+            return copy.deepcopy(callable_func)()
+
+    class Held:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()  # cannot be copied, as a connection
+
+        def __call__(self) -> float:
+            return 1.5
+
+    assert llm4ad.fitness_of(Copying("def f(): pass"), Held()) == 1.5
+
+
 def test_llm4ad_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no task of LLM4AD is here"):
         llm4ad.task_folders(tmp_path, [])
@@ -173,3 +194,50 @@ def test_llm4ad_siblings_objectives_and_readers_of_texts(tmp_path: Path) -> None
     one = evaluate(task, {"start": start})["start"]
     assert one.status is Status.OK, one.feedback
     assert {name: one.metrics[name] for name in found.score} == found.score
+
+
+WANTS = """
+from llm4ad.base import Evaluation
+
+
+class Wants(Evaluation):
+    def __init__(self, **settings):
+        super().__init__(template_program="def f(x):\\n    return x\\n")
+        self.names = settings.get("instances").keys()
+"""
+BROKEN = """
+from llm4ad.base import Evaluation
+
+
+class Broken(Evaluation):
+    def __init__(self):
+        super().__init__(template_program="def f(xs):\\n    return x[0]\\n")
+
+    def evaluate_program(self, program_str, callable_func):
+        return callable_func([1.0])
+"""
+SLOW = """
+import time
+
+print("Network error: retrying")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (WANTS, "Wants cannot be made without arguments: AttributeError: 'NoneType'"),
+        (BROKEN, "the template's own function f raises NameError: name 'x' is not defined"),
+        (SLOW, "no answer within 5 s; the last that it printed: Network error: retrying"),
+    ],
+)
+def test_llm4ad_failures_have_their_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cause: str
+) -> None:
+    monkeypatch.setattr(importing, "PROBE_SECONDS", 5.0)
+    place = tmp_path / "llm4ad" / "task" / "optimization" / "one"
+    place.mkdir(parents=True)
+    (place / "evaluation.py").write_text(text)
+    found = llm4ad.import_design(place, tmp_path / "out", tmp_path)
+    assert cause in found.error and not found.folder

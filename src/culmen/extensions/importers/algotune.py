@@ -117,8 +117,9 @@ def load_task(file: str | Path) -> AlgoTask:
     return task
 
 
-def accepts(task: AlgoTask, problem: object, solution: object) -> str:
-    """The log or exception with which `is_solution` refuses a solution; "" if it accepts."""
+@contextlib.contextmanager
+def _heard_warnings() -> Iterator[list[str]]:
+    """The warnings and errors that are logged meanwhile."""
     heard: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
@@ -126,13 +127,20 @@ def accepts(task: AlgoTask, problem: object, solution: object) -> str:
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING)
     try:
-        if bool(task.is_solution(problem, solution)):
-            return ""
-    except Exception as error:  # noqa: BLE001 - of an output that is_solution does not expect
-        heard.append(f"{type(error).__name__}: {error}")
+        yield heard
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def accepts(task: AlgoTask, problem: object, solution: object) -> str:
+    """The log or exception with which `is_solution` refuses a solution; "" if it accepts."""
+    with _heard_warnings() as heard:
+        try:
+            if bool(task.is_solution(problem, solution)):
+                return ""
+        except Exception as error:  # noqa: BLE001 - of an output that is_solution does not expect
+            heard.append(f"{type(error).__name__}: {error}")
     return "; ".join(heard)[-2000:] or "is_solution refuses the result"
 
 
@@ -304,10 +312,11 @@ def probe_task(file: str, milliseconds: float) -> JsonObject:
     size, seconds = find_size(task, milliseconds / 1000)
     problem = task.generate_problem(size, random_seed=1)
     data = packed.encode(problem)
-    result = task.solve(packed.decode(data))
-    crossed = packed.decode(packed.encode(result))
+    with _heard_warnings() as heard:
+        crossed = packed.decode(packed.encode(task.solve(packed.decode(data))))
     if why := accepts(task, packed.decode(data), crossed):
-        raise ValueError(f"is_solution does not accept the reference's result: {why}")
+        words = "; ".join([*heard[-3:], why])
+        raise ValueError(f"is_solution does not accept the reference's result: {words}")
     other = packed.encode(task.generate_problem(size, random_seed=2))
     return {
         "packages": fit,
@@ -430,7 +439,7 @@ def find_solver(task: AlgoTask, text: str, problem: object) -> str:
 
 def _run_solver(text: str, problem: object) -> object:
     names: JsonObject = {"__name__": "solver"}
-    exec(compile(text, "solver.py", "exec"), names)
+    exec(compile(text, "solver.py", "exec", dont_inherit=True), names)
     return names["Solver"]().solve(problem)
 
 

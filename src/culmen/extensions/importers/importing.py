@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from culmen.tasks.loading import toml_text
 from culmen.tasks.reading import one_of
 
 PROBE_SECONDS = 300.0  # that a benchmark's code may take for one task
+_NO_SOLVER = re.compile(r"[Tt]he solver '?(\w+)'? is not installed")  # of CVXPY
 
 Tables = Mapping[str, Mapping[str, object]]
 
@@ -69,8 +71,10 @@ def probe(module: str, *words: str, environment: Mapping[str, str] | None = None
             env=environment,
         )
         answer: JsonObject = json.loads(ran.stdout)
-    except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {PROBE_SECONDS:g} s", "package": ""}
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stderr or b"").decode(errors="replace").strip().splitlines()
+        last = f"; the last that it printed: {printed[-1][:300]}" if printed else ""
+        return {"error": f"no answer within {PROBE_SECONDS:g} s{last}", "package": ""}
     except ValueError:
         last = ran.stderr.strip().splitlines()[-1:] or [f"status {ran.returncode}"]
         return {"error": f"the process that tried it ended: {last[0]}", "package": ""}
@@ -85,7 +89,9 @@ def answer_probe(find_facts: Callable[[], JsonObject]) -> None:
     except ModuleNotFoundError as error:
         answer = {"error": str(error), "package": (error.name or "").partition(".")[0]}
     except Exception as error:  # noqa: BLE001 - a task's files may raise anything; it becomes an answer
-        answer = {"error": f"{type(error).__name__}: {error}"[:600], "package": ""}
+        lacking = _NO_SOLVER.search(str(error))
+        package = lacking[1].lower() if lacking else ""
+        answer = {"error": f"{type(error).__name__}: {error}"[:600], "package": package}
     out.write(json.dumps(answer))
     out.flush()
     os._exit(0)  # threads that a package left would hold it

@@ -32,6 +32,8 @@ from culmen.extensions.importers.importing import (
 from culmen.jail.scorer import Invalid
 
 ROOT, FILE = "llm4ad", "evaluation.py"
+# LLM4AD runs programs with this in force, and templates annotate with names that they do not define
+_HEAD = "from __future__ import annotations\n\n"
 SIBLINGS = "siblings"  # files of other tasks that a task imports, by their path in the checkout
 
 # -- evaluators: their base class, and how they are loaded ------------------------------------
@@ -74,7 +76,8 @@ def install_stand_ins(folder: Path, name: str, checkout: Path) -> None:
 def load_evaluation(folder: Path, name: str, checkout: Path) -> Evaluation:
     """The evaluator of a task's files; `checkout` has the files of other tasks.
 
-    Raises what they raise, and LookupError if no class derives from `Evaluation`.
+    Raises what they raise, LookupError if no class derives from `Evaluation`, and TypeError if it
+    cannot be made without arguments.
     """
     install_stand_ins(folder, name, checkout)
     module = importlib.import_module(f"{name}.{FILE.removesuffix('.py')}")
@@ -85,7 +88,13 @@ def load_evaluation(folder: Path, name: str, checkout: Path) -> Evaluation:
     ]
     if not kinds:
         raise LookupError(f"{FILE} has no class that derives from Evaluation")
-    return kinds[-1]()  # pyright: ignore[reportCallIssue] - an evaluator has defaults for all
+    try:
+        return kinds[-1]()  # pyright: ignore[reportCallIssue] - an evaluator has defaults for all
+    except ImportError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise TypeError(f"{kinds[-1].__name__} cannot be made without arguments: {why}") from error
 
 
 def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | dict[str, float]:
@@ -94,7 +103,11 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
     Of several objectives each by its name (`objective_names`). The evaluator does not get the
     program's text, which it might run.
     """
-    value: Any = evaluation.evaluate_program("", call)
+
+    def function(*values: object, **named: object) -> object:  # copied by evaluators: as itself
+        return call(*values, **named)
+
+    value: Any = evaluation.evaluate_program("", function)
     if isinstance(value, dict):
         value = value.get("score", value.get("objective"))
     if value is None:
@@ -117,34 +130,53 @@ def objective_names(count: int) -> list[str]:
 # -- one task: what it needs; in a process of its own -----------------------------------------
 
 
+class CountedFunction:
+    """The template's function: `count` of its calls, and what it `raised` last."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+        self.count = 0
+        self.raised: Exception | None = None
+
+    def __call__(self, *values: object, **named: object) -> object:
+        self.count += 1
+        try:
+            return self._function(*values, **named)
+        except Exception as error:
+            self.raised = error
+            raise
+
+
 def probe_task(folder: Path, name: str, checkout: Path) -> JsonObject:
-    """Facts of one task, from its initial program; raises what its files raise."""
+    """Facts of one task, from its initial program.
+
+    Raises what its files raise, and RuntimeError if it is the template's function.
+    """
     evaluation = load_evaluation(folder, name, checkout)
     if not evaluation.exec_code:
         return {"runs_code": True}
-    program = evaluation.template_program.strip() + "\n"
+    program = f"{_HEAD}{evaluation.template_program.strip()}\n"
     entry = entry_of(program)
     names: JsonObject = {"__name__": "program"}
-    exec(compile(program, "program.py", "exec"), names)
-    calls = 0
-
-    def call(*values: object, **named: object) -> object:
-        nonlocal calls
-        calls += 1
-        return names[entry](*values, **named)
-
+    exec(compile(program, "program.py", "exec", dont_inherit=True), names)
+    call = CountedFunction(names[entry])
     begun = time.monotonic()
     try:
         score: float | dict[str, float] | None = fitness_of(evaluation, call)
     except Invalid:
         score = None
+    except Exception as error:
+        if error is not call.raised:
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"the template's own function {entry} raises {why}") from error
     return {
         "program": program,
         "entry": entry,
         "goal": evaluation.task_description.strip(),
         "runs_code": False,
         "ignored": sorted(key for key, value in evaluation.settings.items() if value),
-        "calls": calls,
+        "calls": call.count,
         "seconds": time.monotonic() - begun,
         "score": score,
         "siblings": _imported_files(checkout, folder),

@@ -5,6 +5,7 @@ Tasks are dealt to splits, missing things are named.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
 from culmen.tasks import example_path, load, surface_fault
+from culmen.tasks.harbor import LONGEST_SECONDS
 from tests.extensions.skills.rollouts.folders import HEAD, harbor_task, skill_task, write
 
 PLAIN = '[metadata.culmen]\nenvironment = "plain"\n'
@@ -101,6 +103,29 @@ def test_harbor_defaults_are_harbors(tmp_path: Path) -> None:
     listed = '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.com"]\n'
     write(tmp_path / "b", {**harbor_task(), "task.toml": listed})
     assert "a network of listed hosts only" in read_task(tmp_path / "b").gaps
+
+
+@pytest.mark.parametrize(
+    ("toml", "megabytes", "network", "seconds"),
+    [
+        ("", None, True, None),
+        ("[environment]\nmemory_mb = 512\nallow_internet = false\n", 512, False, None),
+        ('[agent]\ntimeout_sec = 7.5\n[environment]\nmemory = "1G"\n', 1024, True, 7.5),
+    ],
+)
+def test_harbor_means_the_same_to_both_readers(
+    tmp_path: Path, toml: str, megabytes: int | None, network: bool, seconds: float | None
+) -> None:
+    """Network, memory, time and variables of a task of many and of one that is the task itself."""
+    own = '[verifier.env]\nA = "${NO_SUCH_NAME:-y}"\n'
+    folder = write(tmp_path / "a", {**harbor_task(), "task.toml": f"{toml}{own}"})
+    of_many, alone = read_task(folder), harbor.read_folder(folder)
+    setting = json.loads(alone.evaluator.program[2])
+    assert (of_many.memory_mb, setting["memory_mb"] or None) == (megabytes, megabytes)
+    assert (of_many.network, setting["network"]) == (network, network)
+    limit = LONGEST_SECONDS if seconds is None else seconds
+    assert (of_many.agent_seconds, setting["solve"], alone.limits.seconds) == (limit, limit, limit)
+    assert of_many.verifier_variables == setting["verifier_variables"] == {"A": "y"}
 
 
 def test_harbor_splits(tmp_path: Path) -> None:

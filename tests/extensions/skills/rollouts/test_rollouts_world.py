@@ -96,6 +96,30 @@ def test_world_limits_and_rewards(tmp_path: Path) -> None:
         assert (bad.status, bad.reason) == (Status.INVALID, reason)
 
 
+TXT, JSON = "/logs/verifier/reward.txt", "/logs/verifier/reward.json"
+BOTH = f"echo '{{\"reward\": 1}}' > {JSON}\necho 0 > {TXT}\n"
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize(
+    ("test", "score"),
+    [
+        (f"echo .50 > {TXT}\n", 0.5),
+        (f"echo 01 > {TXT}\n", 1.0),
+        (f"echo '{{\"reward\": true}}' > {JSON}\n", 1.0),
+        (BOTH, 1.0),
+        (f'echo "$A" > {TXT}\n', 0.25),
+    ],
+)
+def test_world_reads_rewards_and_variables_as_harbor_does(
+    tmp_path: Path, test: str, score: float
+) -> None:
+    need_confinement()
+    toml = '[verifier.env]\nA = "${NO_SUCH_NAME:-0.25}"\n'
+    (seen,) = rolled_out(skill_task(tmp_path, toml=toml, test=test))
+    assert seen.score == score, seen.feedback
+
+
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
     with ModelServer([Turn(ANSWER, tokens=Tokens(30, 10))]) as made:
