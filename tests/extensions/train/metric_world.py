@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Custom, CustomRequest
@@ -48,7 +48,7 @@ class MetricWorld(Landscape):
     """`relieves[j]` is the kind that relieves mechanism j; `told`: the prompt has the metrics.
 
     `weights` are those of each version of the advisor: kinds by features, a constant first.
-    `drawn` are the choices of all decisions, with the limit of their programs.
+    `hits` has, of all decisions, whether the edit relieved the limit.
     """
 
     relieves: tuple[int, ...] = (0, 1, 2, 3)
@@ -68,12 +68,7 @@ class MetricWorld(Landscape):
             candidate.id, Status.OK, level, seed=seed, metrics=loads, trust="verified"
         )
 
-    def child(self, parent: Candidate | None, rank: int, rng: Random) -> Candidate:
-        raise NotImplementedError
-
-    def propose(self, brief: Brief, rng: Random) -> Any:
-        from culmen.core.brief import Proposal
-
+    def propose(self, brief: Brief, rng: Random) -> Proposal:
         assert brief.parent is not None
         limit = limit_of(brief.parent)
         level = float(brief.parent.parts[PART].splitlines()[0][3:])
@@ -128,7 +123,7 @@ class MetricWorld(Landscape):
         return Custom({"version": version + 1})
 
 
-def searched(seed: int, *, told: bool, trained: bool = True, barriers: int = 40) -> dict[str, Any]:
+def searched(seed: int, *, told: bool, trained: bool = True, barriers: int = 80) -> dict[str, Any]:
     """One search: share of decisions that relieve the limit, by quarters, and the best level."""
     draw = Random(f"metrics {seed}")
     relieves = tuple(draw.sample(range(len(KINDS)), len(KINDS)))
