@@ -26,7 +26,7 @@ IMPLEMENT = "implement"
 """The step in which a policy writes a program."""
 
 
-class Arm(Protocol):
+class TrainingArm(Protocol):
     """The two models around a search. `steps` are those trained besides the advisor's roles."""
 
     trains: ClassVar[bool]
@@ -123,6 +123,6 @@ def _parse_program(text: str, task: Task, parent: Candidate | None) -> Parsed:
     return read_form("text", text, task, parent)
 
 
-def trained_steps(arm: Arm, roles: Sequence[str]) -> tuple[str, ...]:
+def trained_steps(arm: TrainingArm, roles: Sequence[str]) -> tuple[str, ...]:
     """The steps whose replies are trained: the advisor's `roles`, and programs if it writes."""
     return (*roles, IMPLEMENT) if arm.writes else tuple(roles)

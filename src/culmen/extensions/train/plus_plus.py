@@ -16,7 +16,7 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.extensions.train import OBJECTIVES
 from culmen.extensions.train.arms import (
-    Arm,
+    TrainingArm,
     EndToEnd,
     FrontierAdvisor,
     TrainedAdvisor,
@@ -105,7 +105,7 @@ class PacevolvePlusPlus:
         Pacevolve, About("the search around the advisor; islands are the group size n")
     ] = field(default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3)))
     arm: Annotated[
-        Arm,
+        TrainingArm,
         About(
             "whose replies are trained",
             choices=(TrainedAdvisor, FrontierAdvisor, EndToEnd),
