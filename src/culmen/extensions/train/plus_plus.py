@@ -16,10 +16,10 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.extensions.train import OBJECTIVES
 from culmen.extensions.train.arms import (
-    TrainingArm,
     EndToEnd,
     FrontierAdvisor,
     TrainedAdvisor,
+    TrainingArm,
     trained_steps,
 )
 from culmen.extensions.train.policy import (
