@@ -20,6 +20,7 @@ from culmen.core.evaluation import Rollout
 from culmen.core.event import EditRequest, WriteRequest
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
+from culmen.extensions.train.arms import FrontierAdvisor
 from culmen.extensions.train.plus_plus import PacevolvePlusPlus
 from culmen.extensions.train.policy import Tinker, score_bounds
 from culmen.models.offline.proposer import OPERATORS
@@ -633,6 +634,9 @@ def test_the_papers_baselines_have_a_word_each():
         "thetaevolve": "grpo",
         "max_at_k": "pkpo",
         "ttt_discover": "entropic",
+        "frontier": "phase_adaptive",
     }
+    frontier = catalog.make_strategy("pacevolve_plus_plus", {"preset": "frontier"})
+    assert frontier.arm == FrontierAdvisor() and frontier.advantage_rule().objective == "none"
     with pytest.raises(UserError, match="no preset 'ttt'"):
         catalog.make_strategy("pacevolve_plus_plus", {"preset": "ttt"})

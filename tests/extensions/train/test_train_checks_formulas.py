@@ -164,4 +164,6 @@ def test_noise_raises_the_floor():
     """Rewards that differ by less than repeated evaluations do are nothing to learn from."""
     rewards = [4.95, 4.99, 4.97, 4.93]
     assert not AdvantageRule("grpo").training_signal(rewards, 0.0).skip
-    assert AdvantageRule("grpo", noise=0.05).training_signal(rewards, 0.0).skip == "group_collapsed"
+    assert (
+        AdvantageRule("grpo", noise=0.05).training_signal(rewards, 0.0).skip == "rewards_collapsed"
+    )

@@ -306,7 +306,7 @@ def test_skips_are_named():
     )  # that branch is not active yet
     assert (
         AdvantageRule("grpo", noise=0.5).training_signal([1.0, 1.2, 1.1], 0).skip
-        == "group_collapsed"
+        == "rewards_collapsed"
     )
     with pytest.raises(UserError, match="no objective"):
         AdvantageRule("ppo")

@@ -318,6 +318,7 @@ def test_every_shipped_template_is_used(task: Task) -> None:
     forms: list[ReplyFormat] = [*FORMATS.values(), *SEVERAL.values()]
     shared = {"verbalized_diff"}  # fills the template of `verbalized`
     steps = {f"advisor.{step}" for step in STEPS} | {"advisor.system"}
+    steps |= {"advisor.implement", "advisor.implement.system"}  # a policy in training that writes
     assert names == {
         "improve",
         "seedless",

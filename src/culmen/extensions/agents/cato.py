@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from culmen.core.errors import UserError
 from culmen.core.ports import Lab
 from culmen.extensions.agents.messages import Ended
+from culmen.extensions.agents.team.texts import WORDINGS
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
@@ -53,6 +55,13 @@ class Cato:
     plateau: Annotated[
         int | None, About("agents in a row without a gain that end the run", least=1)
     ] = None
+    wording: Annotated[
+        str,
+        About(
+            "what agents are told of the end: stop_when_reached, or the paper's pressing "
+            "go_on_until_reached"
+        ),
+    ] = "stop_when_reached"
     experiments: Annotated[int | None, About("experiments per agent", least=1)] = None
     seconds: Annotated[float | None, About("wall time per agent", least=1)] = 3600.0
     idle: Annotated[
@@ -74,6 +83,12 @@ class Cato:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.wording not in WORDINGS:
+            raise UserError(
+                f"there is no wording '{self.wording}'",
+                where="wording",
+                fix=f"one of {', '.join(WORDINGS)}",
+            )
 
     @staticmethod
     def require_agent(kind: str) -> str:
@@ -112,7 +127,7 @@ class Cato:
         from culmen.extensions.agents.team.coordinator import Coordinator, TeamTerms
 
         coordinator = Coordinator(
-            lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau)
+            lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau, self.wording)
         )
         await coordinator.evaluate_initial_programs()  # 1
         turns = iter(range(self.agents))

@@ -249,7 +249,9 @@ class AdvantageRule:
     k           size of the frontier's subsets
     gamma       nats of the entropic tilt
     floor       standard deviation below which a branch is noise
-    noise       evaluator noise in units of the reward, if known; the floor is at least that
+    noise       evaluator noise in units of the reward, if known: rewards with a smaller standard
+                deviation take no step. No floor for the branches: the frontier's spread is several
+                times smaller than that of the rewards
     """
 
     objective: Objective = "phase_adaptive"
@@ -278,9 +280,10 @@ class AdvantageRule:
         branches = self._active_branches(rewards, weight)
         spreads = [("rewards", float(np.std(rewards)))]
         spreads += [(name, float(np.std(branch))) for name, branch in branches.items()]
-        floor = max(self.floor, self.noise)
+        if is_collapsed(rewards, self.noise):
+            return Signal(skip="rewards_collapsed", alpha=weight, spreads=tuple(spreads))
         for name, branch in branches.items():
-            if is_collapsed(branch, floor):
+            if is_collapsed(branch, self.floor):
                 return Signal(skip=f"{name}_collapsed", alpha=weight, spreads=tuple(spreads))
         return Signal(
             tuple(map(float, self._combined_advantages(rewards, weight))),

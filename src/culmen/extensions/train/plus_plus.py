@@ -15,6 +15,13 @@ from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.extensions.train import OBJECTIVES
+from culmen.extensions.train.arms import (
+    EndToEnd,
+    FrontierAdvisor,
+    TrainedAdvisor,
+    TrainingArm,
+    trained_steps,
+)
 from culmen.extensions.train.policy import (
     TRAINABLE,
     TRAINED,
@@ -26,6 +33,7 @@ from culmen.extensions.train.policy import (
     decision_reward,
     score_bounds,
 )
+from culmen.extensions.train.schedule import PhaseSchedule
 from culmen.strategies.pacevolve.advisor import (
     GAVE_UP,
     PATIENCE,
@@ -34,7 +42,7 @@ from culmen.strategies.pacevolve.advisor import (
     Decision,
     Upkeep,
 )
-from culmen.strategies.pacevolve.implementing import ExperimentOutcome
+from culmen.strategies.pacevolve.implementing import NO_CANDIDATE, ExperimentOutcome
 from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
 from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.settings import About, check
@@ -45,6 +53,11 @@ if TYPE_CHECKING:
 Plan = tuple[Rollout | None, Decision]
 """A decision on an island, with its parent."""
 
+FRONTIER = ("max_at_k", "pkpo", "phase_adaptive")  # the objectives that have a k
+NO_CREDIT = (
+    "k is not less than the group: where two programs tie at the top, no step is made. "
+    "--set k=N, or more islands."
+)
 _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
 
@@ -60,10 +73,11 @@ class PacevolvePlusPlus:
     With `staleness` s the barriers are relaxed (Section 3.2): one version decides on s + 1 groups,
     and the later ones train the policy with samples that are up to s versions old.
 
-    `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch:
-    `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over
-    a menu of edits; a model folder makes any causal language model the advisor, with a LoRA
-    adapter.
+    `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl, frontier.
+    `arm` says which model decides, which one writes, and whose replies are trained. Needs torch,
+    except for a frontier advisor: `pip install 'culmen[train]'`. `policy=tiny` is a language model
+    of a few thousand weights over a menu of edits; a model folder makes any causal language model
+    the advisor, with a LoRA adapter.
     """
 
     retraces: ClassVar[bool] = False  # training leaves weights
@@ -71,6 +85,7 @@ class PacevolvePlusPlus:
 
     presets: ClassVar[dict[str, dict[str, str]]] = {  # Section 4.2
         "no_rl": {"objective": "none"},
+        "frontier": {"arm": "frontier_advisor"},
         "thetaevolve": {"objective": "grpo"},
         "max_at_k": {"objective": "pkpo"},
         "ttt_discover": {
@@ -89,6 +104,13 @@ class PacevolvePlusPlus:
     scaffold: Annotated[
         Pacevolve, About("the search around the advisor; islands are the group size n")
     ] = field(default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3)))
+    arm: Annotated[
+        TrainingArm,
+        About(
+            "whose replies are trained",
+            choices=(TrainedAdvisor, FrontierAdvisor, EndToEnd),
+        ),
+    ] = field(default=TrainedAdvisor())
     policy: Annotated[str, About("tiny, or the folder or GGUF file of a causal language model")] = (
         "tiny"
     )
@@ -106,8 +128,13 @@ class PacevolvePlusPlus:
         str, About("none, grpo, dr_grpo, entropic, max_at_k, pkpo, phase_adaptive")
     ] = "phase_adaptive"
     k: Annotated[
-        int, About("size of the frontier in max_at_k, pkpo and phase_adaptive", least=2)
-    ] = 4
+        int | None,
+        About(
+            "size of the frontier in max_at_k, pkpo and phase_adaptive; none: 4, but less than "
+            "the group",
+            least=2,
+        ),
+    ] = None
     staleness: Annotated[
         int,
         About(
@@ -119,8 +146,7 @@ class PacevolvePlusPlus:
     barriers: Annotated[
         int | None,
         About(
-            "barriers over which alpha goes from 0 to 1; none: alpha is the share of the "
-            "budget spent",
+            "barriers over which alpha goes from 0 to 1; none: as many as the budget has room for",
             least=1,
         ),
     ] = None
@@ -148,7 +174,10 @@ class PacevolvePlusPlus:
         About("spread of a branch below which there is nothing to learn, epsilon_skip", least=0),
     ] = 1e-6
     noise: Annotated[
-        float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)
+        float,
+        About(
+            "the evaluator's noise: spread of rewards (0..5) below which no step is made", least=0
+        ),
     ] = 0.0
     worst: Annotated[
         float | None, About("score of reward 0, y_min; none: the score of the initial programs")
@@ -174,13 +203,25 @@ class PacevolvePlusPlus:
                 where="roles",
                 fix=f"of {', '.join(TRAINABLE)}",
             )
+        if self.arm.writes and self.policy == "tiny":
+            raise UserError(
+                "the tiny policy knows a menu of edits, and writes no programs",
+                where="arm",
+                fix="--set policy=MODEL_FOLDER",
+            )
+
+    @property
+    def frontier_size(self) -> int:
+        """k: of the default less than the group, so that a tie at the top still gives credit."""
+        return max(2, min(4, self.scaffold.islands - 1)) if self.k is None else self.k
 
     def advantage_rule(self) -> AdvantageRule:
         """Rule by which rewards become advantages."""
         from culmen.extensions.train.objectives import AdvantageRule  # numpy comes with it
 
-        objective = cast("Objective", self.objective)  # __post_init__ checks it
-        return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
+        # __post_init__ checks the word
+        objective = cast("Objective", self.objective if self.arm.trains else "none")
+        return AdvantageRule(objective, self.frontier_size, floor=self.floor, noise=self.noise)
 
     def update_rules(self) -> JsonObject:
         """The settings of an update (`culmen.extensions.train.engine.Rules`)."""
@@ -198,27 +239,43 @@ class PacevolvePlusPlus:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        policy = TrainedPolicy(self.policy, self.roles)
-        rules = self.scaffold
-        if not isinstance(rules.advising, Advising):  # training needs the replies of its steps
-            rules = replace(rules, advising=Advising())
-        research = Research(rules, lab, policy)
-        seed, engine = lab.rng.getrandbits(31), self.engine.engine_settings()
-        more = {"engine": engine, "head": self.head, "anchored": self.anchor > 0}
-        await policy.open(lab, seed=seed, rank=self.rank, most=self.most, **more)
-        await research.insert_initial_programs()
-        levels = score_bounds(
-            lab.task.objective, research.start, self.worst, self.best, rules.target
-        )
-        course = Course(lab, research, policy, levels, self.starts.begin_search(research.seeds))
+        course = await self.begin_course(lab)
         for first in count(0, 1 + self.staleness):
             groups = [await self.decide_group(course) for _ in range(1 + self.staleness)]
             results = await self.implement_groups(course, groups)
             for n, (plans, outcomes) in enumerate(zip(groups, results, strict=True)):
-                later = {m for plan in groups[n + 1 :] for _, one in plan for m in one.samples}
+                later = {
+                    m
+                    for k in range(n + 1, len(groups))
+                    for s in _samples(groups[k], results[k])
+                    for m in s
+                }
                 await self.finish_barrier(course, first + n, plans, outcomes, later)
                 if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
                     return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
+
+    async def begin_course(self, lab: Lab) -> Course:
+        """Open the policy if one is trained, and evaluate the initial programs."""
+        policy = TrainedPolicy(self.policy, trained_steps(self.arm, self.roles))
+        advising = self.scaffold.advising
+        if not isinstance(advising, Advising):  # training needs the replies of its steps
+            advising = Advising()
+        rules = replace(self.scaffold, advising=advising)
+        voice, writer = self.arm.voice(policy), self.arm.writer(policy, advising)
+        research = Research(rules, lab, voice, writer)
+        if self.arm.trains:
+            seed, engine = lab.rng.getrandbits(31), self.engine.engine_settings()
+            more = {"engine": engine, "head": self.head, "anchored": self.anchor > 0}
+            await policy.open(lab, seed=seed, rank=self.rank, most=self.most, **more)
+        if self.objective in FRONTIER and self.frontier_size >= rules.islands:
+            lab.note("frontier_is_group", k=self.frontier_size, told=NO_CREDIT)
+        await research.insert_initial_programs()
+        levels = score_bounds(
+            lab.task.objective, research.start, self.worst, self.best, rules.target
+        )
+        schedule = PhaseSchedule(self.barriers, lab.progress, 1 + self.staleness)
+        starting = self.starts.begin_search(research.seeds)
+        return Course(lab, research, policy, levels, starting, schedule)
 
     async def decide_group(self, course: Course) -> Sequence[Plan]:
         """One decision on each island, all by the present version."""
@@ -269,16 +326,16 @@ class PacevolvePlusPlus:
             decision_reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes
         ]  # equation 5
         decisions = [decision for _, decision in plans]
-        samples = [decision.samples for decision in decisions]
+        samples = _samples(plans, outcomes)
         behind = {"behind": course.policy.versions_behind(samples)} if self.staleness else {}
         signal, update = await self.train_policy(
-            course, samples, rewards, self.alpha_at(lab, barrier)
+            course, samples, rewards, course.schedule.weight(barrier, lab.progress)
         )
         course.policy.discard_samples(later)
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
-        course.unreadable += (
-            1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
-        )
+        barren = [fault in (UNREADABLE, NO_CANDIDATE) for fault in failures]
+        is_barren = bool(signal.skip) and barren == [True] * len(outcomes)
+        course.unreadable += 1 if is_barren else -course.unreadable
         lab.note(
             "barrier",
             barrier=barrier,
@@ -295,15 +352,6 @@ class PacevolvePlusPlus:
             **behind,
             **{name: value for name, value in update.items() if name != "version"},
         )
-
-    def alpha_at(self, lab: Lab, barrier: int) -> float:
-        """alpha_t: linear in the barriers planned, or in the budget spent.
-
-        Barriers without a step count, too.
-        """
-        from culmen.extensions.train.objectives import mixing_weight
-
-        return lab.progress if self.barriers is None else mixing_weight(barrier, self.barriers)
 
     async def train_policy(
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
@@ -329,5 +377,14 @@ class Course:
     policy: TrainedPolicy
     bounds: tuple[float, float]
     starts: Starting
+    schedule: PhaseSchedule
     steps: Steps = field(default_factory=Steps)
-    unreadable: int = 0  # barriers in a row, none of whose decisions could be read
+    unreadable: int = 0  # barriers in a row without a program: none of their replies led to one
+
+
+def _samples(plans: Sequence[Plan], outcomes: Sequence[ExperimentOutcome]) -> list[tuple[int, ...]]:
+    """The trainable replies of each decision and of its program."""
+    return [
+        (*decision.samples, *outcome.samples)
+        for (_, decision), outcome in zip(plans, outcomes, strict=True)
+    ]

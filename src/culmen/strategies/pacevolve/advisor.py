@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import fmean
 from typing import Annotated, Protocol, cast
 
-from culmen.core.evaluation import Rollout
+from culmen.core.evaluation import Observation, Rollout
 from culmen.core.foreign import Unreadable, boundary
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.replies.json_forms import find_object
+from culmen.core.wording import clip_middle
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.memory import (
     Failure,
@@ -141,6 +144,9 @@ class DecisionSettings:
 
     tries: Annotated[int, About("attempts at a step before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
+    feedback_chars: Annotated[
+        int, About("characters of the parent's feedback shown; 0: none", least=0)
+    ] = 2000
     failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
     def __post_init__(self) -> None:
@@ -157,6 +163,7 @@ class DecisionSettings:
             else "lower scores are better",
             "score": None if reward is None else objective.score(reward),
             "program": parent.candidate.text[: self.program_chars] if parent else "",
+            **self.evaluation_slots(parent.observations if parent else ()),
             "failures": [
                 {
                     "idea": f.idea,
@@ -165,6 +172,23 @@ class DecisionSettings:
                 }
                 for f in failures.latest_failures(self.failures)
             ],
+        }
+
+    def evaluation_slots(self, seen: Sequence[Observation]) -> JsonObject:
+        """The slots `metrics` and `feedback` of a parent's observations (Section 2.1).
+
+        Metrics are means; the feedback is that of the lowest score, with its middle left out if it
+        is longer than `feedback_chars`.
+        """
+        lowest = min(
+            (one for one in seen if one.feedback.strip()),
+            key=lambda one: -math.inf if one.score is None else one.score,
+            default=None,
+        )
+        feedback = lowest.feedback.strip() if lowest and self.feedback_chars else ""
+        return {
+            "metrics": mean_metrics(seen),
+            "feedback": clip_middle(feedback, self.feedback_chars),
         }
 
 
@@ -196,7 +220,10 @@ class Advising(DecisionSettings):
         hypotheses = await self._generate_hypotheses(lab, voice, draft, shown)
         if not hypotheses:
             return Decision(ideas, samples=tuple(draft.samples), fault=UNREADABLE)
-        options = [await self._classify_hypothesis(lab, voice, draft, text) for text in hypotheses]
+        state = {name: shown[name] for name in ("score", "metrics", "feedback")}
+        options = [
+            await self._classify_hypothesis(lab, voice, draft, text, state) for text in hypotheses
+        ]
         idea, experiment, fault = await self._select_experiment(
             lab, voice, draft, shown, options, failures
         )
@@ -221,7 +248,7 @@ class Advising(DecisionSettings):
         return []
 
     async def _classify_hypothesis(
-        self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str
+        self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str, state: JsonObject
     ) -> JsonObject:
         """Put a hypothesis under a known idea, or add it as a new one.
 
@@ -229,6 +256,7 @@ class Advising(DecisionSettings):
         """
         for attempt in range(self.tries):
             slots = {
+                **state,
                 "ideas": repository_data(draft.ideas),
                 "hypothesis": hypothesis,
                 "sentences": draft.ideas.sentences,
@@ -298,10 +326,20 @@ class Advising(DecisionSettings):
         return 0, "", "repeat" if refused else UNREADABLE
 
 
+def mean_metrics(observations: Sequence[Observation]) -> dict[str, float]:
+    """Every finite metric's mean over the observations that have it, in order of appearance."""
+    values: dict[str, list[float]] = {}
+    for one in observations:
+        for name, value in one.metrics.items():
+            if math.isfinite(value):
+                values.setdefault(name, []).append(value)
+    return {name: fmean(found) for name, found in values.items()}
+
+
 UNREADABLE = "advisor_format"
-PATIENCE = 20  # barriers of a training without a single reply that could be read
+PATIENCE = 20  # barriers of a training without a single program
 GAVE_UP = (
-    f"For {PATIENCE} barriers no reply of the advisor could be read, so nothing was tried or "
+    f"For {PATIENCE} barriers no reply of the policy led to a program, so nothing was tried or "
     "learnt: the search"
     " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
 )

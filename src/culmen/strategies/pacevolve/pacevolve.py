@@ -21,7 +21,12 @@ from culmen.strategies.pacevolve.advisor import (
     Voice,
     score_line,
 )
-from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
+from culmen.strategies.pacevolve.implementing import (
+    ExperimentOutcome,
+    Implementing,
+    ProgramWriter,
+    ProposingWriter,
+)
 from culmen.strategies.pacevolve.island import (
     Early,
     Island,
@@ -112,8 +117,11 @@ class Research:
     It is also the scaffold of `pacevolve_plus_plus`.
     """
 
-    def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
+    def __init__(
+        self, rules: Pacevolve, lab: Lab, voice: Voice, writer: ProgramWriter | None = None
+    ) -> None:
         self.rules, self.lab, self.voice = rules, lab, voice
+        self.writer = writer or ProposingWriter()
         self.failures = FailureMemory(rules.remembered)
         self.islands = [self._new_island() for _ in range(rules.islands)]
         self.start = float("-inf")
@@ -193,7 +201,7 @@ class Research:
             )
         rules = self.rules
         return await rules.implementing.carry_out(
-            self.lab, parent, decision.experiment, i, rules.batch, self.failures
+            self.lab, self.writer, parent, decision.experiment, i, rules.batch, self.failures
         )
 
     async def learn_from_outcome(

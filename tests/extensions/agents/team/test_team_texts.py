@@ -50,6 +50,22 @@ def test_a_certified_task_in_a_sequence():
     check("task_sequence", texts.task_text(CIRCLES, 3, 10, 1, limits, 2.6358))
 
 
+def test_the_pressing_words_of_the_paper_differ_in_the_threshold_and_the_end_alone():
+    given = (CIRCLES, 3, 10, 1, {"experiments": 20}, 2.6358, "")
+    ours, pressing = (
+        texts.task_text(*given, name).splitlines()
+        for name in ("stop_when_reached", "go_on_until_reached")
+    )
+    changed = [(a, b) for a, b in zip(ours, pressing, strict=True) if a != b]
+    assert [b.partition(" Before you end")[0] for _, b in changed] == [
+        "Your task is a candidate with a certified score of at least 2.6358.",
+        "Keep going until the score above is reached. Do not end your work before, whatever you "
+        "have tried: you must find a better candidate.",
+    ]
+    free = texts.task_text(CIRCLES, 3, 10, 1, {}, None, "", "go_on_until_reached")
+    assert "\nKeep going. Do not end" in free and "Your task is a candidate" not in free
+
+
 def test_a_task_of_several_parts_for_agents_side_by_side():
     check("task_parallel", texts.task_text(PARTS, 0, 4, 2, {"dollars": 1.5, "tokens": 40000}, 0.5))
 

@@ -31,12 +31,14 @@ class TeamTerms(NamedTuple):
     agents      number of agents in all
     parallel    number of agents at work at once
     plateau     number of consecutive agents without a certified gain that ends the run; None: none
+    wording     name of the wording of TASK.md (`texts.WORDINGS`)
     """
 
     threshold: float | None = None
     agents: int = 10
     parallel: int = 1
     plateau: int | None = None
+    wording: str = "stop_when_reached"
 
 
 class LiveProgram(Protocol):

@@ -134,6 +134,7 @@ class AgentWorkspace:
             self.limits,
             self._coordinator.threshold,
             how,
+            terms.wording,
         )
         request = Open(
             self.agent,

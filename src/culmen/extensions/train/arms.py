@@ -1,0 +1,128 @@
+"""Arms of the comparison: whose replies are trained, and who decides and writes (Section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.foreign import Unreadable, boundary
+from culmen.core.ports import Lab
+from culmen.core.replies.forms import read_form
+from culmen.core.replies.names import part_names
+from culmen.core.replies.parsed import Parsed
+from culmen.core.task import Task
+from culmen.extensions.train.policy import TrainedPolicy
+from culmen.strategies.pacevolve.advisor import Advising, ModelVoice, Voice
+from culmen.strategies.pacevolve.implementing import (
+    ProgramWriter,
+    ProposingWriter,
+    WrittenProgram,
+)
+
+IMPLEMENT = "implement"
+"""The step in which a policy writes a program."""
+
+
+class TrainingArm(Protocol):
+    """The two models around a search. `steps` are those trained besides the advisor's roles."""
+
+    trains: ClassVar[bool]
+    writes: ClassVar[bool]
+
+    def voice(self, policy: TrainedPolicy) -> Voice: ...
+
+    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter: ...
+
+
+@dataclass(frozen=True)
+class TrainedAdvisor:
+    """The policy decides and is trained; the run's model writes programs (PACEvolve++)."""
+
+    trains: ClassVar[bool] = True
+    writes: ClassVar[bool] = False
+
+    def voice(self, policy: TrainedPolicy) -> Voice:
+        return policy
+
+    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
+        return ProposingWriter()
+
+
+@dataclass(frozen=True)
+class FrontierAdvisor:
+    """The run's model in the role `advisor` decides, in the same barriers; nothing is trained."""
+
+    trains: ClassVar[bool] = False
+    writes: ClassVar[bool] = False
+
+    def voice(self, policy: TrainedPolicy) -> Voice:
+        return ModelVoice()
+
+    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
+        return ProposingWriter()
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """The policy decides and writes the programs; all its replies are trained (ThetaEvolve)."""
+
+    trains: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
+
+    def voice(self, policy: TrainedPolicy) -> Voice:
+        return policy
+
+    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
+        return PolicyWriter(policy, advising)
+
+
+@dataclass(frozen=True)
+class PolicyWriter:
+    """Programs by the policy in training: one reply, whole texts or edits."""
+
+    policy: TrainedPolicy
+    advising: Advising
+
+    async def write_program(self, lab: Lab, brief: Brief) -> WrittenProgram:
+        """One candidate; a reply without one is a fault and is trained all the same."""
+        parent, task = brief.parent, lab.task
+        slots = {
+            "goal": task.goal,
+            "experiment": brief.hypothesis,
+            "program": _program_slot(parent),
+            "parts": list(part_names(task, parent).editable),
+            **self.advising.evaluation_slots(brief.observations),
+        }
+        reply = await self.policy.answer_step(lab, IMPLEMENT, **slots)
+        parsed = _read_program(reply.text, task, parent)
+        origin = Origin(IMPLEMENT, self.policy.name, island=brief.island)
+        parents = (parent.id,) if parent else ()
+        made = tuple(Candidate.of(draft.parts, parents, origin) for draft in parsed.drafts)
+        return WrittenProgram(made, parsed.fault, reply.sample)
+
+
+def _program_slot(parent: Candidate | None) -> str | dict[str, str]:
+    if parent is None:
+        return ""
+    return parent.text if len(parent.parts) == 1 else dict(parent.parts)
+
+
+def _read_program(text: str, task: Task, parent: Candidate | None) -> Parsed:
+    """The program of a reply, or its fault; of an unreadable one with the reason."""
+    try:
+        return _parse_program(text, task, parent)
+    except Unreadable as error:
+        return Parsed(fault="unreadable", detail=error.what)
+
+
+@boundary()
+def _parse_program(text: str, task: Task, parent: Candidate | None) -> Parsed:
+    return read_form("text", text, task, parent)
+
+
+def trained_steps(arm: TrainingArm, roles: Sequence[str]) -> tuple[str, ...]:
+    """The steps whose replies are trained: the advisor's `roles`, and programs if it writes."""
+    return (*roles, IMPLEMENT) if arm.writes else tuple(roles)
