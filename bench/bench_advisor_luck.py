@@ -68,7 +68,7 @@ T975 = (
 class RandomSign(PacevolvePlusPlus):
     """The same training, except for the sign of each advantage."""
 
-    def credit(self) -> Any:
+    def advantage_rule(self) -> Any:
         return Flipped(super().advantage_rule())
 
 
@@ -78,7 +78,7 @@ class Flipped:
 
     credit: AdvantageRule
 
-    def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
+    def training_signal(self, rewards: Sequence[float], alpha: float) -> Signal:
         found, chance = self.credit.training_signal(rewards, alpha), Random(repr((rewards, alpha)))
         return replace(
             found, advantages=tuple(a * chance.choice((-1.0, 1.0)) for a in found.advantages)
