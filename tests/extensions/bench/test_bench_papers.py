@@ -9,6 +9,12 @@ import msgspec
 import pytest
 
 from culmen.extensions.bench.reproduce import places
+from culmen.extensions.bench.reproduce.results import (
+    Series,
+    _highest_so_far,
+    _normal_value,
+    printed_marks,
+)
 
 GOLDEN = tomllib.loads(Path(__file__).with_name("papers.toml").read_text(encoding="utf-8"))
 PLAN = [
@@ -118,3 +124,41 @@ def test_a_wrong_record_is_named(paper: str, right: str, wrong: str, names: str)
     assert right in text
     changed = msgspec.toml.decode(text.replace(right, wrong), type=places.Paper)
     assert names in differences({paper: changed})
+
+
+def test_the_highest_attained_never_falls_and_minimisation_counts() -> None:
+    course = [(1.0, 0.4), (2.0, 0.6), (3.0, 0.5)]
+    assert _highest_so_far(course, "max") == [(1.0, 0.4), (2.0, 0.6), (3.0, 0.6)]
+    assert _highest_so_far(course, "min") == [(1.0, 0.4), (2.0, 0.4), (3.0, 0.4)]
+
+
+def test_a_normalised_line_is_not_filled_backwards() -> None:
+    line = Series("POLCA", (4.0, 8.0), (1.0, 3.0))
+    assert [_normal_value(line, mark, [1.0, 5.0]) for mark in (3.9, 4.0, 8.0, 20.0)] == [
+        None,
+        0.0,
+        0.5,
+        0.5,
+    ]
+
+
+def test_printed_figures_are_marks_without_blanks() -> None:
+    texts = ("0.888 ± .023", "$10.99", "—", "-")
+    assert printed_marks("abcd", texts) == (("a", 0.888), ("b", 10.99))
+
+
+def test_a_method_has_one_colour_in_all_places_of_a_paper_and_no_other_has_it() -> None:
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
+    from culmen.extensions.bench.reproduce.drawing import method_colours
+
+    shared = dict[str, set[str]]()
+    for paper in places.known_papers().values():
+        found = method_colours(
+            label for plan in paper.experiments.values() for label in plan.contenders
+        )
+        assert len(set(found.values())) == len(found) and "black" not in found.values()
+        for name, colour in found.items():
+            shared.setdefault(name, set()).add(colour)
+    assert all(len(shared[name]) == 1 for name in ("OpenEvolve", "GEPA", "POLCA"))
+    pools = ["all programs: kmeans", "bottom 80%: kmeans"]
+    assert list(method_colours(pools)) == ["kmeans"]
