@@ -500,6 +500,18 @@ def test_rewards_begin_at_what_was_measured_else_at_what_the_task_says(start, lo
     assert score_bounds(Objective(start=0.2, target=1.0), start, None) == (low, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("given", "target", "known", "high"),
+    [((), 1.0, 3.0, 1.0), ((), None, 3.0, 3.0), ((2.0,), 1.0, 3.0, 2.0), ((None,), 1.0, 3.0, 1.0)],
+)
+def test_the_full_reward_is_at_the_setting_else_the_target_else_the_best_known_value(
+    given, target, known, high
+):
+    """y_max of equation 5."""
+    objective = Objective(start=0.2, target=target, known=known)
+    assert score_bounds(objective, 0.2, None, *given) == (0.2, high)
+
+
 def test_a_plan_under_an_idea_that_is_not_there_makes_a_new_one():
     ideas = IdeaRepository().with_idea("first")
     plan = [{"idea": 1, "experiment": "a"}, {"idea": 7, "experiment": "b", "description": "second"}]

@@ -53,6 +53,30 @@ def test_one_iteration_is_embed_evaluate_summarize_propose_embed_evaluate():
     assert brief.reward == pytest.approx(sum(o.score for o in brief.observations) / 2)
 
 
+class NumberedSummaries(Landscape):
+    """Every summary has the number of programs that it was written from."""
+
+    def write(self, request):
+        shown = len(request.slots["pairs"])
+        return msgspec.structs.replace(super().write(request), text=f"<summary>{shown}</summary>")
+
+
+def test_every_explored_program_is_proposed_with_the_summary_of_the_same_iteration():
+    """Algorithm 3: c_history is written (line 3) before the loop over all programs (line 4)."""
+    paper = Polca(explore=3, epsilon=None, summarizer=Summarizer(every=0, programs=1000))
+    witness, _ = run(paper, world=NumberedSummaries(sigma=0.1), evaluations=90)
+    told, rounds = "", list[tuple[str, list[str]]]()
+    for effect in witness.effects:
+        if effect.kind == "write":
+            told = str(len(effect.request.slots["pairs"]))
+            rounds.append((told, []))
+        elif effect.kind == "propose":
+            rounds[-1][1].append(effect.request.brief.context)
+    whole = [contexts for _, contexts in rounds if len(contexts) == 3]
+    assert len(whole) >= 3 and len({contexts[0] for contexts in whole}) >= 3
+    assert all(contexts == [told] * len(contexts) for told, contexts in rounds)
+
+
 def test_fresh_batch_draws_cases_of_its_own():
     witness, _ = run(Polca(validation=FreshBatch(), batch=4), evaluations=8)
     cases = [request.case.id for request in witness.evaluations]

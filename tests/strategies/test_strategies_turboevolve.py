@@ -27,6 +27,7 @@ from culmen.engine.search import Search
 from culmen.extensions.baselines.openevolve import OpenEvolve
 from culmen.store import views
 from culmen.strategies import catalog
+from culmen.strategies.backbone import Grids, Openevolve
 from culmen.strategies.judging import Features, Known, dimension_value
 from culmen.strategies.seed_pool import (
     Everywhere,
@@ -407,17 +408,12 @@ def test_settings_have_bounds(name: str, least: float, most: float | None) -> No
                 TurboEvolve(**{name: beyond})
 
 
-def test_a_grid_of_ten_bins_and_the_shares_of_the_documentation_are_the_defaults() -> None:
-    assert TurboEvolve() == TurboEvolve(
-        bins=10,
-        exploration=0.2,
-        exploitation=0.7,
-        elites=0.2,
-        top=3,
-        diverse=2,
-        interval=10,
-        rate=0.1,
-    )
+def test_shares_and_intervals_of_the_documentation_are_the_defaults_of_each_backbone() -> None:
+    named = {"bins": 10, "exploration": 0.2, "exploitation": 0.7, "top": 3, "diverse": 2}
+    assert TurboEvolve() == TurboEvolve(**named, rate=0.1)
+    assert (Grids.ELITES, Grids.INTERVAL) == (0.2, 10)
+    assert (Openevolve.ELITES, Openevolve.INTERVAL) == (0.1, 50)
+    assert Openevolve() == Openevolve(population=1000, archive=100)
 
 
 def test_settings_as_texts() -> None:

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
-
-from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
-from culmen.extensions.baselines.population import ProgramIsland, ProgramPopulation
-from culmen.strategies.judging import BUILT_IN, CascadeJudge, Judge
-from culmen.strategies.memory.grid import ArchiveIsland, Elite, Placement, Selection
-from culmen.strategies.seed_pool import Clusters, Everywhere, First
+from culmen.strategies.backbone import Openevolve
+from culmen.strategies.inspirations import Usual
+from culmen.strategies.island_loops import IslandLoops
+from culmen.strategies.judging import CascadeJudge, Judge
+from culmen.strategies.memory.grid import Selection
+from culmen.strategies.seed_pool import Clusters, Evaluated, Everywhere
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.turboevolve import (
     Bins,
@@ -28,7 +27,6 @@ from culmen.strategies.turboevolve import (
     Exploration,
     Interval,
     Top,
-    TurboEvolve,
 )
 from culmen.strategies.width import Fixed, Requery
 
@@ -106,17 +104,29 @@ class OpenEvolve:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        own = ("population", "archive", "cascade", "starts")
-        shared = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own
-        }
-        shared["lanes"] = self.lanes or lab.workers
-        usual = Everywhere() if len(lab.seeds) > 1 else First()
+        backbone = Openevolve(self.population, self.archive)
+        loops = IslandLoops(
+            backbone,
+            self.islands,
+            self.lanes or lab.workers,
+            Fixed(1),
+            self.format,
+            Requery(times=0),
+            Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse),
+            Usual(),
+            self.interval,
+            self.rate,
+            tail=0.0,
+        )
+        usual = Everywhere() if len(lab.seeds) > 1 else backbone.ONE_SEED
         allocation = _Placed(tuple(map(int, self.starts))) if self.starts else usual
-        engine = _Engine(width=Fixed(1), requery=Requery(times=0), allocation=allocation, **shared)
-        object.__setattr__(engine, "sizes", (self.archive, self.population))
-        object.__setattr__(engine, "cascade", self.cascade)
-        await engine.search(lab)
+        await loops.search(lab, self._make_judge(lab), allocation, Evaluated())
+
+    def _make_judge(self, lab: Lab) -> Judge:
+        if self.cascade is None:
+            return Judge(lab, self.features, self.bins, self.batch)
+        stages = self.cascade.first, self.cascade.threshold
+        return CascadeJudge(lab, self.features, self.bins, *stages)
 
 
 @dataclass(frozen=True)
@@ -135,44 +145,3 @@ class _Placed:
             [n for n, seed in enumerate(seeds) if island in homes.get(seed.digest, [island])]
             for island in range(islands)
         ]
-
-
-class _Engine(TurboEvolve):
-    """TurboEvolve's loop over OpenEvolve's population.
-
-    `sizes` are (programs in the archive, programs in all).
-    """
-
-    sizes: tuple[int, int]
-    cascade: Cascade | None
-
-    def make_judge(self, lab: Lab) -> Judge:
-        if self.cascade is None:
-            return super().make_judge(lab)
-        stages = self.cascade.first, self.cascade.threshold
-        return CascadeJudge(lab, self.features, self.bins, *stages)
-
-    def make_islands(self, judge: Judge, chosen: Selection) -> Sequence[ArchiveIsland]:
-        return ProgramPopulation(judge.empty_grid().axes, self.islands, chosen, *self.sizes).islands
-
-    def migrate_if_due(
-        self, islands: Sequence[ArchiveIsland], i: int, turn: int
-    ) -> list[Placement]:
-        island = islands[i]
-        assert isinstance(island, ProgramIsland)  # make_islands makes no others
-        return island.population.count_and_migrate(i, self.interval, self.rate)
-
-    def turn_brief(
-        self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
-    ) -> Brief:
-        """As in `TurboEvolve`, with feature dimensions for each program shown."""
-        brief = super().turn_brief(lab, i, parent, inspirations, k)
-        names = self.features or lab.task.features or BUILT_IN
-        shown = tuple(
-            msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))
-            for exhibit, elite in zip(brief.inspirations, inspirations, strict=True)
-        )
-        context = (
-            f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
-        )
-        return msgspec.structs.replace(brief, inspirations=shown, context=context)

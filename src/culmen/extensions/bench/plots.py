@@ -18,7 +18,7 @@ from culmen.extensions.bench.analyses import Group, Rows, Table
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")
-_BAND = 5  # number of runs from which on quartiles are shown
+_BAND = 3  # number of runs from which on quartiles are shown
 
 
 def draw_analyses(groups: Sequence[Group], folders: Sequence[Path]) -> list[Path]:

@@ -215,6 +215,8 @@ class ArchiveIsland(Protocol):
 
     def draw_inspirations(self, parent: Elite, rng: Random) -> list[Elite]: ...
 
+    def ranked_elites(self) -> list[Elite]: ...
+
 
 class GridIsland:
     """One population: the occupants of a grid."""
@@ -263,6 +265,10 @@ class GridIsland:
         here, cell = self.grid.cell_of(parent.features), self.grid.cell_of
         far = sorted(fresh, key=lambda elite: -math.dist(here, cell(elite.features)))
         return shown + far[: self.selection.diverse]
+
+    def ranked_elites(self) -> list[Elite]:
+        """The occupants, best first."""
+        return self.grid.ranked_elites()
 
     def emigrants(self, rate: float) -> list[Elite]:
         """The best `rate` share of the occupants, at least one.

@@ -118,9 +118,12 @@ def _write_files(made: Outcome, out: Path) -> list[Path]:
     )
     if importlib.util.find_spec("matplotlib") is None:
         return files
-    from culmen.extensions.bench.reproduce.drawing import draw_place
+    from culmen.extensions.bench.reproduce.drawing import draw_place, method_colours
 
-    return files + draw_place(made.shown, made.place.title, stem.with_suffix(".png"))
+    plans = made.paper.experiments.values()
+    colours = method_colours(label for plan in plans for label in plan.contenders)
+    path = stem.with_suffix(".png")
+    return files + draw_place(made.shown, made.place.title, path, colours, made.rehearsed)
 
 
 def plot_remark(made: Outcome) -> str:

@@ -78,7 +78,9 @@ class PaperPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `axis` is the axis of a course, `measure` a metric, a share or an analysis; `repeats` and
     `columns` belong to the final measurement, `printed` holds the paper's figures by contender,
-    under `printed_heads`. `note` says where printed figures come from if they are no table's.
+    under `printed_heads`, `reported` those of other papers' methods by task and method. Scores of
+    the tasks `square_roots` are shown as their square roots, in the paper's unit. `note` says where
+    printed figures come from if they are no table's.
     """
 
     name: str
@@ -93,6 +95,8 @@ class PaperPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: tuple[str, ...] = ()
     printed_heads: tuple[str, ...] = ()
     printed: dict[str, tuple[str, ...]] = {}
+    reported: dict[str, str] = {}
+    square_roots: tuple[str, ...] = ()
     note: str = ""
     differs: tuple[str, ...] = ()
 

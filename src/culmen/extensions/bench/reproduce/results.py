@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from statistics import fmean, stdev
 
 import msgspec
@@ -29,16 +30,23 @@ CHECKPOINTS = 8
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A line or a row of bars: mean and standard error at each x (None: one run)."""
+    """A line or a row of bars: mean and standard error at each x (None: one run).
+
+    `aside` is true for a second line of the same method.
+    """
 
     label: str
     x: tuple[float | str, ...]
     y: tuple[float, ...]
     error: tuple[float | None, ...] = ()
+    aside: bool = False
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One panel of a plot with the paper's axes; `levels` are horizontal lines by label."""
+    """One panel of a plot with the paper's axes; `levels` are horizontal lines by label.
+
+    `printed` holds the paper's values, (x, value) by the label of the series.
+    """
 
     title: str
     across: str
@@ -46,6 +54,7 @@ class Panel(msgspec.Struct, frozen=True):
     series: tuple[Series, ...]
     levels: Mapping[str, float] = {}
     bars: bool = False
+    printed: Mapping[str, tuple[tuple[float | str, float], ...]] = {}
 
 
 class PlaceResult(msgspec.Struct, frozen=True):
@@ -107,6 +116,23 @@ class PlaceEvidence(msgspec.Struct, frozen=True):
         """The paper's figures of a contender."""
         return self.place.printed.get(label, ("-",) * len(self.place.printed_heads))
 
+    def reported_by_others(self, task: str) -> list[tuple[str, str]]:
+        """(method, figure) of other papers' methods on a task."""
+        pairs = [(label.split(" ", 1), text) for label, text in self.place.reported.items()]
+        return [(label[1], text) for label, text in pairs if task == label[0]]
+
+    def in_paper_unit(self, task: str, score: float | None) -> float | None:
+        """A score of a task in the paper's unit."""
+        return math.sqrt(score) if score is not None and task in self.place.square_roots else score
+
+
+def printed_marks(
+    names: Sequence[float | str], texts: Sequence[str]
+) -> tuple[tuple[float | str, float], ...]:
+    """(name, value) of printed figures such as `0.888 ± .023` and `$10.99`; blanks left out."""
+    pairs = zip(names, (text.split(" ")[0].lstrip("$") for text in texts))
+    return tuple((name, float(text)) for name, text in pairs if text not in ("-", "—"))
+
 
 def mean_with_error(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and standard error; the error is None for one value."""
@@ -138,7 +164,8 @@ def final_table(given: PlaceEvidence) -> PlaceResult:
     names = tuple(column.name for column in columns)
     bars = tuple(Series(label, names, tuple(score for _, score in cells)) for label, cells in rows)
     made = sum(each.made for each in measured.values())
-    panel = Panel("", "cases", "pass@1", bars, bars=True)
+    marks = {label: printed_marks(names, given.beside_printed(label)) for label, _ in rows}
+    panel = Panel("", "cases", "pass@1", bars, bars=True, printed=marks)
     times = "1 trial" if given.repeats == 1 else f"{given.repeats} trials"
     note = f"{times} a case, {made} evaluations; ± is half a 95 % interval."
     return PlaceResult(heads, table, (panel,), notes=(note,))
@@ -175,6 +202,11 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
             course_line(given, label, [run for run in runs if run.cell.task == task])
             for label, runs in given.by_contender().items()
         ]
+        if given.place.repeats > 1:
+            lines += [
+                course_line(given, label, [run for run in runs if run.cell.task == task], True)
+                for label, runs in given.by_contender().items()
+            ]
         known = tuple(line for line in lines if line.y)
         name = given.label_of(task)
         levels = _initial_levels(given, task)
@@ -184,10 +216,25 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
             text = f"{end:.6g}" + ("" if error is None else f" ± {error:.2g}")
             half = line.y[len(line.y) // 2]
             mark = f"{line.x[-1]:.3g}"
+            shown = f"{line.label}{LEADER if line.aside else ''}"
             printed = given.beside_printed(line.label)
-            rows.append((name, line.label, f"{half:.6g}", text, mark, *printed))
+            rows.append((name, shown, f"{half:.6g}", text, mark, *printed))
     heads = ("task", "method", "half-way", "end", axis_text(given.place.axis))
-    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), tuple(panels))
+    notes = (HIGHEST,) if given.place.repeats > 1 else ()
+    return PlaceResult(
+        (*heads, *given.place.printed_heads), tuple(rows), tuple(panels), notes=notes
+    )
+
+
+LEADER = ", leader of the moment"
+"""Mark of the second line of a method: its leader's score, which may fall."""
+
+HIGHEST = (
+    "As in the paper a line is the highest score attained so far, by fresh measurements of each "
+    "leader; of noisy ones that is a lucky one. The second line of a method is the leader of the "
+    "moment."
+)
+"""Remark on courses whose leaders are measured afresh."""
 
 
 def _panels_by_pool(
@@ -230,10 +277,19 @@ def _initial_levels(given: PlaceEvidence, task: str) -> dict[str, float]:
     return levels
 
 
-def course_line(given: PlaceEvidence, label: str, runs: Sequence[Made]) -> Series:
-    """Mean and standard error over runs of the leader's score at equal shares of the axis."""
+def course_line(
+    given: PlaceEvidence, label: str, runs: Sequence[Made], aside: bool = False
+) -> Series:
+    """Mean and standard error over runs of a score at equal shares of the axis.
+
+    It is the highest score attained by leaders so far, or (`aside`) that of the leader alone.
+    """
     axis = given.place.axis
     courses = [_leader_course(given, run, axis) for run in runs]
+    if given.place.repeats > 1 and not aside:
+        courses = [
+            _highest_so_far(course, run.cell.direction) for course, run in zip(courses, runs)
+        ]
     end = max((each[-1][0] for each in courses if each), default=0.0)
     marks = [end * step / CHECKPOINTS for step in range(1, CHECKPOINTS + 1)]
     if axis not in ("dollars", "seconds"):
@@ -248,7 +304,16 @@ def course_line(given: PlaceEvidence, label: str, runs: Sequence[Made]) -> Serie
         tuple(mark for mark, _, _ in known),
         tuple(mean for _, mean, _ in known),
         tuple(error for _, _, error in known),
+        aside,
     )
+
+
+def _highest_so_far(
+    course: Sequence[tuple[float, float]], direction: str
+) -> list[tuple[float, float]]:
+    """The best value up to each point."""
+    best = accumulate((value for _, value in course), max if direction == "max" else min)
+    return [(at, value) for (at, _), value in zip(course, best)]
 
 
 def _value_at(course: Sequence[tuple[float, float]], mark: float) -> float | None:
@@ -291,21 +356,21 @@ def normalised_course(given: PlaceEvidence) -> PlaceResult:
         for label, runs in given.by_contender().items()
         for name in given.runs
     }
-    ranges = {
-        name: [value for (_, of), line in lines.items() if of == name for value in line.y]
-        for name in given.runs
-    }
+    by_name = {name: [line for (_, of), line in lines.items() if of == name] for name in given.runs}
+    ranges = {name: [y for line in own for y in line.y] for name, own in by_name.items()}
+    names = [name for name, values in ranges.items() if values and max(values) > min(values)]
+    budgets = {name: max(float(x) for line in by_name[name] for x in line.x) for name in names}
     for label in given.by_contender():
         points: list[tuple[float, float, float | None]] = []
         for step in range(1, CHECKPOINTS + 1):
             share = step / CHECKPOINTS
             values = [
-                _normal_value(line, share, ranges[name])
-                for name in given.runs
-                if (line := lines[label, name]).y and max(ranges[name]) > min(ranges[name])
+                _normal_value(lines[label, name], share * budgets[name], ranges[name])
+                for name in names
             ]
-            if values:
-                points.append((share, *mean_with_error(values)))
+            known = [value for value in values if value is not None]
+            if known and len(known) == len(values):  # a mean of the same benchmarks throughout
+                points.append((share, *mean_with_error(known)))
         if points:
             x, y, error = zip(*points)
             series.append(Series(label, x, y, error))
@@ -316,11 +381,11 @@ def normalised_course(given: PlaceEvidence) -> PlaceResult:
     return PlaceResult(heads, tuple(rows), (panel,))
 
 
-def _normal_value(line: Series, share: float, values: Sequence[float]) -> float:
-    marks = [float(x) for x in line.x]
-    at = _value_at(list(zip(marks, line.y)), marks[-1] * share)
+def _normal_value(line: Series, mark: float, values: Sequence[float]) -> float | None:
+    """The line's last value up to a mark, within the range of `values`; None before its first."""
+    at = _value_at([(float(x), y) for x, y in zip(line.x, line.y)], mark)
     low, high = min(values), max(values)
-    return ((line.y[0] if at is None else at) - low) / (high - low)
+    return None if at is None else (at - low) / (high - low)
 
 
 def share_table(given: PlaceEvidence) -> PlaceResult:
@@ -349,7 +414,11 @@ def share_table(given: PlaceEvidence) -> PlaceResult:
         rows.append((label, mean_text(values, 3), tasks, *given.beside_printed(label)))
     curve = shares.share_curves(outcomes)
     series = tuple(_share_series(curve, label, given) for label in given.by_contender())
-    panel = Panel("", axis_text(given.place.axis), measure.replace("solved", "pass rate"), series)
+    marks = {
+        line.label: printed_marks(line.x[-1:], given.beside_printed(line.label)) for line in series
+    }
+    words = measure.replace("solved", "pass rate")
+    panel = Panel("", axis_text(given.place.axis), words, series, printed=marks)
     heads = ("method", measure.replace("solved", "pass rate"), "tasks", *given.place.printed_heads)
     return PlaceResult(heads, tuple(rows), (panel,))
 
@@ -409,6 +478,7 @@ def best_table(given: PlaceEvidence) -> PlaceResult:
     panels: list[Panel] = []
     for task in dict.fromkeys(run.cell.task for run in given.every_run()):
         bars: list[Series] = []
+        marks: dict[str, tuple[tuple[float | str, float], ...]] = {}
         for label, runs in groups.items():
             cells = [run.cell for run in runs if run.cell.task == task]
             scores = [cell.score for cell in cells if cell.score is not None]
@@ -421,10 +491,19 @@ def best_table(given: PlaceEvidence) -> PlaceResult:
             printed = given.place.printed.get(f"{task} {label}", ())
             blank = ("-",) * (len(given.place.printed_heads) - len(printed))
             best = f"{choose(scores):.6f} (of {len(cells)})"
-            rows.append((f"{given.label_of(task)} {arrow}", label, best, sure, *printed, *blank))
+            cells_of_row = (f"{given.label_of(task)} {arrow}", label, best, sure, *printed, *blank)
+            rows.append((*cells_of_row, "-") if given.place.reported else cells_of_row)
             bars.append(Series(label, (label,), (choose(scores),)))
-        panels.append(Panel(given.label_of(task), "", "best", tuple(bars), bars=True))
-    heads = ("task", "method", "best", "certified", *given.place.printed_heads)
+            marks[label] = printed_marks((label,) * len(printed), printed)
+        others = given.reported_by_others(task)
+        blanks = ("-",) * (2 + len(given.place.printed_heads))
+        rows += [(rows[-1][0], method, *blanks, text) for method, text in others]
+        levels = {method: mark[1] for method, text in others for mark in printed_marks("x", [text])}
+        panels.append(
+            Panel(given.label_of(task), "", "best", tuple(bars), levels, bars=True, printed=marks)
+        )
+    last = ("reported by others",) if given.place.reported else ()
+    heads = ("task", "method", "best", "certified", *given.place.printed_heads, *last)
     return PlaceResult(heads, tuple(rows), tuple(panels))
 
 
@@ -460,51 +539,109 @@ def _cell_text(row: JsonObject, name: str) -> str:
 def cost_table(given: PlaceEvidence) -> PlaceResult:
     """Score and cost of each run, and the best before the first finding (CATO, results)."""
     rows: list[tuple[str, ...]] = []
-    bars: dict[str, list[tuple[str, float]]] = {}
+    panels: list[Panel] = []
+    heads = ("task", "method", "score", "certified", "cost", "evaluations")
+    last = ("reported by others",) if given.place.reported else ()
     for task in dict.fromkeys(run.cell.task for run in given.every_run()):
-        for label, runs in given.by_contender().items():
-            for run in [each for each in runs if each.cell.task == task]:
-                status = views.run_status(run.path)
-                before = _before_finding(status)
-                cost = dollars_text(run.cell.dollars)
-                cost += f" ({run.cell.unpriced} calls without a price)" if run.cell.unpriced else ""
-                score = "-" if run.cell.score is None else f"{run.cell.score:.5f}"
-                printed = given.place.printed.get(f"{task} {label}", ())
-                blank = ("-",) * (len(given.place.printed_heads) - len(printed))
-                sure = "-" if run.cell.certified is None else f"{run.cell.certified:.5f}"
-                cells = (
-                    run.cell.label,
-                    label,
-                    score,
-                    sure,
-                    cost,
-                    str(run.cell.evaluations),
-                    before,
-                )
-                rows.append((*cells, *printed, *blank))
-                bars.setdefault(label, []).append((task, run.cell.dollars))
-    series = tuple(
-        Series(label, tuple(task for task, _ in pairs), tuple(dollars for _, dollars in pairs))
-        for label, pairs in bars.items()
-    )
-    heads = (
-        "task",
-        "method",
-        "score",
-        "certified",
-        "cost",
-        "evaluations",
-        "before the first finding",
-    )
-    panel = Panel("", "", "dollars", series, bars=True)
-    return PlaceResult((*heads, *given.place.printed_heads), tuple(rows), (panel,))
+        pairs = [
+            (label, run)
+            for label, runs in given.by_contender().items()
+            for run in runs
+            if run.cell.task == task
+        ]
+        rows += [(*_cost_row(given, label, run), *("-" for _ in last)) for label, run in pairs]
+        blanks = ("-",) * (len(heads) - 1 + len(given.place.printed_heads))
+        others = given.reported_by_others(task)
+        rows += [(rows[-1][0], method, *blanks, text) for method, text in others]
+        panels += _cost_panels(given, task, pairs)
+    whole = (*heads, "before the first finding", *given.place.printed_heads, *last)
+    notes = (UNCOUNTED,) if any(NOT_COUNTED in row for row in rows) else ()
+    return PlaceResult(whole, tuple(rows), tuple(panels), notes=notes)
 
 
-def _before_finding(status: views.RunStatus) -> str:
+NOT_COUNTED = "not counted"
+"""Cost of a run whose agents' programs did not call a model through culmen."""
+
+UNCOUNTED = "Not counted: no call of a model came by culmen's gateway, so that its cost is unknown."
+"""Remark on such costs."""
+
+
+def _cost_row(given: PlaceEvidence, label: str, run: Made) -> tuple[str, ...]:
+    """A run's row of the table, without other papers' figures."""
+    cell, before = run.cell, _before_finding(given, run)
+    printed = given.place.printed.get(f"{cell.task} {label}", ())
+    blank = ("-",) * (len(given.place.printed_heads) - len(printed))
+    scores = (given.in_paper_unit(cell.task, each) for each in (cell.score, cell.certified))
+    texts = ("-" if score is None else f"{score:.5f}" for score in scores)
+    count = str(cell.evaluations)
+    shown = before if isinstance(before, str) else f"{before:.5f}"
+    return (cell.label, label, *texts, _run_cost_text(run), count, shown, *printed, *blank)
+
+
+def _run_cost_text(run: Made) -> str:
+    if not is_cost_counted(run):
+        return NOT_COUNTED
+    unpriced = run.cell.unpriced
+    return dollars_text(run.cell.dollars) + (
+        f" ({unpriced} calls without a price)" if unpriced else ""
+    )
+
+
+def is_cost_counted(run: Made) -> bool:
+    """True unless nothing is known of the run's calls: no dollars, no tokens, no calls."""
+    return bool(run.cell.dollars or run.cell.tokens or run.cell.calls)
+
+
+def _cost_panels(given: PlaceEvidence, task: str, pairs: Sequence[tuple[str, Made]]) -> list[Panel]:
+    """Score, cost, and the best before the first finding on one task."""
+    measures: dict[str, list[tuple[str, float | None]]] = {"score": [], "dollars": []}
+    early = "score before the first finding"
+    measures[early] = []
+    marks: dict[str, dict[str, tuple[tuple[float | str, float], ...]]] = {
+        "score": {},
+        "dollars": {},
+    }
+    for label, run in pairs:
+        score = given.in_paper_unit(task, run.cell.score)
+        before = _before_finding(given, run)
+        cost = run.cell.dollars if is_cost_counted(run) else None
+        # without a finding all of the run came before one
+        alone = score if before == NO_FINDING else before if isinstance(before, float) else None
+        for name, value in zip(measures, (score, cost, alone)):
+            measures[name].append((label, value))
+        printed = given.place.printed.get(f"{task} {label}", ())
+        for name, text in zip(marks, printed):
+            marks[name][label] = printed_marks((label,), (text,))
+    others = dict(given.reported_by_others(task))
+    levels = {name: float(text) for name, text in others.items() if text != "—"}
+    return [
+        Panel(
+            given.label_of(task),
+            "",
+            name,
+            tuple(
+                Series(label, (label,), (value,)) for label, value in values if value is not None
+            ),
+            {} if name == "dollars" else levels,
+            bars=True,
+            printed=marks.get(name, {}),
+        )
+        for name, values in measures.items()
+    ]
+
+
+NO_FINDING = "no finding"
+"""Cell of a run in which nothing was found against its candidates."""
+
+
+def _before_finding(given: PlaceEvidence, run: Made) -> float | str:
+    """Best score before the first finding, in the paper's unit, or words."""
+    status = views.run_status(run.path)
     best: RunResult | None = status.best_before_first_finding
     if not status.findings:
-        return "no finding"
-    return "nothing" if best is None else f"{best.score:.5f}"
+        return NO_FINDING
+    score = None if best is None else given.in_paper_unit(run.cell.task, best.score)
+    return "nothing" if score is None else score
 
 
 def training_course(given: PlaceEvidence) -> PlaceResult:

@@ -214,10 +214,14 @@ class ProgramIsland:
     def draw_inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
         """The best of the island, then programs of near cells, without the parent and repeats."""
         chosen = self.population.selection
-        ranked = [each.elite for each in sorted(self.members, key=lambda each: -each.elite.reward)]
+        ranked = self.ranked_elites()
         shown = [elite for elite in ranked[: chosen.top + chosen.diverse] if elite is not parent]
         drawn = self._drawn_inspirations(parent, ranked, chosen.diverse, rng)
         return shown + [elite for elite in drawn if not any(elite is other for other in shown)]
+
+    def ranked_elites(self) -> list[Elite]:
+        """The programs of the island, best first."""
+        return [each.elite for each in sorted(self.members, key=lambda each: -each.elite.reward)]
 
     def _drawn_inspirations(
         self, parent: Elite, ranked: list[Elite], wanted: int, rng: Random

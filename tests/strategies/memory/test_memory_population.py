@@ -1,6 +1,6 @@
 """OpenEvolve's population by its rules.
 
-Beside the package: test_baselines_openevolve_package.py.
+Beside the package: tests/extensions/baselines/test_baselines_openevolve_package.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.extensions.baselines.population import ProgramPopulation
 from culmen.strategies.memory.grid import Axis, Elite, Selection
+from culmen.strategies.memory.population import ProgramPopulation
 
 
 def population(
