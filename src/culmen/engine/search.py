@@ -70,6 +70,7 @@ from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
 from culmen.engine.reserve import LeaderControl, ReservePlanner
 from culmen.engine.trial import Trial
 from culmen.evidence.evidence import SEARCH, Evidence, FailureAttribution
+from culmen.evidence.verdict import value_of
 
 if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
@@ -195,7 +196,7 @@ class Search:
     def leader_standing(self) -> tuple[str, float, int] | None:
         """Id, score and number of evaluations of the search's leader; None without a score."""
         leader = self.evidence.leader() if self.phase == "search" else None
-        value = None if leader is None else self.evidence.verdict.value_of(leader)
+        value = None if leader is None else value_of(self.evidence.verdict, leader)
         return None if leader is None or value is None else (leader, *value)
 
     @property

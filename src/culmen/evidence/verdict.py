@@ -201,16 +201,6 @@ class FreshComparison:
             return None
         return expected_score(self.ranking, name, tally.count, belief.mean, belief.sd)
 
-    def value_of(self, name: str) -> tuple[float, int] | None:
-        """A candidate's score without its interval, and the number of evaluations behind it."""
-        fresh, tally = self.fresh_mean(name), self.account.tally(name)
-        if fresh is not None:
-            return self.task.objective.score(fresh.mean), fresh.count
-        belief = self.ranking.belief_of(name)
-        if tally is None or belief is None:
-            return None
-        return _shown_value(self.account, belief.mean), tally.count
-
     def _is_measured(self, name: str) -> bool:
         return bool(self.fresh_facts(name)) and not self.is_barred(name)
 
@@ -448,6 +438,17 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
     if margin is not None and (least := chance_margin(account, mean, count)) > margin:
         margin, error = least, least / Z
     return Score(name, _shown_value(account, mean), count, error, margin, expected=not exact)
+
+
+def value_of(verdict: FreshComparison, name: str) -> tuple[float, int] | None:
+    """A candidate's score without its interval, and the number of evaluations behind it."""
+    fresh, account = verdict.fresh_mean(name), verdict.account
+    if fresh is not None:
+        return account.task.objective.score(fresh.mean), fresh.count
+    tally, belief = account.tally(name), verdict.ranking.belief_of(name)
+    if tally is None or belief is None:
+        return None
+    return _shown_value(account, belief.mean), tally.count
 
 
 def _is_shown_exactly(account: Account) -> bool:

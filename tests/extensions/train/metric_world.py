@@ -1,4 +1,4 @@
-"""A world in which metrics tell the mechanism, and a linear advisor that can learn to read them.
+"""A world whose metrics tell the mechanism, and a linear advisor that can learn them.
 
 A program has a level, its score, and one of four mechanisms limits it. Each metric is the load of
 one mechanism, and the limiting one has the highest. An edit of the kind that relieves it raises the

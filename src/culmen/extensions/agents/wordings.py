@@ -276,7 +276,7 @@ def _summary(name: str, runs: Sequence[WordedRun]) -> WordingSummary:
 
 
 def _total_dollars(run: WordedRun) -> float | None:
-    """What all agents spent; None if any of them is not counted."""
+    """Costs of all agents together; None if any of them is not counted."""
     spent = [turn.dollars for turn in run.turns]
     known = [dollars for dollars in spent if dollars is not None]
     return sum(known) if len(known) == len(spent) else None

@@ -1,4 +1,4 @@
-"""Arms of the comparison: whose replies are trained, and who decides and writes (Section 3.2)."""
+"""Arms of the comparison: who decides, who writes, whose replies are trained (3.2)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ far; `--report TEXT` tells culmen something, `--finish TEXT` ends your work. `--
 
 
 class Wording(NamedTuple):
-    """What TASK.md says of the threshold (`goal`) and of the end of the work (`end`).
+    """Lines of TASK.md on the threshold (`goal`) and on the end of the work (`end`).
 
     `goal` has the slots kind, better and score; `end` is what stands before the request to write
     reflections, with the slot reached ("" without a threshold).
