@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from culmen.core.brief import BILLED_ERROR, MISCOUNTED, OVER_LIMIT, SERVER_ERROR, SILENT
+from culmen.core.brief import (
+    BILLED_ERROR,
+    BY_BYTES,
+    MISCOUNTED,
+    OVER_LIMIT,
+    SERVER_ERROR,
+    SILENT,
+)
 from culmen.core.errors import NoAnswer, UserError
 from culmen.core.foreign import UNREADABLE, Unreadable
 from culmen.core.ports import with_protocol_defaults
@@ -287,6 +294,9 @@ class Caller:
     ) -> Usage:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
+        is_split = tokens is not None and reply.total is None
+        if not is_split and prices.token_bytes == 1 and self._provider.effective_base_url:
+            so_far.faults[BY_BYTES] += 1
         if tokens is not None and reply.total is not None:  # how it splits is not known
             return prices.usage_for(tokens, reply.dollars)
         if tokens is not None:
