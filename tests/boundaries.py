@@ -139,7 +139,7 @@ READERS = {
         openevolve.load_mapping(_file(folder, "config.yaml", text))
     ),
     "extensions.mcp.cli.check_arguments": lambda text, folder: mcp.check_arguments(
-        text, _tool, text.split(), mcp.AllowedFolders([folder])
+        text, _tool, dict.fromkeys(text.split(), text), mcp.AllowedFolders([folder])
     ),
     "extensions.skills.mining.logs.read_database": lambda text, folder: logs.read_database(
         _database(folder, text)

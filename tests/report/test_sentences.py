@@ -215,6 +215,7 @@ CASES: dict[str, Facts] = {
         better(),
         usage=Spent(calls=3, unpriced=3, uncertain=Usage(input_tokens=900)),
         budget=Budget(tokens=5000),
+        faults={"by_bytes": 3},
     ),
     "server_errors": facts(better(), usage=Spent(calls=3), server_errors=2),
 }

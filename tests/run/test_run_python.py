@@ -49,7 +49,8 @@ def test_every_name_exists_and_type_checkers_see_the_same_ones():
 
 def test_the_search_has_its_parameters_in_its_signature_and_documents_each():
     parameters = inspect.signature(culmen.optimize).parameters
-    documented = set(re.findall(r"^    (\w+)  +\S", culmen.optimize.__doc__ or "", re.MULTILINE))
+    text = inspect.getdoc(culmen.optimize) or ""
+    documented = set(re.findall(r"^(\w+)  +\S", text, re.MULTILINE))
     documented |= {"proposer", "world", "crafts", "observers"}
     assert set(parameters) == documented
     assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())

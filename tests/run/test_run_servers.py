@@ -80,6 +80,9 @@ def test_without_a_report_a_token_counts_as_a_byte(
     assert study.status.usage.calls == server.calls
     found = {each.topic: each for each in find_problems(read_facts(study.path))}
     assert "token_bytes" in found["unreported"].do and "unpriced" not in found
+    unused = 0.75 * getattr(study.status.usage.uncertain, budget)
+    told = f"about {unused:,.0f} tokens of" if budget == "tokens" else f"about ${unused:.4f} of"
+    assert told in found["unreported"].what
 
 
 @pytest.mark.parametrize(("budget", "limit"), [("tokens", 30_000), ("dollars", 0.06)])
@@ -87,8 +90,34 @@ def test_without_a_report_the_length_of_tokens_may_be_named(
     budget: str, limit: float, tmp_path: Path
 ) -> None:
     with BillingServer("nothing") as server:
-        search(server, tmp_path, f"{budget}={limit:g}", model="token_bytes = 3.9")
+        study = search(server, tmp_path, f"{budget}={limit:g}", model="token_bytes = 3.9")
     assert 0.8 * limit <= getattr(server, budget) <= limit
+    assert not any(each.topic == "unreported" for each in find_problems(read_facts(study.path)))
+
+
+@pytest.mark.parametrize(
+    ("report", "budget", "is_told"),
+    [
+        ("the total alone", "dollars=0.04", True),
+        ("the total alone", "tokens=20000", False),
+        ("counts", "dollars=0.04", False),
+        ("nothing", "calls=4", False),
+    ],
+)
+def test_a_run_says_where_budgets_count_more_than_is_billed(
+    report: str, budget: str, is_told: bool, tmp_path: Path
+) -> None:
+    with BillingServer(report) as server:
+        study = search(server, tmp_path, budget)
+    told = [e for e in find_problems(read_facts(study.path)) if e.topic == "unreported"]
+    assert bool(told) == is_told
+    assert not told or ("dearest split" in told[0].what and "token_bytes" in told[0].do)
+
+
+def test_replies_that_were_counted_tell_of_the_others(tmp_path: Path) -> None:
+    with BillingServer("nothing", counted=3) as server:
+        search(server, tmp_path, "dollars=0.1")
+    assert 0.08 <= server.dollars <= 0.1
 
 
 @pytest.mark.parametrize("report", REPORTS)

@@ -45,6 +45,7 @@ class BillingServer(Loopback):
     token_bytes  bytes of a token of its tokenizer
     errors       of ten requests, those that are billed in full and answered with a status of 500
     reply        bytes of a reply, on the average
+    counted      of so many replies the last has counts, whatever `report` says (0: none)
 
     `calls`, `tokens` and `dollars` are what it has billed.
     """
@@ -56,10 +57,11 @@ class BillingServer(Loopback):
         token_bytes: float = 4.0,
         errors: int = 0,
         reply: int = 1200,
+        counted: int = 0,
         random_seed: int = 0,
     ) -> None:
         self._report, self._token_bytes, self._errors = REPORTS[report], token_bytes, errors
-        self._reply, self._rng = reply, Random(random_seed)
+        self._reply, self._counted, self._rng = reply, counted, Random(random_seed)
         self._lock = threading.Lock()
         self.calls, self.tokens, self.dollars = 0, 0, 0.0
         super().__init__(_Handler)
@@ -76,6 +78,7 @@ class BillingServer(Loopback):
         used = Tokens(math.ceil(prompt / self._token_bytes), min(written, most))
         with self._lock:
             self.calls += 1
+            is_counted = self._counted > 0 and self.calls % self._counted == 0
             self.tokens += used.input + used.output
             self.dollars += PRICE.cost_of_tokens(used)
         if is_error:
@@ -83,7 +86,8 @@ class BillingServer(Loopback):
         shown = text[: math.floor(used.output * self._token_bytes)]
         finish = "length" if written > most else "stop"
         choice = {"message": {"role": "assistant", "content": shown}, "finish_reason": finish}
-        return 200, {"choices": [choice], "usage": self._report(used)}
+        report = REPORTS["counts"] if is_counted else self._report
+        return 200, {"choices": [choice], "usage": report(used)}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -138,7 +138,9 @@ MISCOUNTED = "miscounted"
 """Kind of fault: a reply was reported to have more tokens than its request can have."""
 SERVER_ERROR, BILLED_ERROR = "server_error", "billed_error"
 """Kinds of faults: a status of 5xx of a provider that costs nothing, or that may be charged for."""
-NOTED = (OVER_LIMIT, MISCOUNTED)
+BY_BYTES = "by_bytes"
+"""Kind of fault: a server reported no tokens of a reply, or their total alone: each byte counts."""
+NOTED = (OVER_LIMIT, MISCOUNTED, BY_BYTES)
 """Kinds of faults of replies that are used all the same."""
 LEARNT, UNANSWERED, ANSWERED = "learnt", "unanswered", "answered"
 """Notes on models: a field that a server wants or does not know, and the lack of usable answers."""

@@ -15,6 +15,7 @@ import marshal
 import os
 import sys
 import sysconfig
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
@@ -216,7 +217,9 @@ class OwnData:
     def _visit_iterator(self, name: str, value: Value, depth: int) -> None:
         """An iterator of Python's: the state that a copy would get."""
         try:
-            self.pieces[name] = marshal.dumps(_iterator_state(value), _PLAIN_FORMAT)
+            with warnings.catch_warnings():  # copies are deprecated from Python 3.12 on
+                warnings.simplefilter("ignore")
+                self.pieces[name] = marshal.dumps(_iterator_state(value), _PLAIN_FORMAT)
         except (TypeError, AttributeError, ValueError):
             raise CannotCompare(name) from None
 

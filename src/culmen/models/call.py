@@ -130,20 +130,25 @@ class Reply(msgspec.Struct, frozen=True):
     def most_tokens(self, call: Call) -> int:
         """Strict upper bound of the reply's tokens if the provider reports none.
 
-        A token for each byte, and some for the framing. A sample that was cut off, or shows
-        nothing, may have been thought at length: then all the tokens that were allowed.
+        A token for each byte, and some for the framing; all that were allowed if bytes do not tell.
         """
-        longest = call.samples * call.max_tokens
+        longest, size = call.samples * call.max_tokens, self.whole_bytes()
+        return longest if size is None else min(longest, size + _FRAME * len(self.choices))
+
+    def whole_bytes(self) -> int | None:
+        """UTF-8 bytes of all that the reply shows, None if they do not tell how long it was.
+
+        A sample that was cut off, or shows nothing, may have been thought at length.
+        """
         if any(choice.finish in _CUT or not choice.is_usable for choice in self.choices):
-            return longest
-        size = self.size
-        if size is None:
-            size = sum(
-                len(choice.text.encode("utf-8", "replace"))
-                + len(msgspec.json.encode(choice.tool_calls) if choice.tool_calls else b"")
-                for choice in self.choices
-            )
-        return min(longest, size + _FRAME * len(self.choices))
+            return None
+        if self.size is not None:
+            return self.size
+        return sum(
+            len(choice.text.encode("utf-8", "replace"))
+            + len(msgspec.json.encode(choice.tool_calls) if choice.tool_calls else b"")
+            for choice in self.choices
+        )
 
 
 @runtime_checkable

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from culmen.core.brief import BILLED_ERROR, MISCOUNTED, OVER_LIMIT, SERVER_ERROR, SILENT
+from culmen.core.brief import (
+    BILLED_ERROR,
+    BY_BYTES,
+    MISCOUNTED,
+    OVER_LIMIT,
+    SERVER_ERROR,
+    SILENT,
+)
 from culmen.core.errors import NoAnswer, UserError
 from culmen.core.foreign import UNREADABLE, Unreadable
 from culmen.core.ports import with_protocol_defaults
@@ -105,22 +112,30 @@ class Unreported:
     Before the first report each counts with its largest cost, a whole reply with its bytes. Then
     replies are taken to be as long as those that were reported: n of them as n times their mean,
     with three standard deviations of that sum and two of the mean. Prompts count with the most
-    tokens for a byte seen so far.
+    tokens for a byte seen so far, and whole replies with no more than their bytes suggest.
     """
 
     def __init__(self) -> None:
         self._samples = self._attempts = self._priced = 0
         self._reported, self._ratio = Spread(), 0.0  # tokens of a reply
+        self._rates, self._whole = Spread(), [0, 0, 0]  # tokens a byte; replies, samples, bytes
         self._bytes = self._prompts = self._longest = 0
         self._held = Usage()
 
-    def add_report(self, call: Call, tokens: Tokens) -> None:
-        """Count an attempt with known tokens."""
+    def add_report(self, call: Call, tokens: Tokens, size: int | None) -> None:
+        """Count an attempt with known tokens; `size` are the bytes of a whole reply."""
         self._reported.add(tokens.output / call.samples)
+        if size:
+            self._rates.add(tokens.output / size)
         self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
 
-    def add_attempt(self, call: Call, prompt: int, reply: int, is_unpriced: bool) -> None:
+    def add_attempt(
+        self, call: Call, prompt: int, reply: int, size: int | None, is_unpriced: bool
+    ) -> None:
         """Count an attempt without a report; `prompt` and `reply` bound its tokens."""
+        if size is not None:
+            one = 1, call.samples, size
+            self._whole = [sum(pair) for pair in zip(self._whole, one, strict=True)]
         self._attempts += 1
         self._priced += is_unpriced
         self._samples += call.samples
@@ -150,8 +165,12 @@ class Unreported:
     def _reply_tokens(self) -> int:
         if not self._reported.count:
             return self._longest
-        likely = math.ceil(self._reported.likely_sum(self._samples))
-        return min(self._longest, likely + self._attempts)
+        likely = self._reported.likely_sum(self._samples)
+        replies, samples, size = self._whole
+        if replies and self._rates.count:
+            rest = self._reported.likely_sum(self._samples - samples)
+            likely = min(likely, rest + size * self._rates.likely_sum(replies) / replies)
+        return min(self._longest, math.ceil(likely) + self._attempts)
 
 
 def _permit_always(_: Usage) -> bool:
@@ -287,6 +306,9 @@ class Caller:
     ) -> Usage:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
+        is_split = tokens is not None and reply.total is None
+        if not is_split and prices.token_bytes == 1 and self._provider.effective_base_url:
+            so_far.faults[BY_BYTES] += 1
         if tokens is not None and reply.total is not None:  # how it splits is not known
             return prices.usage_for(tokens, reply.dollars)
         if tokens is not None:
@@ -315,11 +337,12 @@ class Caller:
         A reply with a report tells more about those before it, so the change may be negative.
         """
         unreported = self._unreported.setdefault(call.model, Unreported())
+        size = None if reply is None else reply.whole_bytes()
         if tokens is None:
             prompt, written = self._most_tokens(call, prices, reply)
-            unreported.add_attempt(call, prompt, written, is_unpriced=cost.unpriced > 0)
+            unreported.add_attempt(call, prompt, written, size, is_unpriced=cost.unpriced > 0)
         else:
-            unreported.add_report(call, tokens)
+            unreported.add_report(call, tokens, size)
         change = unreported.settle(prices)
         return msgspec.structs.replace(
             cost, uncertain_tokens=change.tokens, uncertain_dollars=change.dollars

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from culmen.core.answers import refusal_remedy
-from culmen.core.brief import BANK_EMPTY, refused_budget
+from culmen.core.brief import BANK_EMPTY, BY_BYTES, refused_budget
 from culmen.core.evaluation import (
     MEANINGS,
     REFUSED,
@@ -1107,11 +1107,7 @@ def _unknown_costs(f: Facts) -> Iterator[Finding]:
         what = f"{calls} had no known price, so dollars limited nothing there"
         yield Finding("unpriced", what, "give the model a price in a models file", leads=False)
     known = usage.input_tokens + usage.output_tokens
-    is_limited = f.budget.dollars is not None or f.budget.tokens is not None
-    if is_limited and usage.unpriced == usage.calls and not known and uncertain.tokens:
-        what = "the server reports no tokens: budgets count one for each byte, more than there are"
-        do = "let it report usage, or set token_bytes of the model in a models file"
-        yield Finding("unreported", what, do, "culmen docs models", leads=False)
+    yield from _counted_bytes(f)
     if errors := f.server_errors:
         whole = f.usage.dollars + uncertain.dollars
         tokens = known + uncertain.tokens
@@ -1125,6 +1121,33 @@ def _unknown_costs(f: Facts) -> Iterator[Finding]:
         )
         do = "if the provider bills errors, set bills_errors = true for it in a models file"
         yield Finding("server_errors", what, do, "culmen docs models", leads=False)
+
+
+def _counted_bytes(f: Facts) -> Iterator[Finding]:
+    """What budgets count beyond the bill, since a server reports too little."""
+    usage, counted = f.usage, f.usage.uncertain
+    if not f.faults.get(BY_BYTES):
+        return
+    if usage.input_tokens + usage.output_tokens == 0 and usage.unpriced == usage.calls:
+        if f.budget.dollars is not None:
+            most = dollars_text(0.75 * counted.dollars)
+        elif f.budget.tokens is not None:
+            most = f"{0.75 * counted.tokens:,.0f} tokens"
+        else:
+            return
+        what = (
+            "the server reports no tokens: budgets count one for each byte; if its tokens have "
+            f"four, about {most} of that was never billed"
+        )
+    elif f.budget.dollars is not None and not usage.unpriced:
+        what = (
+            "the server reports totals of tokens alone: dollars count the dearest split of them, "
+            "more than was billed"
+        )
+    else:
+        return
+    do = "let it report usage, or set token_bytes of the model in a models file"
+    yield Finding("unreported", what, do, "culmen docs models", leads=False)
 
 
 PLACES: dict[str, Callable[[Facts], Iterator[Told]]] = {

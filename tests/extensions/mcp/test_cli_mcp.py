@@ -6,7 +6,9 @@ They meet over standard input and output.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.extensions.mcp.cli import AllowedFolders
+from culmen.extensions.mcp.cli import AllowedFolders, Tools
 from culmen.store import views
 
 TOOLS = [
@@ -268,6 +270,43 @@ def test_mistakes_come_back_as_what_to_do(tmp_path: Path):
         (home / "mine/task.toml").write_text("nonsense = [")
         await refused(call, "run", "task.toml", task="mine", evaluations=5)
         assert not (home / "runs").exists() and not (tmp_path / "elsewhere").exists()
+
+    talk(home, conversation, "--evaluations", "100")
+
+
+ODD = ("a\0b", "n" * 300, "--run-dir=/", "$(touch pwned)", "\x1b]0;x\x07", "{" * 200_000)
+
+
+@pytest.mark.slow
+def test_whatever_an_argument_says_is_refused_in_words(tmp_path: Path):
+    """No text of an agent ends a call as a bug, becomes an option or a command, or leaves home."""
+    home = tmp_path / "home"
+    home.mkdir()
+    needed: dict[str, dict[str, Any]] = {name: {"run": "x"} for name in TOOLS}
+    needed |= {name: {"task": "x"} for name in ("check", "audit")} | {
+        "new": {"folder": "mine"},
+        "judge": {"folder": "mine", "edit": ["search.py"], "command": ["true"]},
+        "run": {"task": "mine", "evaluations": 500},  # refused at last, as beyond the limit
+    }
+
+    async def conversation(call: Call) -> None:
+        await call("new", folder="mine")
+        for tool, given in needed.items():
+            parameters = inspect.signature(getattr(Tools, tool)).parameters.items()
+            for n, (name, known) in enumerate(parameters):
+                is_number = isinstance(known.default, int | float)
+                odd = (-1, "1;2", None) if is_number else (ODD[0], ODD[1 + n % len(ODD[1:])])
+                for text in odd if name not in ("self", "seed") else ():
+                    if tool == "new" and name == "folder" and text in ODD[2:5]:
+                        continue  # these are names
+                    listed = [text] if name in ("edit", "command") else text
+                    value = {"bins": text} if name == "settings" else listed
+                    with pytest.raises(Refused) as told:
+                        await call(tool, **{**given, name: value})
+                    words = str(told.value).removeprefix(f"Error executing tool {tool}")
+                    assert len(words) > 5 and not re.search("Traceback|a bug|pydantic", words)
+        assert [path.name for path in home.iterdir()] == ["mine"]
+        assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
     talk(home, conversation, "--evaluations", "100")
 

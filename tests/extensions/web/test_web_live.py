@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from culmen.store import inbox, views
+from culmen.store.journal import SqlJournal
 from tests.cli.conftest import Place
 from tests.cli.test_cli_ask import started
 from tests.cli.test_cli_attend import running, wait
+from tests.extensions.web import worlds
 from tests.extensions.web.conftest import Tab, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -183,3 +185,25 @@ def test_without_the_token_a_page_can_look_but_not_act(tmp_path: Path, tab: Tab)
         "() => document.querySelector('.top .state').innerText === 'interrupted'"
     )  # killed
     tab.complaints[:] = [text for text in tab.complaints if "status of 401" not in text]
+
+
+@pytest.mark.parametrize("name", ["overview", "candidates", "lineage", "timeline"])
+def test_hostile_texts_that_arrive_while_a_page_is_open_stay_texts(
+    name: str, tmp_path: Path, tab: Tab
+) -> None:
+    done = worlds.hostile(tmp_path)
+    first, *rest = (event.entry for event in SqlJournal.open(done).read(whole=True))
+    with SqlJournal.create(tmp_path / "runs" / "live", views.run_meta(done)) as journal:
+        journal.append([first])
+        page = tab.open(served(tmp_path / "runs"), f"/r/live/{name}")
+        before = page.locator(".top .state").inner_text()
+        shown = page.evaluate("() => document.body.textContent.length")
+        journal.append(rest)
+    page.wait_for_function(
+        "before => document.querySelector('.top .state').innerText !== before", arg=before
+    )
+    page.wait_for_function("length => document.body.textContent.length > length", arg=shown)
+    page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true })")
+    odd = "main img, main script, main style, main iframe, main [onerror], main [onload]"
+    assert page.locator(odd).count() == 0 and page.evaluate("() => window.pwned") is None
+    assert worlds.EVERYTHING in page.evaluate("() => document.body.textContent")

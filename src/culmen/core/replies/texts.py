@@ -39,6 +39,7 @@ _ALIASES = {
     "shell": "sh",
 }
 _MOST_ENDS = 40  # of a program that are tried
+_MOST_PARSED = 500_000  # characters of all these texts together, about a second's work
 _DEFINED = re.compile(r"^(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=", re.M)
 
 # functions of other languages, where a line without indentation has their head
@@ -182,7 +183,9 @@ class TextReader:
         part = name or self._lone
         if self._is_python(part):
             tried = [*closing[:_MOST_ENDS], *closing[_MOST_ENDS:][-_MOST_ENDS:]]
-            whole = [end for end in tried if parses(text_until(lines, opening, end))]
+            texts = [text_until(lines, opening, end) for end in tried]
+            few = sum(map(len, texts)) <= _MOST_PARSED
+            whole = [end for end, text in zip(tried, texts, strict=True) if few and parses(text)]
             if len(whole) == 1:
                 return whole[0]
         for end in [] if name else closing:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable
 from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
-from culmen.core.foreign import boundary
+from culmen.core.foreign import boundary, without_surrogates
 from culmen.core.json import JsonObject
 from culmen.core.options import RUN_SETTINGS
 from culmen.core.usage import Budget
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _Tool = Callable[..., Awaitable[JsonObject]]
 _PATIENCE = 60.0  # seconds a run may take to write its first event
-_LONG = 40_000  # characters of a text that one answer carries
+_LONG = 40_000  # characters of a text that one answer, or an argument, carries
 _VERB_SECONDS = 900.0  # a check or an audit that takes longer is ended
 TOOLS = (
     "new",
@@ -179,9 +179,12 @@ def _make_server(tools: Tools, folders: AllowedFolders) -> MCPServer:
 
 @boundary()
 def check_arguments(
-    name: str, tool: Callable[..., object], arguments: Iterable[str], folders: AllowedFolders
+    name: str, tool: Callable[..., object], arguments: Mapping[str, object], folders: AllowedFolders
 ) -> None:
-    """Raise `UserError` for arguments that a tool does not have, or that it needs and lacks."""
+    """Raise `UserError` for arguments that a tool does not have, or that it needs and lacks.
+
+    Also for texts that no command line can hold.
+    """
     known = inspect.signature(tool).parameters
     unknown = [argument for argument in arguments if argument not in known]
     if unknown:
@@ -190,6 +193,8 @@ def check_arguments(
             where=name,
             fix=f"it takes {', '.join(known)}",
         )
+    for argument, value in arguments.items():
+        _check_text(name, argument, "\n".join(_texts_in(value)))
     given = set(arguments)
     for each in known.values():
         if each.default is each.empty and each.name not in given:
@@ -199,6 +204,28 @@ def check_arguments(
                 where=name,
                 fix=runs if each.name == "run" else f"it takes {', '.join(known)}",
             )
+
+
+def _check_text(name: str, argument: str, text: str) -> None:
+    """Raise `UserError` for a text that cannot be a word of a command: the system refuses it."""
+    where, words = f"'{argument}' of {name}", "a character that no command can hold"
+    if "\0" in text or without_surrogates(text) != text:
+        raise UserError(f"there is {words}", where=where, fix="leave out NUL and half characters")
+    if len(text) > _LONG:
+        raise UserError(
+            "the text is too long", where=where, fix=f"use at most {_LONG:,} characters"
+        )
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """The texts of a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts_in([*value, *value.values()])
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _texts_in(each)
 
 
 def _unfit_text(name: str, error: ValidationError) -> str:
@@ -267,9 +294,11 @@ class Tools:
         the error rate that all asks share: ask once an edit. Ended after 15 minutes.
         """
         place = self._folders.resolve_path(folder)
+        if not place.is_dir():
+            raise UserError(f"there is no folder {place}", where="judge", fix="name one that is")
         words = ["judge", *(f"--edit={name}" for name in edit), f"--direction={direction}"]
         words += [f"--metric={metric}", f"--gain={gain}", f"--pairs={pairs}"]
-        if against and (place / against).is_dir():
+        if against and os.path.isdir(place / against):  # False also for names that none can have
             against = str(self._folders.resolve_path(str(place / against)))
         words += [f"--against={against}"] if against else []
         words += [f"--confirm={self._confirm}"] if self._confirm else []
