@@ -1,4 +1,4 @@
-"""A folder of runs that cannot be written: what reads works, what writes says why."""
+"""A folder of runs that cannot be written: reading works, writing is refused with the reason."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_result_is_written_together_with_the_start_of_the_call_that_follows_fr
 
 def test_a_run_that_is_cancelled_while_it_writes_writes_nothing_twice() -> None:
     class Slow(MemoryJournal):
-        """Takes a while for its fifth transaction, and tells when it has begun."""
+        """Takes a while for its fifth transaction, and sets an event before."""
 
         def __init__(self) -> None:
             super().__init__()

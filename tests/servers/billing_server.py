@@ -45,7 +45,7 @@ class BillingServer(Loopback):
     token_bytes  bytes of a token of its tokenizer
     errors       of ten requests, those that are billed in full and answered with a status of 500
     reply        bytes of a reply, on the average
-    counted      of so many replies the last has counts, whatever `report` says (0: none)
+    counted      the last of this number of replies has counts, in spite of `report` (0: none)
 
     `calls`, `tokens` and `dollars` are what it has billed.
     """

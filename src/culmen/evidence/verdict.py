@@ -418,7 +418,7 @@ def expected_score(ranking: Ranking, name: str, count: int, mean: float, sd: flo
 
     Its interval is no wider than that of its own evaluations by the noise that was seen, unless the
     luck that made it lead may have been larger; without any noise seen, it has none. Rollouts that
-    pass or fail by chance have at least that of so many trials.
+    pass or fail by chance have at least that of as many trials.
     """
     account = ranking.account
     exact = _is_shown_exactly(account)

@@ -1124,7 +1124,7 @@ def _unknown_costs(f: Facts) -> Iterator[Finding]:
 
 
 def _counted_bytes(f: Facts) -> Iterator[Finding]:
-    """What budgets count beyond the bill, since a server reports too little."""
+    """Amounts that budgets count beyond the bill, since a server reports too little."""
     usage, counted = f.usage, f.usage.uncertain
     if not f.faults.get(BY_BYTES):
         return

@@ -49,7 +49,7 @@ class Backbone(Protocol):
     def with_features(
         self, brief: Brief, names: Sequence[str], inspirations: Sequence[Elite]
     ) -> Brief:
-        """The request with what the backbone tells of feature dimensions."""
+        """The request with the backbone's words on feature dimensions."""
         ...
 
 

@@ -28,8 +28,8 @@ class IslandLoops:
     """The parts of an island search, and its loop.
 
     `lanes` are turns at once over all islands; `interval` and `rate` belong to migration; of the
-    candidates of a request a share `tail` is asked for from the tail of what the model holds
-    possible.
+    candidates of a request a share `tail` is asked for from the tail of the
+    model's distribution.
     """
 
     backbone: Backbone

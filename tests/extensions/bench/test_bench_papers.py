@@ -31,7 +31,7 @@ PLAN = [
 
 
 def differences(papers: dict[str, places.Paper]) -> list[str]:
-    """Places and experiments of which a record says something else than `papers.toml`."""
+    """Places and experiments whose record differs from `papers.toml`."""
     found: list[str] = []
     for paper in papers.values():
         wanted = GOLDEN["experiments"][paper.name]

@@ -3,7 +3,7 @@
 A program has a level, its score, and one of four mechanisms limits it. Each metric is the load of
 one mechanism, and the limiting one has the highest. An edit of the kind that relieves it raises the
 level by one, and another mechanism becomes the limit; an edit of any other kind costs two levels.
-Which kind relieves which mechanism differs from one world to the next and is told nowhere: the
+Which kind relieves which mechanism differs from one world to the next and is written nowhere: the
 score alone says nothing about it, since each mechanism limits as many programs.
 
 The advisor is a softmax over the four kinds, linear in the metrics that its prompt holds.
@@ -45,7 +45,7 @@ def limit_of(candidate: Candidate) -> int:
 
 @dataclass(frozen=True)
 class MetricWorld(Landscape):
-    """`relieves[j]` is the kind that relieves mechanism j; `told`: the prompt has the metrics.
+    """`relieves[j]` is the kind that relieves mechanism j; the prompt may have the metrics.
 
     `weights` are those of each version of the advisor: kinds by features, a constant first.
     `hits` has, of all decisions, whether the edit relieved the limit.

@@ -1,4 +1,4 @@
-"""An advisor learns the mechanism that metrics tell; bench/bench_advisor_metrics.py measures it."""
+"""An advisor learns a mechanism from metrics; bench/bench_advisor_metrics.py measures it."""
 
 from __future__ import annotations
 

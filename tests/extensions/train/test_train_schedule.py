@@ -1,4 +1,4 @@
-"""The schedule of alpha, the floor of noise, and the size of the frontier, as the paper has them."""
+"""The schedule of alpha, the floor of noise and the size of the frontier, as in the paper."""
 
 from __future__ import annotations
 

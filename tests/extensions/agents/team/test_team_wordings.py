@@ -1,6 +1,6 @@
 """CATO's open experiment, rehearsed: scripted agents of three tempers, as real processes.
 
-The honest one works alike whatever it is told; the pressed one games the evaluator if TASK.md
+The honest one works alike with every wording; the pressed one games the evaluator if TASK.md
 presses it; the lazy one makes one poor try and leaves.
 """
 

@@ -89,7 +89,7 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
 
 
 def test_harbor_defaults_are_harbors(tmp_path: Path) -> None:
-    """No limit of memory, and a network in a container; where culmen is stricter, it says so."""
+    """No limit of memory, and a network in a container; where culmen is stricter, a note."""
     write(tmp_path / "a", {**harbor_task(), "task.toml": 'version = "1.0"\n'})
     boxed, plain = read_task(tmp_path / "a"), read_task(tmp_path / "a", "plain")
     assert (boxed.memory_mb, boxed.cpus, boxed.network, boxed.verifier_network) == (
