@@ -1,4 +1,4 @@
-"""A folder of runs that cannot be written: reading works, writing is refused with the reason."""
+"""A folder of runs that cannot be written: reading works, writing is refused with a reason."""
 
 from __future__ import annotations
 
