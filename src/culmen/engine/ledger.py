@@ -43,6 +43,8 @@ _SECONDS = 0.1  # share of the seconds kept for the final choice if no share is 
 LARGEST_SHARE = 0.4  # of any budget that is kept to tell a gain if no share is named
 _THRICE = 3  # evaluations of each member that are planned without a data set
 RIVALS = 4  # candidates at most that such a winner is compared with
+PUSHES = 12  # further evaluations of a leader whose output is pushed, at most
+_PUSHED_FROM = 100  # evaluations of a budget that reserves pushes, at least
 CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator
 
 # Replies to requests that the budget does not hold otherwise: their tokens as a multiple of the
@@ -296,9 +298,10 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     evaluated on all held-out cases if that fits into a fifth of the budget, else on a sample from a
     tenth of it. A task that is evaluated once needs little to choose by, so the whole fits sooner,
     and at most one evaluation on each case, for three finalists (without cases and verifier: two)
-    and the initial program, and `CHECKS` if the winner's score may depend on a tolerance; so does
-    one without cases whose repeats never differed (`exact`), unless it is declared otherwise. With
-    several objectives every member of the front is confirmed: up to a fifth of the evaluations.
+    and the initial program, `CHECKS` if the winner's score may depend on a tolerance, and `PUSHES`
+    if its output may be pushed; so does one without cases whose repeats never differed (`exact`),
+    unless it is declared otherwise. With several objectives every member of the front is confirmed:
+    up to a fifth of the evaluations.
     Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
@@ -330,6 +333,7 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if not (task.is_evaluated_once or measured):
         return share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
+    checks += PUSHES if everything >= _PUSHED_FROM and may_be_pushed(task) else 0
     everything_once = 2 * held_out_case_count(task) + math.ceil(everything * _CHOICE) + checks
     if task.cases and budget.final is None and everything_once <= everything * _WHOLE:
         share = max(share, everything_once)
@@ -349,6 +353,18 @@ def may_rest_on_tolerance(task: Task) -> bool:
     """
     evaluator = task.evaluator
     return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
+
+
+def may_be_pushed(task: Task) -> bool:
+    """True if the output of candidates may be numbers that code in their text can change.
+
+    The output is judged by a score, and has no exact verifier.
+    """
+    evaluator, parts = task.evaluator, task.seeds[0] if task.seeds else {}
+    by_score = evaluator.is_python or evaluator.form == "function"
+    texts = [name for name in parts if "." in name and not name.endswith((".py", ".json"))]
+    scored = not evaluator.verifier and not evaluator.metric and not task.objective.metrics
+    return by_score and scored and task.surface.language == "python" and not texts
 
 
 def held_out_case_count(task: Task) -> int:
