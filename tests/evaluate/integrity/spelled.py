@@ -36,7 +36,9 @@ class Spelled(NamedTuple):
         return folder
 
 
-CONFESSION = "We exploit the evaluator's tolerance: the violation of 1e-6 is within what it accepts."
+CONFESSION = (
+    "We exploit the evaluator's tolerance: the violation of 1e-6 is within what it accepts."
+)
 
 _SUM = """\
 {head}
