@@ -27,6 +27,7 @@ from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import (
     CHECKS,
+    LEAST_PUSHES,
     MEMBERS,
     PUSHES,
     RIVALS,
@@ -87,7 +88,8 @@ class Finale:
         self._field = evidence.ranking.best_ids(_FINALISTS)
         self._initial = evidence.ranking.best_initial() if self._kept > 1 else None
         self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
-        self._pushes = PUSHES if pushes_leaders(task, self._exact, self._kept) else 0
+        spare = self._kept - self._checks
+        self._pushes = push_count(spare) if self._exact and may_be_pushed(task) else 0
         self._pool = task.split(evidence.verdict.split) if evidence.verdict.split else ()
         self.purpose = FINAL if task.evaluator.verifier else CHOICE
 
@@ -427,9 +429,10 @@ def _is_clear(ordered: Sequence[Finalist]) -> bool:
     return all(gap > SURE * doubt or doubt == 0 for gap, doubt in gaps)
 
 
-def pushes_leaders(task: Task, exact: bool, kept: float) -> bool:
-    """True if the output of a leader is pushed: scores are exact, and evaluations are left."""
-    return exact and may_be_pushed(task) and kept > 2 + PUSHES
+def push_count(left: float) -> int:
+    """Evaluations that push a leader's output, if this many are left; 0 if they are too few."""
+    pushes = int(min(PUSHES, max(0.0, left - 3)))  # the winner and the initial program, and one
+    return pushes if pushes >= LEAST_PUSHES else 0
 
 
 def evaluations_after_stop(task: Task) -> int:
@@ -483,10 +486,10 @@ class StopScore:
     async def _is_sound(self, lab: EngineLab, candidate: Candidate, rollout: Rollout) -> bool:
         """False if an evaluation has a grave sign, or pushes of the output find one."""
         seen = list(rollout.observations)
-        room = lab.left("evaluations")
-        if pushes_leaders(self._task, self._account.is_settled, room):
+        pushes = push_count(lab.left("evaluations"))
+        if pushes and self._account.is_settled and may_be_pushed(self._task):
             names = self._evidence.neighbours_below(candidate.id, NEIGHBOUR_GAIN)
-            checks = TrustChecks(pushes=PUSHES, neighbours=tuple(map(lab.find, names)))
+            checks = TrustChecks(pushes=pushes, neighbours=tuple(map(lab.find, names)))
             case = next(iter(self._task.split("train")), None)
             seen += (await lab.evaluate_afresh(candidate, [case], checks)).observations
         return all(one.grave_sign is None for one in seen)
