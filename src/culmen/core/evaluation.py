@@ -74,6 +74,10 @@ SIGNS: dict[str, tuple[bool, str]] = {
     "certified_gap": (True, "the exact verifier certifies less than was scored"),
     "not_accepted": (True, "scored, but the exact verifier does not accept it"),
     "forgiven": (True, "scores by a tolerance of the evaluator: a tenth of it refuses the output"),
+    "edge": (
+        True,
+        "scores by the last hair before a refusal, beyond an output that is nearly equal",
+    ),
     "beyond_known": (True, "better than the best value known to be true, and not certified"),
     "moves": (False, "the same evaluation gave different scores on a task declared deterministic"),
     "record": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +21,9 @@ class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     `certify` asks the task's verifier, too. `checks` is the number of further evaluations allowed
     to test if the score depends on a tolerance of the evaluator: always, or, with `above`, only for
     a score better than that, in the task's own direction. `rivals` are candidates with lower
-    scores, the best first, that it is compared with there.
+    scores, the best first, that it is compared with there. `pushes` is the number of further
+    evaluations allowed to push its output; `neighbours` score a little less, so their outputs may
+    be nearly equal to it.
     """
 
     candidate: Candidate
@@ -30,6 +33,21 @@ class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     checks: int = 0
     above: float | None = None
     rivals: tuple[Candidate, ...] = ()
+    pushes: int = 0
+    neighbours: tuple[Candidate, ...] = ()
+
+
+NEIGHBOUR_GAIN = 1e-4
+"""Largest gain of a candidate over a neighbour, as a share of the score."""
+
+
+class TrustChecks(NamedTuple):
+    """Fields of an `EvaluateRequest` that test how far its score can be trusted."""
+
+    checks: int = 0
+    rivals: tuple[Candidate, ...] = ()
+    pushes: int = 0
+    neighbours: tuple[Candidate, ...] = ()
 
 
 class ReplyLimit(msgspec.Struct, frozen=True):
@@ -109,9 +127,10 @@ def at_least(request: Request) -> Usage:
     is free.
     """
     if isinstance(request, EvaluateRequest):
-        if not request.checks:
+        if not request.checks and not request.pushes:
             return _EVALUATION
-        return Usage(evaluations=1 + request.checks + len(request.rivals))
+        rivals = len(request.rivals) if request.checks else 0
+        return Usage(evaluations=1 + request.checks + rivals + request.pushes)
     return _CALL if isinstance(request, ProposeRequest | WriteRequest) else _NOTHING
 
 
@@ -227,6 +246,8 @@ def request_mark(request: Request, brief: bytes = b"") -> str:
             request.checks and request.above is None
         ):  # otherwise the evaluation is the same, whatever the best score before
             certify = ("checks", str(request.checks))
+        if request.pushes:
+            certify += ("pushes", str(request.pushes))
         return digest_pieces(
             "evaluate", request.candidate.digest, case, str(request.seed), *certify
         )[:16]

@@ -95,7 +95,7 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     task's verifier unchanged, if there is one. `certified` is the worst value that the verifier
     certified (None: none asked, or not accepted); `strict`: every output passed unchanged (None:
     not asked). `tolerance` is the result of the test without the evaluator's tolerances, in words
-    that begin with held, rounding, doubtful, used or not checked ("": not tried).
+    that begin with held, rounding, doubtful, used, pushed or not checked ("": not tried).
 
     With several objectives `front` is reported, and `id` is the member with the best combined
     score. `noise` is the estimated evaluator noise; `failed` counts failed evaluations of the whole

@@ -305,7 +305,10 @@ def checked_seconds(value: object, where: str) -> float:
     return float(cast("float", value))
 
 
-NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
+NOT_PUSHED = "not looked for by pushing"
+"""Note about a tolerance that only pushes of the output would show."""
+
+NO_TOLERANCE = f"not checked: {NOT_PUSHED}; the evaluator's text shows no tolerance"
 """Note about a winner whose evaluator has no tolerance, as far as its text shows."""
 
 

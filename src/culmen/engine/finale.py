@@ -22,19 +22,22 @@ from typing import NamedTuple
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout
-from culmen.core.ports import Lab
+from culmen.core.event import NEIGHBOUR_GAIN, TrustChecks
 from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import (
     CHECKS,
+    LEAST_PUSHES,
     MEMBERS,
+    PUSHES,
     RIVALS,
     TWICE,
     held_out_case_count,
+    may_be_pushed,
     may_rest_on_tolerance,
 )
 from culmen.engine.reserve import CHOOSING
-from culmen.evidence.account import CHOICE, FINAL, Account
+from culmen.evidence.account import CHOICE, FINAL
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.front import dispersed_rows
 from culmen.evidence.ranking import SURE, Finalist, Race, possible_winners
@@ -85,6 +88,8 @@ class Finale:
         self._field = evidence.ranking.best_ids(_FINALISTS)
         self._initial = evidence.ranking.best_initial() if self._kept > 1 else None
         self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
+        spare = self._kept - self._checks
+        self._pushes = push_count(spare) if self._exact and may_be_pushed(task) else 0
         self._pool = task.split(evidence.verdict.split) if evidence.verdict.split else ()
         self.purpose = FINAL if task.evaluator.verifier else CHOICE
 
@@ -117,7 +122,7 @@ class Finale:
 
     def _plan_evaluations(self) -> _Plan:
         """Whole splits if they fit, otherwise as many cases for both as remain."""
-        kept, pool_size = self._kept - self._checks, len(self._pool)
+        kept, pool_size = self._kept - self._checks - self._pushes, len(self._pool)
         both = 1 + (self._initial is not None)
         is_open = self._is_open and len(self._field) > 1
         choosing = self._choosing_evaluations(kept) if is_open else 0
@@ -140,7 +145,7 @@ class Finale:
         """Evaluations that are left."""
         account = self._account
         used = sum(len(seen) for kept in (account.looks, account.fresh) for seen in kept.values())
-        return self._kept - self._checks - used
+        return self._kept - self._checks - self._pushes - used
 
     def _choosing_evaluations(self, kept: int) -> int:
         """Evaluations that pick the winner."""
@@ -267,18 +272,25 @@ class Finale:
         """
         rounds = self._plan_rounds(name, cases, left)
         left -= sum(map(len, rounds))
-        checks = max(0, min(self._checks, left))
-        room = max(0, min(RIVALS, left - checks)) if checks else 0
-        others = tuple(map(lab.find, self._evidence.tolerance_rivals(room, name) if room else ()))
+        checks: TrustChecks | None = self._trust_checks(lab, name, left)
         used = begun = 0
         while begun < len(rounds):
             if begun and (self._is_shown_exact or self._is_overtaken(name, rivals)):
                 break
             part = rounds[begun : begun + self._part_size(name, begun, len(rounds))]
             begun += len(part)
-            used += await self._evaluate_part(lab, part, name, checks, others)
-            checks, others = 0, ()
+            used += await self._evaluate_part(lab, part, name, checks)
+            checks = None
         return used
+
+    def _trust_checks(self, lab: EngineLab, name: str, left: int) -> TrustChecks:
+        """Tests of a candidate that is to be confirmed, as far as `left` evaluations last."""
+        checks = max(0, min(self._checks, left))
+        room = max(0, min(RIVALS, left - checks)) if checks else 0
+        rivals = tuple(map(lab.find, self._evidence.tolerance_rivals(room, name) if room else ()))
+        pushes = max(0, min(self._pushes, left - checks - len(rivals)))
+        close = self._evidence.neighbours_below(name, NEIGHBOUR_GAIN) if pushes else ()
+        return TrustChecks(checks, rivals, pushes, tuple(map(lab.find, close)))
 
     def _part_size(self, name: str, begun: int, rounds: int) -> int:
         """Rounds of the next part: a quarter, or a single one if candidates fail at times."""
@@ -312,20 +324,19 @@ class Finale:
         lab: EngineLab,
         rounds: Sequence[Round],
         checked: str = "",
-        checks: int = 0,
-        rivals: tuple[Candidate, ...] = (),
+        checks: TrustChecks | None = None,
     ) -> int:
         """Number of evaluations made in these rounds, each but the first in random order.
 
-        The first one of `checked` is tested for its tolerance.
+        The first one of `checked` is tested by `checks`.
         """
         looks: list[Coroutine[object, None, Rollout]] = []
         for each in rounds:
             is_first, self._rounds = not self._rounds, self._rounds + 1
             for name, case in each if is_first else lab.rng.sample(each, len(each)):
-                more = (checks, rivals) if name == checked else (0, ())
+                more = checks if name == checked else None
                 checked = "" if name == checked else checked
-                looks.append(lab.evaluate_afresh(lab.find(name), [case], *more))
+                looks.append(lab.evaluate_afresh(lab.find(name), [case], more))
         rolls = await lab.gather(*looks)
         return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
 
@@ -418,6 +429,12 @@ def _is_clear(ordered: Sequence[Finalist]) -> bool:
     return all(gap > SURE * doubt or doubt == 0 for gap, doubt in gaps)
 
 
+def push_count(left: float) -> int:
+    """Evaluations that push a leader's output, if this many are left; 0 if they are too few."""
+    pushes = int(min(PUSHES, max(0.0, left - 3)))  # the winner and the initial program, and one
+    return pushes if pushes >= LEAST_PUSHES else 0
+
+
 def evaluations_after_stop(task: Task) -> int:
     """Number of evaluations of the final choice after a person stopped the search."""
     return max(UNBUDGETED, 2 * held_out_case_count(task))
@@ -430,8 +447,9 @@ class StopScore:
     one, otherwise by the mean of its observations.
     """
 
-    def __init__(self, task: Task, level: float, account: Account) -> None:
-        self._task, self._level, self._account = task, task.objective.reward(level), account
+    def __init__(self, task: Task, level: float, evidence: Evidence) -> None:
+        self._task, self._level = task, task.objective.reward(level)
+        self._evidence, self._account = evidence, evidence.account
         self._looks: dict[str, float] = {}  # evaluations of a candidate known after its last look
         self.reached = False
 
@@ -448,10 +466,11 @@ class StopScore:
         noisy = not self._has_verifier and not self._task.is_evaluated_once
         return (seen == 0 or (noisy and tally.count >= 2 * seen)) and tally.mean >= self._level
 
-    async def check_candidate(self, lab: Lab, candidate: Candidate) -> None:
+    async def check_candidate(self, lab: EngineLab, candidate: Candidate) -> None:
         """Evaluate the candidate on all training cases, or on none if the budget has no room.
 
-        Known results of a task that is evaluated once are reused if it has no verifier.
+        Known results of a task that is evaluated once are reused if it has no verifier. Then its
+        output is pushed: a candidate with a grave sign reaches nothing.
         """
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
             return
@@ -460,9 +479,20 @@ class StopScore:
         tally = self._account.tally(candidate.id)
         if tally is not None:
             self._looks[candidate.id] = tally.count
-            self.reached = self.reached or (
-                not tally.barred and self._meets_level(rollout, tally.mean)
-            )
+            is_met = not tally.barred and self._meets_level(rollout, tally.mean)
+            if is_met and not self.reached and await self._is_sound(lab, candidate, rollout):
+                self.reached = True
+
+    async def _is_sound(self, lab: EngineLab, candidate: Candidate, rollout: Rollout) -> bool:
+        """False if an evaluation has a grave sign, or pushes of the output find one."""
+        seen = list(rollout.observations)
+        pushes = push_count(lab.left("evaluations"))
+        if pushes and self._account.is_settled and may_be_pushed(self._task):
+            names = self._evidence.neighbours_below(candidate.id, NEIGHBOUR_GAIN)
+            checks = TrustChecks(pushes=pushes, neighbours=tuple(map(lab.find, names)))
+            case = next(iter(self._task.split("train")), None)
+            seen += (await lab.evaluate_afresh(candidate, [case], checks)).observations
+        return all(one.grave_sign is None for one in seen)
 
     @property
     def _has_verifier(self) -> bool:

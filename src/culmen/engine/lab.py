@@ -27,6 +27,7 @@ from culmen.core.event import (
     EvaluateRequest,
     ProposeRequest,
     Request,
+    TrustChecks,
     Vectors,
     WriteRequest,
     encode_json,
@@ -265,18 +266,16 @@ class EngineLab:
         self,
         candidate: Candidate,
         cases: Sequence[Case | None],
-        checks: int = 0,
-        rivals: tuple[Candidate, ...] = (),
+        checks: TrustChecks | None = None,
     ) -> Rollout:
         """Like `evaluate`, but never answered from memory; for the engine's final choice.
 
-        Certified if the task has a verifier. Up to `checks` further evaluations, and one of each
-        rival, test the first of these for dependence on a tolerance.
+        Certified if the task has a verifier. The first of these is tested by `checks`.
         """
         certify = bool(self.task.evaluator.verifier)
         requests = [self._evaluation_request(candidate, case, certify) for case in cases]
         if checks and requests:
-            requests[0] = msgspec.structs.replace(requests[0], checks=checks, rivals=rivals)
+            requests[0] = msgspec.structs.replace(requests[0], **checks._asdict())
         futures = [self._issue(request) for request in requests]
         observations = [await future for future in futures]
         return Rollout(

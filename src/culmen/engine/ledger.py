@@ -43,6 +43,9 @@ _SECONDS = 0.1  # share of the seconds kept for the final choice if no share is 
 LARGEST_SHARE = 0.4  # of any budget that is kept to tell a gain if no share is named
 _THRICE = 3  # evaluations of each member that are planned without a data set
 RIVALS = 4  # candidates at most that such a winner is compared with
+PUSHES = 12  # further evaluations of a leader whose output is pushed, at most
+LEAST_PUSHES = 6  # of which a comparison with one other output takes these
+_PUSHED_FROM = 100  # evaluations of a budget that reserves pushes, at least
 CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator
 
 # Replies to requests that the budget does not hold otherwise: their tokens as a multiple of the
@@ -296,9 +299,11 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     evaluated on all held-out cases if that fits into a fifth of the budget, else on a sample from a
     tenth of it. A task that is evaluated once needs little to choose by, so the whole fits sooner,
     and at most one evaluation on each case, for three finalists (without cases and verifier: two)
-    and the initial program, and `CHECKS` if the winner's score may depend on a tolerance; so does
-    one without cases whose repeats never differed (`exact`), unless it is declared otherwise. With
-    several objectives every member of the front is confirmed: up to a fifth of the evaluations.
+    and the initial program, and `CHECKS` if the winner's score may depend on a tolerance; up to
+    `PUSHES` more, at most a tenth, push its output. So does one without cases whose repeats never
+    differed (`exact`),
+    unless it is declared otherwise. With several objectives every member of the front is confirmed:
+    up to a fifth of the evaluations.
     Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
@@ -334,7 +339,9 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if task.cases and budget.final is None and everything_once <= everything * _WHOLE:
         share = max(share, everything_once)
     finalists = 3 if task.cases or task.evaluator.verifier else 2  # a verifier may refuse the first
-    return min(share, (finalists + 1) * held_out_case_count(task) + checks)
+    pushes = min(PUSHES, everything // 10) if everything >= _PUSHED_FROM else 0
+    pushes *= may_be_pushed(task) and budget.final is None
+    return min(share, (finalists + 1) * held_out_case_count(task) + checks) + pushes
 
 
 def final_seconds(budget: Budget) -> float:
@@ -349,6 +356,18 @@ def may_rest_on_tolerance(task: Task) -> bool:
     """
     evaluator = task.evaluator
     return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
+
+
+def may_be_pushed(task: Task) -> bool:
+    """True if the output of candidates may be numbers that code in their text can change.
+
+    The output is judged by a score, and has no exact verifier.
+    """
+    evaluator, parts = task.evaluator, task.seeds[0] if task.seeds else {}
+    by_score = evaluator.is_python or evaluator.form == "function"
+    texts = [name for name in parts if "." in name and not name.endswith((".py", ".json"))]
+    scored = not evaluator.verifier and not evaluator.metric and not task.objective.metrics
+    return by_score and scored and task.surface.language == "python" and not texts
 
 
 def held_out_case_count(task: Task) -> int:

@@ -147,7 +147,7 @@ class Search:
         self._cases = {case.id: case for case in task.cases}
         account = self.evidence.account
         self._history = PromptHistory(task, account)
-        self._stop_score = None if stop_at is None else StopScore(task, stop_at, account)
+        self._stop_score = None if stop_at is None else StopScore(task, stop_at, self.evidence)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
         self.save: SaveState | None = None

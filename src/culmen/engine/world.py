@@ -140,6 +140,8 @@ class LiveWorld(World):
             more |= {"checks": request.checks, "above": request.above}
         if request.rivals:
             more["rivals"] = request.rivals
+        if request.pushes:
+            more |= {"pushes": request.pushes, "neighbours": request.neighbours}
         try:
             fault = self._surface_fault(self._task, request.candidate)
             feedback = f"Not run: {_fault_text(fault)}."

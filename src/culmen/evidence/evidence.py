@@ -99,6 +99,24 @@ class Evidence:
         places = [round(len(ranked) ** ((place + 1) / count)) - 1 for place in range(count)]
         return [ranked[place] for place in dict.fromkeys(places)]
 
+    def neighbours_below(self, name: str, gain: float) -> tuple[str, ...]:
+        """Two candidates that score a little less than this: the least of them, and the next.
+
+        `gain` is the largest difference, as a share of the score.
+        """
+        own = self.account.tally(name)
+        if own is None:
+            return ()
+        level = own.mean - gain * abs(own.mean)
+        ranked = self.ranking.best_ids(len(self.account))
+        means = {other: self.account.tally(other) for other in ranked}
+        close = [
+            other
+            for other, row in means.items()
+            if row is not None and row.count and not row.barred and level <= row.mean < own.mean
+        ]
+        return tuple(dict.fromkeys([*close[-1:], *close[:1]]))
+
     @property
     def model(self) -> ValueModel:
         """The value model of the search, of any length; for strategies that decide by it."""

@@ -372,10 +372,9 @@ def _trust_in(verdict: Verdict, name: str) -> JsonObject:
 
 def _tolerance_finding(verdict: Verdict, name: str, confirmed: bool) -> str:
     """Findings of the test if the score depends on a tolerance of the evaluator."""
-    if confirmed and not verdict.task.evaluator.tolerances:
-        return NO_TOLERANCE
     looked = (*verdict.account.looks.get(name, ()), *verdict.account.fresh.get(name, ()))
-    return next((fact.tolerance for fact in looked if fact.tolerance), "")
+    unseen = NO_TOLERANCE if confirmed and not verdict.task.evaluator.tolerances else ""
+    return next((fact.tolerance for fact in looked if fact.tolerance), unseen)
 
 
 def replace_fields(result: RunResult, **changes: object) -> RunResult:

@@ -13,7 +13,8 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.task import Task
-from culmen.extensions.audit import AuditReport, sandbox
+from culmen.evaluate.integrity.outputs import insert_code
+from culmen.extensions.audit import AuditReport
 from culmen.extensions.audit.attack import all_attacks
 from culmen.tasks import load
 from tests.docs.pages import ROOT, blocks
@@ -491,9 +492,9 @@ def test_a_command_in_python_is_attacked_too(tmp_path: Path) -> None:
 def test_old_programs_that_only_run_as_scripts(tmp_path: Path) -> None:
     """The attack stands before the main block, where scripts begin to act."""
 
-    text = sandbox.attacked_program(
+    text = insert_code(
         OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n",
-        all_attacks()["push"],
+        all_attacks()["push"].code,
         {"x": 1},
     )
     assert text.index("audit_install(audit_attack)") < text.index("if __name__")

@@ -26,6 +26,7 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
+from culmen.evaluate.integrity.pushing import OutputPushes
 from culmen.tasks import reading
 
 POLICIES = ("warn", "reject", "stop")
@@ -68,7 +69,8 @@ class IntegrityBackend(Backend):
 
     With a verifier, a score beyond the best known value is certified at once. Without one, the
     check made by `tolerances` verifies selected observations, with up to `checks` further
-    evaluations and one of each rival.
+    evaluations and one of each rival; and up to `pushes` evaluations push the output, if that has
+    found nothing.
     """
 
     def __init__(
@@ -101,6 +103,8 @@ class IntegrityBackend(Backend):
         checks: int = 0,
         above: float | None = None,
         rivals: tuple[Candidate, ...] = (),
+        pushes: int = 0,
+        neighbours: tuple[Candidate, ...] = (),
     ) -> Observation:
         """The backend's observation with signs, or a refusal."""
         all_signs = self._signs_of_text(candidate)
@@ -130,6 +134,10 @@ class IntegrityBackend(Backend):
                 observation = await self._check.check(
                     candidate, case, seed, observation, checks, rivals
                 )
+        is_open = not any(sign.grave for sign in (*all_signs, *observation.signs))
+        if pushes and observation.score is not None and is_open:
+            push = OutputPushes(self.task, self._evaluate_plainly, case, seed, pushes)
+            observation = await push.check(candidate, observation, neighbours)
         all_signs += (*observation.signs, *signs.of_observation(observation, self.task.objective))
         return apply_policy(
             self.policy,
@@ -139,6 +147,11 @@ class IntegrityBackend(Backend):
     def _is_better(self, score: float, other: float) -> bool:
         reward = self.task.objective.reward
         return reward(score) > reward(other)
+
+    async def _evaluate_plainly(
+        self, candidate: Candidate, case: Case | None, seed: int
+    ) -> Observation:
+        return await self._evaluate_with_retries(candidate, case, seed, False)
 
     async def _evaluate_with_retries(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
@@ -232,7 +245,8 @@ def reapply_policy(finished: Mapping[str, object], policy: str) -> JsonObject:
 
 def _has_late_sign(observation: Observation) -> bool:
     """True if its grave sign need not appear in other observations of the same candidate."""
-    return observation.grave_sign is not None and observation.grave_sign.name == "forgiven"
+    grave = observation.grave_sign
+    return grave is not None and grave.name in ("forgiven", "edge")
 
 
 # The evaluator's files under seal: its programs and data must not change while evaluations run.

@@ -57,12 +57,6 @@ def all_attacks() -> dict[str, Attack]:
     return {name[:-3]: _read_attack(name[:-3]) for name in found if not name.startswith("_")}
 
 
-@cache
-def attack_prelude() -> str:
-    """Code shared by all attacks."""
-    return _attack_text("_prelude")
-
-
 def _attack_text(name: str) -> str:
     return (files("culmen.extensions.audit") / "attacks" / f"{name}.py").read_text(encoding="utf-8")
 

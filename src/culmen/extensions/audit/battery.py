@@ -16,6 +16,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Objective, Task
+from culmen.evaluate.integrity.outputs import reported_facts
 from culmen.extensions.audit import locate, sandbox, tolerance
 from culmen.extensions.audit.attack import (
     Attack,
@@ -391,7 +392,7 @@ class AttackBattery:
             "signals": "may signal process",
         }
         for _, observation in evaluated:
-            for kind, *facts in sandbox.reported_facts(self.sandbox, observation):
+            for kind, *facts in reported_facts(observation, self.sandbox.token):
                 if kind in words:
                     return f"{words[kind]} {', '.join(map(str, facts))}"
         return ""

@@ -7,10 +7,8 @@ of its output.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -19,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
@@ -28,11 +25,16 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Objective, Task
-from culmen.evaluate.integrity.signs import is_python
+from culmen.evaluate.integrity.outputs import (
+    callable_functions,
+    has_own_backend,
+    insert_code,
+    program_part,
+    reported_facts,
+)
 from culmen.evidence.spread import pooled_deviation
-from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks, attack_prelude
-from culmen.jail.forms import find_form
-from culmen.tasks.tolerances import evaluator_sources, syntax_tree
+from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks
+from culmen.tasks.tolerances import evaluator_sources
 
 ROLLOUT = "tests judge what an agent does with it"  # where evaluations are rollouts
 MOST_BYTES = 256 * 2**20  # of an evaluator's folder
@@ -121,7 +123,7 @@ class SandboxCopy:
             ),
             **facts,
         }
-        return {**self.parts, self.part: attacked_program(self.parts[self.part], attack, known)}
+        return {**self.parts, self.part: insert_code(self.parts[self.part], attack.code, known)}
 
     async def start_variant(self, source: Mapping[str, str]) -> SandboxCopy:
         """Another, started sandbox in which evaluator files, by name, have other texts."""
@@ -180,7 +182,7 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     """Folder of a new copy with a hidden file in it; None and the reason if there is none."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
-    if _has_own_backend(task):
+    if has_own_backend(task):
         return None, ROLLOUT
     source = Path(task.evaluator.path).parent
     size = sum(
@@ -195,12 +197,6 @@ def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     copy = parent / source.name
     _fill_copy(source, copy, canary)
     return copy, ""
-
-
-def _has_own_backend(task: Task) -> bool:
-    """True for rollouts and the like: their evaluator is no file that runs in a jail."""
-    form = find_form(task.evaluator.form)
-    return form is not None and bool(form.backend)
 
 
 def _fill_copy(source: Path, copy: Path, canary: str) -> None:
@@ -243,62 +239,6 @@ def process_start(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     return ""
-
-
-_MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
-
-
-def program_part(task: Task, parts: Mapping[str, str]) -> str:
-    """The part that is the program; "" if it is not Python, or if agents call it."""
-    if _has_own_backend(task):
-        return ""
-    if task.evaluator.form == "command":
-        named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
-        runs_python = (
-            Path(task.evaluator.command[0]).name.startswith("python")
-            if task.evaluator.command
-            else False
-        )
-        name = (
-            next((name for name in named if name in parts and name.endswith(".py")), "")
-            if runs_python
-            else ""
-        )
-    else:
-        name = task.evaluator.module or next(iter(parts), "")
-    usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
-    return name if usable and syntax_tree(parts[name]) is not None else ""
-
-
-def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
-    """The program's functions that the evaluator may call.
-
-    These are the entry and functions that the evaluator names, else all public ones.
-    """
-    if "." in task.evaluator.entry:  # Class.method, for a metric
-        return [task.evaluator.entry]
-    tree = syntax_tree(text)
-    defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
-    if task.evaluator.form == "call":
-        return [name for name in defined if name == task.evaluator.entry]
-    if task.evaluator.form == "command":
-        main = _MAIN.search(text)
-        named = re.findall(r"\w+", text[main.start() :]) if main else []
-    else:
-        named = [word for each in evaluators for word in re.findall(r"\w+", each)]
-    named = [*named, task.evaluator.entry] if task.evaluator.form == "serve" else named
-    called = [name for name in defined if name in set(named)]
-    return called or [name for name in defined if not name.startswith("_")]
-
-
-def attacked_program(text: str, attack: Attack, facts: Mapping[str, object]) -> str:
-    """The honest text with the attack; `facts` are the attack's data (plain data)."""
-    head = attack_prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
-    install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
-    added = f"\n\n{head}\n\n{attack.code}{install}\n"
-    main = _MAIN.search(text)
-    at = main.start() if main else len(text)
-    return text[:at] + added + text[at:]
 
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
@@ -377,24 +317,7 @@ async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | N
         observation = await sandbox.evaluate(
             sandbox.attacked_parts(all_attacks()["shape"], value), certify=False
         )
-        for report in reported_facts(sandbox, observation):
+        for report in reported_facts(observation, sandbox.token):
             if report[0] == "shape":
                 return [(list(sizes), bool(fraction)) for sizes, fraction in report[1:]]
     return None
-
-
-def reported_facts(sandbox: SandboxCopy, observation: Observation) -> list[list[Any]]:
-    """Reports of an attack, found anywhere in the observation: kind and facts each."""
-    reports: list[list[Any]] = []
-    for text in (observation.feedback, *observation.artifacts.values()):
-        for line in text.splitlines():
-            _, marker, rest = line.partition(f'AUDIT ["{sandbox.token}", ')
-            if not marker:
-                continue
-            try:
-                report, _ = json.JSONDecoder().raw_decode("[" + rest)
-            except ValueError:
-                continue
-            if report not in reports:
-                reports.append(report)
-    return reports

@@ -16,7 +16,7 @@ from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import Scoring, names_of_files
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
-from culmen.core.task import Task
+from culmen.core.task import NOT_PUSHED, Task
 from culmen.core.usage import Budget, Usage, total_usage
 from culmen.store.address import (
     Owner,
@@ -586,10 +586,11 @@ def _unchecked_reason(task: Task) -> str:
     if task.evaluator.verifier:
         return ""
     if task.evaluator.is_python:
-        return "not checked: no evaluations were left for it"
+        return f"not checked: no evaluations were left for it; {NOT_PUSHED}"
     what = "a Python function" if task.evaluator.form == "function" else "no Python file"
     return (
-        f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside"
+        f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside; "
+        f"{NOT_PUSHED}"
     )
 
 
