@@ -89,7 +89,7 @@ def _polca_round(parents: list[Any], observed: Mapping[str, list[float]]) -> dic
 
 def polca_filter(seed: int, net: EpsilonNet | None = None) -> dict[str, Any]:
     """One use of the semantic filter on points with ties and duplicates."""
-    rng, net = Random(seed), net or EpsilonNet(0.5)
+    rng, net = Random(seed), EpsilonNet(0.5) if net is None else net
     points = [[rng.randrange(-16, 17) / 16 for _ in range(3)] for _ in range(14)]
     points += points[2:3]
     candidates = [Candidate.of({"p.py": f"# {n}"}) for n in range(len(points))]

@@ -25,6 +25,7 @@ from culmen.core.event import (
     EvaluateRequest,
     ProposeRequest,
     Request,
+    TrustChecks,
     WriteRequest,
     at_least,
 )
@@ -126,7 +127,9 @@ def test_checks_are_allowed_in_the_first_evaluation_of_a_finalist() -> None:
 
     async def search(lab) -> None:
         for cases, checks in ((lab.task.cases, 2), (lab.task.cases[:1], 0), ((), 2)):
-            rollouts.append(await lab.evaluate_afresh(ONE, cases, *[checks] * bool(checks)))
+            rollouts.append(
+                await lab.evaluate_afresh(ONE, cases, TrustChecks(checks) if checks else None)
+            )
 
     asked = [r for r in during(search, CASES)[1].requests if isinstance(r, EvaluateRequest)][:4]
     assert [(request.case and request.case.id, request.checks) for request in asked] == [

@@ -22,6 +22,7 @@ from culmen.core.event import (
     EvaluateRequest,
     ProposeRequest,
     Result,
+    TrustChecks,
     at_least,
 )
 from culmen.core.task import Evaluator, Objective, Task
@@ -475,7 +476,7 @@ def looked_into(task: Task, integrity: str) -> list[tuple[int, float | None]]:
     async def search(lab) -> None:
         await lab.evaluate(ONE, [None])
         await lab.evaluate(TWO, [None])
-        await lab.evaluate_afresh(TWO, [None], 1)
+        await lab.evaluate_afresh(TWO, [None], TrustChecks(checks=1))
         await over_and_over(lab)
 
     hand, seen = Hand(search, task, integrity=integrity), []

@@ -299,11 +299,10 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     evaluated on all held-out cases if that fits into a fifth of the budget, else on a sample from a
     tenth of it. A task that is evaluated once needs little to choose by, so the whole fits sooner,
     and at most one evaluation on each case, for three finalists (without cases and verifier: two)
-    and the initial program, and `CHECKS` if the winner's score may depend on a tolerance; up to
-    `PUSHES` more, at most a tenth, push its output. So does one without cases whose repeats never
-    differed (`exact`),
-    unless it is declared otherwise. With several objectives every member of the front is confirmed:
-    up to a fifth of the evaluations.
+    and the initial program, `CHECKS` if the winner's score may depend on a tolerance, and
+    `LEAST_PUSHES` to push its output. So does one without cases whose repeats never differed
+    (`exact`), unless it is declared otherwise. With several objectives every member of the front is
+    confirmed: up to a fifth of the evaluations.
     Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
@@ -339,8 +338,8 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if task.cases and budget.final is None and everything_once <= everything * _WHOLE:
         share = max(share, everything_once)
     finalists = 3 if task.cases or task.evaluator.verifier else 2  # a verifier may refuse the first
-    pushes = min(PUSHES, everything // 10) if everything >= _PUSHED_FROM else 0
-    pushes *= may_be_pushed(task) and budget.final is None
+    is_pushed = everything >= _PUSHED_FROM and may_be_pushed(task) and budget.final is None
+    pushes = LEAST_PUSHES if is_pushed else 0
     return min(share, (finalists + 1) * held_out_case_count(task) + checks) + pushes
 
 

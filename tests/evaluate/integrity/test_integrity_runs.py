@@ -481,6 +481,13 @@ def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> 
     ) and "agent a01" in found.evidence
 
 
+WHOLE = "pushed: whole numbers cannot be pushed"
+UNPUSHED = (
+    "not checked: the evaluator is a Python function, and its tolerances cannot be changed from "
+    "outside; not looked for by pushing"
+)
+
+
 class Owning:
     """The program that scores most is one whose maker admits its trick."""
 
@@ -497,10 +504,15 @@ class Owning:
 
 
 @pytest.mark.parametrize(
-    ("policy", "best"), [("warn", LATER), ("reject", BETTER), ("stop", HONEST)]
+    ("policy", "best", "tolerance"),
+    [
+        ("warn", LATER, WHOLE),
+        ("reject", BETTER, WHOLE),
+        ("stop", HONEST, UNPUSHED),
+    ],
 )
 def test_what_an_agent_admits_bars_its_candidates_where_findings_do(
-    tmp_path: Path, policy: str, best: str
+    tmp_path: Path, policy: str, best: str, tolerance: str
 ) -> None:
     """And a replay comes to the same end."""
     from culmen.run.options import function_task
@@ -517,7 +529,7 @@ def test_what_an_agent_admits_bars_its_candidates_where_findings_do(
     status = views.run_status(tmp_path / "run")
     assert status.best is not None and status.best.id == ident(best)
     assert (status.reason == "integrity") is (policy == "stop")
-    assert status.best.tolerance.startswith("not checked: the evaluator is a Python function")
+    assert status.best.tolerance == tolerance
     with SqlJournal.open(tmp_path / "run") as journal:
         search = Search(
             Owning(), task, Budget(evaluations=20), journal.meta.seed, 1, integrity=policy
