@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -27,13 +28,12 @@ from tests.evaluate.integrity.spelled import CONFESSION, CONVERGING, TWELVE, Spe
 FUNCTION = Task("numbers", goal="", evaluator=Evaluator(form="function"), deterministic=True)
 
 
+@dataclass(frozen=True)
 class Programs:
     """Evaluates these programs one after another."""
 
-    writes = True
-
-    def __init__(self, texts: tuple[str, ...]) -> None:
-        self.texts = texts
+    texts: tuple[str, ...]
+    writes: ClassVar[bool] = True
 
     async def search(self, lab: Any) -> None:
         for text in self.texts:
