@@ -1,4 +1,4 @@
-"""Vectors and checkers of the papers' rules, which need no culmen, against culmen's strategies."""
+"""Vectors and checkers of the papers' rules, without culmen, against culmen's strategies."""
 
 from __future__ import annotations
 

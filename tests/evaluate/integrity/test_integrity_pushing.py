@@ -1,4 +1,4 @@
-"""A leader's output is pushed, and compared with nearly equal outputs, before it is believed.
+"""A leader's output is pushed and compared with nearly equal outputs before it is believed.
 
 The evaluators of `spelled` state the same tolerance in many ways; honest programs are never accused.
 """

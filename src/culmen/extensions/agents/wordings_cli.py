@@ -43,7 +43,8 @@ def wording(
     from culmen.strategies.catalog import make_strategy
 
     loaded = taskfiles.load(task if Path(task).exists() else taskfiles.example_path(task))
-    given = dict(each.partition("=")[::2] for each in setting or ())
+    pairs = (each.partition("=") for each in setting or ())
+    given = {name: value for name, _, value in pairs}
     rules = cast(Cato, make_strategy("cato", {**given, "agent": Cato.require_agent(agent)}))
     runs = list(make_runs(loaded, rules, seeds, out, model=model, budget=Budget.parse(budget)))
     comparison, done = compare_wordings(runs), len(runs) == 2 * seeds
