@@ -298,16 +298,34 @@ def test_a_library_that_a_call_imports_is_loaded_once(tmp_path: Path) -> None:
     assert scores(seen) == [0, 1, 1] and not any(each.left for each in seen)
 
 
-def test_processes_that_a_call_leaves_are_ended(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    evaluator = f"""
-        import os, subprocess
+LEAVES_A_PROCESS = {
+    "a child": """
+        import subprocess
         def judge():
             child = subprocess.Popen(["sleep", "60"])
-            with open({str(mark)!r}, "w") as file:
+            with open(MARK, "w") as file:
                 file.write(str(child.pid))
             return 1
-    """
+    """,
+    "a daemon": """
+        import os, subprocess, time
+        def judge():
+            if os.fork() == 0:
+                os.setsid()
+                child = subprocess.Popen(["sleep", "60"])
+                with open(MARK, "w") as file:
+                    file.write(str(child.pid))
+                os._exit(0)
+            os.wait()
+            return 1
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", LEAVES_A_PROCESS)
+def test_processes_that_a_call_leaves_are_ended(tmp_path: Path, kind: str) -> None:
+    mark = tmp_path / "mark"
+    evaluator = LEAVES_A_PROCESS[kind].replace("MARK", repr(str(mark)))
     task = make_task(tmp_path / "task", "call", evaluator)
 
     async def work() -> bool:

@@ -125,10 +125,12 @@ def serve_copies(service: Service, first_state: Callable[[ModuleNames], ProcessS
         copy = os.fork()
         if copy == 0:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # daemons become its children
             last = service.serve(first_state(names), is_copy=True)
-            for child in procfs.child_pids(os.getpid()):
-                procfs.kill_tree(child)
-                os.waitpid(child, 0)
+            while children := procfs.child_pids(os.getpid()):
+                for child in children:
+                    procfs.kill_tree(child)
+                    os.waitpid(child, 0)
             os.write(write, json.dumps(last.imported).encode()[:_PIPE_BYTES])
             os._exit(0 if last.is_clean else _SPENT)
         status = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
