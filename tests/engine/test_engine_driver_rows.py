@@ -764,3 +764,26 @@ def test_last_words_that_cannot_be_written_are_an_error_unless_there_was_one(
     run, _ = made(search, gate, journal=Speechless())
     with pytest.raises(error):
         over(run)
+
+
+def test_many_results_at_once_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was delivered and is not yet durable must be among the observations at hand."""
+    monkeypatch.setattr(drivers, "_MOST", 4)
+
+    async def search(lab) -> None:
+        await lab.gather(*(lab.evaluate(Candidate.of({"x": str(n)}), [None]) for n in range(40)))
+
+    ready = asyncio.Event()
+    begun = list[int]()
+
+    async def gate(effect: Effect) -> None:
+        begun.append(effect.key)
+        if len(begun) == 40:
+            ready.set()
+        await ready.wait()
+
+    journal = Counted()
+    run, _ = made(search, gate, journal=journal, workers=40, budget=Budget(evaluations=40, final=0))
+    assert over(run) == "finished"
+    done = [kinds.count("done") for kinds in journal.batches]
+    assert sum(done) == 40 and 1 < max(done) <= 4

@@ -52,6 +52,9 @@ from culmen.engine.search import Estimate, Search
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
 # seconds after which the start of an evaluation is journaled even if nothing else happens
 _SOON = 0.05
+# entries of a transaction, about: fewer than the observations that a search has at hand, since
+# those of a transaction cannot be read from the journal before its end
+_MOST = 500
 # fields of a custom effect's payload that are journaled
 _JOURNALED_FIELDS = ("agent", "kind", "tool", "reason", "closing")
 # seconds between attempts to write to a full disk; the last one repeats
@@ -360,9 +363,9 @@ class Driver:
     async def _deliver_outbox(self) -> None:
         """Move the outbox, the search's notes and all that follows at once into the batch."""
         elapsed = self.elapsed
-        while self._outbox or self.search.outbox:
-            entries, self._outbox = [*self._outbox, *self.search.outbox], []
-            self.search.outbox = []
+        while (self._outbox or self.search.outbox) and len(self._batch) < _MOST:
+            entries = [*self._outbox[:_MOST], *self.search.outbox]
+            self._outbox, self.search.outbox = self._outbox[_MOST:], []
             for entry in entries:
                 entry = msgspec.structs.replace(entry, elapsed=elapsed)
                 self._batch.append(entry)

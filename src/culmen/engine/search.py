@@ -1,4 +1,4 @@
-"""One search as a state machine without I/O: durable completions in, effects to start out.
+"""One search as a state machine without I/O: completions in, effects to start out.
 
 Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and
 simulations differ only in their driver: see `driver.py` and `testing/virtual.py`.
@@ -245,7 +245,7 @@ class Search:
         return self._run_until_waiting()
 
     def feed(self, entry: Entry) -> list[Effect]:
-        """Deliver a durable entry, and return the effects to start now.
+        """Deliver an entry, and return the effects to start now.
 
         done  an effect is finished; torn: one was lost, but may have cost something
         tell  a person's input; stop: the phase ends
