@@ -33,7 +33,7 @@ PANELS = {
 GROUPS = {
     "runs": "watch stop tell fork export track replay recover archive vacuum db pool advisor",
     "skill": "mine nightly tools",
-    "paper": "reproduce",
+    "paper": "reproduce wording",
     "compare": "analyze bench power score",
     "import": "algotune frontier-cs llm4ad",
 }

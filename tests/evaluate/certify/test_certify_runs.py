@@ -176,8 +176,8 @@ def test_one_evaluation_is_kept_even_of_small_budgets(tmp_path: Path) -> None:
     assert [final_share(Budget(evaluations=n), plain) for n in (1, 5, 100)] == [
         0,
         0,
-        7,
-    ]  # a tolerance may be looked into
+        7 + 6,
+    ]  # a tolerance may be looked into, and the output pushed
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def test_what_could_not_be_checked_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scorer", "kept"), [(PLAIN, 3 + 12), (THRESHOLD, 7 + 12)], ids=["none", "one"]
+    ("scorer", "kept"), [(PLAIN, 3 + 6), (THRESHOLD, 7 + 6)], ids=["none", "one"]
 )
 def test_evaluations_for_a_look_at_tolerances_are_kept_where_there_are_any(
     tmp_path: Path, scorer: str, kept: int

@@ -8,13 +8,11 @@ from typing import ClassVar, Protocol
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.foreign import Unreadable, boundary
 from culmen.core.ports import Lab
-from culmen.core.replies.forms import read_form
 from culmen.core.replies.names import part_names
-from culmen.core.replies.parsed import Parsed
-from culmen.core.task import Task
 from culmen.extensions.train.policy import TrainedPolicy
+from culmen.models.call import Completion
+from culmen.models.prompts.formats import Rewrite, read_completion
 from culmen.strategies.pacevolve.advisor import Advising, ModelVoice, Voice
 from culmen.strategies.pacevolve.implementing import (
     ProgramWriter,
@@ -97,7 +95,7 @@ class PolicyWriter:
             **self.advising.evaluation_slots(brief.observations),
         }
         reply = await self.policy.answer_step(lab, IMPLEMENT, **slots)
-        parsed = _read_program(reply.text, task, parent)
+        parsed = read_completion(Completion(reply.text), Rewrite(), task, parent)
         origin = Origin(IMPLEMENT, self.policy.name, island=brief.island)
         parents = (parent.id,) if parent else ()
         made = tuple(Candidate.of(draft.parts, parents, origin) for draft in parsed.drafts)
@@ -108,19 +106,6 @@ def _program_slot(parent: Candidate | None) -> str | dict[str, str]:
     if parent is None:
         return ""
     return parent.text if len(parent.parts) == 1 else dict(parent.parts)
-
-
-def _read_program(text: str, task: Task, parent: Candidate | None) -> Parsed:
-    """The program of a reply, or its fault; of an unreadable one with the reason."""
-    try:
-        return _parse_program(text, task, parent)
-    except Unreadable as error:
-        return Parsed(fault="unreadable", detail=error.what)
-
-
-@boundary()
-def _parse_program(text: str, task: Task, parent: Candidate | None) -> Parsed:
-    return read_form("text", text, task, parent)
 
 
 def trained_steps(arm: TrainingArm, roles: Sequence[str]) -> tuple[str, ...]:
