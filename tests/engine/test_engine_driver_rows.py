@@ -767,7 +767,7 @@ def test_last_words_that_cannot_be_written_are_an_error_unless_there_was_one(
 
 
 def test_many_results_at_once_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was delivered and is not yet durable must be among the observations at hand."""
+    """Results that are not yet durable must be among the observations at hand."""
     monkeypatch.setattr(drivers, "_MOST", 4)
 
     async def search(lab) -> None:
