@@ -77,7 +77,7 @@ def test_the_first_page_says_of_each_verb_what_its_own_help_begins_with(place: P
 
 def test_the_first_page_and_the_version_import_no_verb(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.argv = ['culmen', sys.argv[1]]; from culmen.cli.first_page import main; "
+        "import sys; sys.argv = ['culmen', sys.argv[1]]; from culmen.__main__ import main; "
         "main(); print(*sys.modules)"
     )
     for word in ("--help", "--version"):

@@ -1,4 +1,4 @@
-"""The console script: answers `--version` and `--help` by itself, all else by `cli.main`.
+"""The first page of the help, and the version.
 
 The modules of the verbs, and those that draw their help, take ten times as long to import.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -49,17 +48,6 @@ _OPTIONS = {
 }
 _NAMES = [name for verbs in VERBS.values() for name in verbs]
 _INDENT, _WIDEST = 2, 100  # columns
-
-
-def main() -> int:
-    """Run the command line of this process and return its exit code."""
-    words = sys.argv[1:]
-    if is_answered_here(words):
-        sys.stdout.write(answer(words))
-        return 0
-    from culmen.cli.main import main
-
-    return main()
 
 
 def is_answered_here(words: Sequence[str]) -> bool:

@@ -18,7 +18,12 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import NOT_PUSHED, Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.evaluate.integrity.outputs import insert_code, json_blocks, output_prelude
+from culmen.evaluate.integrity.outputs import (
+    insert_code,
+    json_blocks,
+    output_prelude,
+    reported_blocks,
+)
 from culmen.evaluate.integrity.pushing import OutputPushes
 from culmen.run.study import Study
 from culmen.store import views
@@ -159,6 +164,30 @@ def test_numbers_of_one_json_text_are_an_output() -> None:
 def test_code_stands_before_the_main_block() -> None:
     text = insert_code("def run(): ...\nif __name__ == '__main__':\n    run()\n", "mark = 1", {})
     assert text.index("mark = 1") < text.index("if __name__") and "audit_tell" in output_prelude()
+
+
+def test_an_output_of_any_kind_is_pushed_or_not_looked_for() -> None:
+    outputs = ["7.5", "[7.5]", "[NaN, 1.0]", "[Infinity, 1]", "[1e308, 1.7e308]", "[[], []]"]
+    outputs += ["[[0.1, 0.2, 0.3], [0.4, 0.5, 0.1]]", "[5e-324, 0.0]", "[0.0, 0.0]", "[true, 0.5]"]
+    outputs += ["[[1.5], [2, 3]]", '"text"', "{}", "[" * 5000, "[9" + "9" * 400 + ", 0.5]"]
+
+    async def evaluate(candidate: Candidate, case: Case | None, seed: int) -> Observation:
+        return Observation(candidate.id, Status.OK, score=0.5)
+
+    for text in outputs:
+        candidate = Candidate.of({"answer": text})
+        observation = Observation(candidate.id, Status.OK, score=0.5)
+        push = OutputPushes(FUNCTION, evaluate, None, 0, 12)
+        found = asyncio.run(push.check(candidate, observation, (Candidate.of({"answer": HONEST}),)))
+        assert not found.signs and found.artifacts["tolerance"], text
+
+
+@pytest.mark.parametrize(
+    "report", ['"output", "text"]', '"output", [1, [2]]]', '"output", {}]', "[" * 9000, "]"]
+)
+def test_a_report_that_the_program_wrote_by_itself_is_no_output(report: str) -> None:
+    line = f'AUDIT ["token", {report}'
+    assert reported_blocks(Observation("a", Status.OK, 1.0, feedback=line), "token") is None
 
 
 # -- with real runs

@@ -82,7 +82,7 @@ def json_blocks(parts: Mapping[str, str]) -> Blocks | None:
     try:
         (text,) = parts.values()
         value = np.array(json.loads(text), dtype=float)
-    except (ValueError, TypeError, RecursionError):  # more parts, no JSON, or ragged lists
+    except (ValueError, TypeError, OverflowError, RecursionError):  # parts, no JSON, ragged lists
         return None
     return [value] if value.ndim and value.size else None
 
@@ -91,7 +91,10 @@ def reported_blocks(observation: Observation, token: str) -> Blocks | None:
     """The numbers of the output that a reporting program wrote; None if there are none."""
     for kind, *blocks in reported_facts(observation, token):
         if kind == "output":
-            return [np.array(block, dtype=float) for block in blocks]
+            try:
+                return [np.array(block, dtype=float) for block in blocks]
+            except (ValueError, TypeError, OverflowError):  # the program wrote a report of its own
+                return None
     return None
 
 
@@ -105,9 +108,9 @@ def reported_facts(observation: Observation, token: str) -> Iterator[list[Any]]:
                 continue
             try:
                 report, _ = json.JSONDecoder().raw_decode("[" + rest)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if report not in seen:
+            if report and report not in seen:
                 seen.append(report)
                 yield report
 

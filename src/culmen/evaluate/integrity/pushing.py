@@ -72,7 +72,8 @@ class OutputPushes:
         Words of an earlier check stay before it. The evaluations are added to its usage.
         """
         try:
-            text, sign = await self._finding(candidate, observation, neighbours)
+            with np.errstate(all="ignore"):  # of numbers near the largest
+                text, sign = await self._finding(candidate, observation, neighbours)
         except _NoMorePushes:
             text, sign = f"{NOT_PUSHED} to the end: no evaluations were left", None
         earlier = observation.artifacts.get("tolerance", "")
@@ -117,7 +118,7 @@ class OutputPushes:
             parts = reporting
         observation = await self._look(parts)
         blocks = blocks or reported_blocks(observation, candidate.digest)
-        if blocks is None or observation.score is None:
+        if blocks is None or observation.score is None or not _can_be_pushed(blocks):
             return None
         return _Output(candidate, blocks, observation.score)
 
@@ -180,6 +181,14 @@ class OutputPushes:
                 )
             return f"{words} by {_PUSH:g} and by {_FAR:g} it is not refused: a slope, not an edge"
         return f"enlarged or spread by {_PUSH:g} it does not pay, nor is a nearly equal output less"
+
+
+def _can_be_pushed(blocks: Blocks) -> bool:
+    """True for finite lists of numbers, at least two in all."""
+    return (
+        all(block.ndim and block.size and np.isfinite(block).all() for block in blocks)
+        and sum(block.size for block in blocks) > 1
+    )
 
 
 def _distance(blocks: Blocks, others: Blocks) -> float:
