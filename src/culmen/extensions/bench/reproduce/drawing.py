@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes  # pyright: ignore[reportMissingImports]
 
@@ -76,7 +77,12 @@ def _draw_panel(axis: Axes, panel: Panel, colours: Mapping[str, str]) -> None:
         axis.legend(fontsize=7)
 
 
-PRINTED = {"marker": "D", "color": "black", "markerfacecolor": "white", "linestyle": "none"}
+PRINTED: dict[str, Any] = {
+    "marker": "D",
+    "color": "black",
+    "markerfacecolor": "white",
+    "linestyle": "none",
+}
 """Marks of the paper's values."""
 
 
