@@ -481,7 +481,7 @@ def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> 
     ) and "agent a01" in found.evidence
 
 
-WHOLE = "pushed: whole numbers cannot be pushed"
+UNSEEN = "not checked: not looked for by pushing: no output of numbers was seen"
 UNPUSHED = (
     "not checked: the evaluator is a Python function, and its tolerances cannot be changed from "
     "outside; not looked for by pushing"
@@ -506,8 +506,8 @@ class Owning:
 @pytest.mark.parametrize(
     ("policy", "best", "tolerance"),
     [
-        ("warn", LATER, WHOLE),
-        ("reject", BETTER, WHOLE),
+        ("warn", LATER, UNSEEN),
+        ("reject", BETTER, UNSEEN),
         ("stop", HONEST, UNPUSHED),
     ],
 )
