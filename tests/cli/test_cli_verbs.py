@@ -261,7 +261,7 @@ def test_check_names_the_cases_on_which_the_evaluator_raises_and_ends_with_1(pla
 
 @pytest.mark.slow
 def test_demo_ends_with_the_result_a_picture_and_one_command(place: Place) -> None:
-    shown = place.culmen("demo", "--seconds", "6", "--run-dir", "runs/demo", "--workers", "2")
+    shown = place.culmen("demo", "--seconds", "15", "--run-dir", "runs/demo", "--workers", "2")
     assert shown.code == 0, shown.err
     result, picture, command = shown.out.strip().splitlines()
     assert (

@@ -42,7 +42,7 @@ TWINS = 4
 EVERYWHERE = ("main",)
 """Functions of programs, one a file."""
 
-UNTYPED = 401
+UNTYPED = 403
 """Annotations with `Any`, at most: values of libraries without types."""
 
 PROGRAMS = ("culmen.evaluate.integrity.inserted",)
