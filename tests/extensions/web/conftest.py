@@ -107,6 +107,14 @@ class Tab:
         self.page.wait_for_selector(f'main[data-key="{key}"]:not([aria-busy])')
         return self.page
 
+    def resize(self, width: int, height: int = 844) -> None:
+        """Change the window's size and wait until the page is no wider (charts follow a moment later)."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_function(
+            "width => innerWidth === width && document.documentElement.scrollWidth <= width",
+            arg=width,
+        )
+
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Tab]:

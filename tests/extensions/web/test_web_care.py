@@ -155,11 +155,8 @@ def test_every_page_is_legible_named_and_fits(site: Site, tab: Tab):
             page.emulate_media(color_scheme=theme)
             assert page.evaluate(CONTRAST) == [], f"{path}, {theme}"
         assert page.evaluate(NAMES) == [], path
-        page.set_viewport_size({"width": 390, "height": 800})
-        page.wait_for_function(
-            "() => document.documentElement.scrollWidth <= 391", timeout=10_000
-        )  # charts follow
-        page.set_viewport_size({"width": 1280, "height": 900})
+        tab.resize(390)
+        tab.resize(1280, 900)
 
 
 def test_the_theme_is_chosen_and_kept(site: Site, tab: Tab):

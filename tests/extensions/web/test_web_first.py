@@ -62,7 +62,7 @@ def part(page: Any, role: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name: str):
-    tab.page.set_viewport_size({"width": 1440, "height": 900})
+    tab.resize(1440, 900)
     page = tab.open(every, f"/r/{name}/overview")
     headline, tone, state = FIRST[name]
     assert part(page, "headline") == headline
@@ -146,8 +146,7 @@ def test_the_next_command_is_copied(every: Site, tab: Tab):
 
 def test_the_list_shows_states_and_scores_also_on_a_phone(every: Site, tab: Tab):
     page = tab.open(every, "/")
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    tab.resize(390)
     for name, (_, _, state) in FIRST.items():
         row = page.locator(f'tr[data-key="{name}"]')
         pill, best = row.locator(".state"), row.locator("td.num").first

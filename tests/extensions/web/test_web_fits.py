@@ -91,6 +91,6 @@ def test_all_of_a_prompt_is_on_its_page(
 def test_the_list_of_runs_is_whole_on_a_small_screen(site: Site, tab: Tab) -> None:
     page = tab.open(site, "/")
     for width in (1280, 1440):
-        page.set_viewport_size({"width": width, "height": 800})
+        tab.resize(width, 800)
         over = page.locator(".scroll").evaluate("e => e.scrollWidth - e.clientWidth")
         assert over <= 0, width

@@ -181,7 +181,7 @@ def test_headings_and_pills_are_explained(site: Site, tab: Tab):
 
 def test_on_a_phone_the_navigation_shows_the_current_page(site: Site, tab: Tab):
     page = tab.open(site, "/r/polca-1/overview")
-    page.set_viewport_size({"width": 390, "height": 800})
+    tab.resize(390)
     tall = page.locator(".side").bounding_box()["height"]
     assert tall < 80
     tab.open(site, "/r/polca-1/trust")

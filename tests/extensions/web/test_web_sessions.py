@@ -241,8 +241,7 @@ def test_a_long_session_is_read_by_outline_keys_and_links(tmp_path: Path, tab: T
     page = tab.open(site, "/r/conversation/sessions?text=turn 777:")
     page.locator(".message-head", has_text="Turn 777: I widen").wait_for()
     assert card.locator(".message").count() == 1 and "4,001 steps left out" in card.inner_text()
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    tab.resize(390)
 
 
 def test_rollouts_are_read_as_sessions_are(tmp_path: Path, tab: Tab) -> None:
@@ -273,7 +272,7 @@ def test_rollouts_are_read_as_sessions_are(tmp_path: Path, tab: Tab) -> None:
 def test_hostile_sessions_are_shown_as_text(tmp_path: Path, tab: Tab) -> None:
     worlds.hostile(tmp_path)
     page = tab.open(served(tmp_path), "/r/hostile/sessions")
-    page.set_viewport_size({"width": 390, "height": 844})
+    tab.resize(390)
     card = read(page, 0)
     assert worlds.HOSTILE[0] in card.locator(".message-body").first.inner_text()
     assert page.evaluate(
@@ -282,4 +281,4 @@ def test_hostile_sessions_are_shown_as_text(tmp_path: Path, tab: Tab) -> None:
         None,
         0,
     ]
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    tab.resize(390)
