@@ -170,7 +170,8 @@ def test_agents_are_an_arm_of_a_portfolio_and_a_killed_run_goes_on(place: Place)
     whole.communicate()
     found = json.loads(place.culmen("resume", "a", "--json")[0])
     assert found["strategy"] == "portfolio" and found["evaluations"] <= 120
-    assert found["agents"]["experiments"] == len(place.rows("a")) > 2
+    # an experiment that ended with the run's search may have no row for the agents any more
+    assert found["agents"]["experiments"] >= len(place.rows("a")) > 2
     turns = [
         line
         for line in place.culmen("show", "a", "--log", "--all")[0].splitlines()
