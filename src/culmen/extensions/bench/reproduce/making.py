@@ -156,7 +156,7 @@ def write_page(outcomes: Sequence[Outcome], page: Path, intro: str) -> list[Path
         places = [made for made in outcomes if made.paper is paper]
         rehearsed = [_rehearsal_row(made) for made in places if made.rehearsed]
         if rehearsed:
-            pieces.append(markdown_table(REHEARSAL_HEADS, rehearsed, ()).strip())
+            pieces.append(markdown_table(REHEARSAL_HEADS, _with_dittos(rehearsed), ()).strip())
         for made in (made for made in places if not made.rehearsed):
             section = place_markdown(made)
             for drawn in (file for file in made.files if file.suffix == ".png"):
@@ -179,6 +179,17 @@ def _rehearsal_row(made: Outcome) -> tuple[str, ...]:
     models = "; ".join(dict.fromkeys(plan.models for plan in plans))
     notes = [made.place.note] if made.place.note else []
     return f"`{made.name}`", made.place.title, models, " ".join([*notes, *made.place.differs])
+
+
+def _with_dittos(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows whose cells are `"` where they repeat the row above."""
+    above = [("",) * len(REHEARSAL_HEADS), *rows]
+    return [
+        tuple(
+            '"' if cell and cell == before else cell for cell, before in zip(row, last, strict=True)
+        )
+        for row, last in zip(rows, above, strict=False)
+    ]
 
 
 def place_markdown(made: Outcome) -> str:
