@@ -287,3 +287,16 @@ def test_the_policy_of_uvloop_works(is_coroutine: bool) -> None:
     finally:
         asyncio.set_event_loop_policy(None)
     assert [o.score for o in report.observations] == [9.0] * 5, report
+
+
+def test_an_evaluator_may_hold_a_namespace_of_executed_text_and_classes_of_arrays() -> None:
+    numpy = pytest.importorskip("numpy")
+    names: dict[str, Any] = {"kinds": [numpy.ndarray, memoryview, Hidden()]}
+    exec("def score(text):\n    return float(text)\n", names)
+    assert scores(evaluate_all(lambda text: names["score"](text), ["7", "8"])) == [7.0, 8.0]
+
+
+class Hidden:
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("the walk runs no code of the evaluator's")

@@ -131,7 +131,7 @@ class OwnData:
                     if isinstance(here, bytearray)
                     else [each for each in inner if type(each) not in _ATOMS]
                 )
-            elif getattr(here, "nbytes", 0) > self._bytes:
+            elif isinstance(here, _buffers()) and here.nbytes > self._bytes:
                 return False
         return self._objects >= 0
 
@@ -282,6 +282,12 @@ _VISITS: tuple[tuple[Value, Visitor], ...] = (
     (GeneratorType, OwnData._visit_suspended),
     (io.IOBase, OwnData._visit_file),
 )
+
+
+def _buffers() -> tuple[type[Value], ...]:
+    """Types whose values are written out as bytes, of the libraries that are loaded."""
+    numpy = sys.modules.get("numpy")
+    return (memoryview,) if numpy is None else (memoryview, numpy.ndarray)
 
 
 @functools.cache

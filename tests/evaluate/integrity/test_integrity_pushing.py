@@ -145,6 +145,20 @@ def test_what_was_not_pushed_is_said() -> None:
     assert words == f"not checked: {NOT_PUSHED}: no output of numbers was seen"
 
 
+def test_an_earlier_check_that_held_says_whether_the_output_was_pushed() -> None:
+    earlier = f"held: the score stays the same; {NOT_PUSHED}"
+    for text, words in ((GAMED, "; pushed: "), ("a poem", f"; {NOT_PUSHED}: no output")):
+        candidate = Candidate.of({"answer": text})
+        seen = Observation(candidate.id, Status.OK, 1.0, artifacts={"tolerance": earlier})
+
+        async def evaluate(candidate: Candidate, case: Case | None, seed: int) -> Observation:
+            return Observation(candidate.id, Status.OK, score=1.0)
+
+        push = OutputPushes(FUNCTION, evaluate, None, 0, 12)
+        found = asyncio.run(push.check(candidate, seen, ())).artifacts["tolerance"]
+        assert found.startswith(f"held: the score stays the same{words}")
+
+
 async def _of_text() -> Observation:
     async def evaluate(candidate: Candidate, case: Case | None, seed: int) -> Observation:
         return Observation(candidate.id, Status.OK, score=1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from culmen.cli.keep import replay_run
 from culmen.core.candidate import Candidate
-from culmen.core.task import NO_TOLERANCE
+from culmen.core.task import NO_TOLERANCE, NOT_PUSHED
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
 from culmen.extensions.audit.cli import find_signs
@@ -114,6 +114,7 @@ def test_an_honest_winner_holds(tmp_path: Path) -> None:
     run = finished(tmp_path / "run", folder, "pack.py", (PACK,))
     best = views.run_status(run).best
     assert best is not None and best.verified and best.tolerance.startswith("held: ")
+    assert (NOT_PUSHED in best.tolerance) is ("pushed: " not in best.tolerance)
     assert not [each for each in find_signs(run) if each.sign in ("forgiven", "leans")]
 
 

@@ -76,7 +76,7 @@ class OutputPushes:
                 text, sign = await self._finding(candidate, observation, neighbours)
         except _NoMorePushes:
             text, sign = f"{NOT_PUSHED} to the end: no evaluations were left", None
-        earlier = observation.artifacts.get("tolerance", "")
+        earlier = observation.artifacts.get("tolerance", "").removesuffix(f"; {NOT_PUSHED}")
         if sign is None and not earlier.startswith("not checked"):
             text = "; ".join(filter(None, (earlier, text)))
         if text.startswith(NOT_PUSHED):

@@ -21,7 +21,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.ports import Backend
-from culmen.core.task import NO_TOLERANCE, Task
+from culmen.core.task import NO_TOLERANCE, NOT_PUSHED, Task
 from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, make_sign
 from culmen.extensions.audit import sandbox
@@ -106,7 +106,8 @@ class TightenedEvaluator:
             ended = f"the evaluation ended as {tightened.status.value}"
             return _Looked(f"not checked: with smaller tolerances {ended}")
         if not self._has_fallen(observation, tightened):
-            return _Looked("held: the score stays the same without the evaluator's tolerances")
+            words = "held: the score stays the same without the tolerances that the text shows"
+            return _Looked(f"{words}; {NOT_PUSHED}")
         listed = ", ".join(lines)
         if maximum > 1:
             tightened = await self._evaluate_tightened(TENTH, candidate, case, seed, observation)
