@@ -197,6 +197,20 @@ def test_serve_drives_the_program_call_by_call(ground: Make) -> None:
     assert ground(source, form="serve").one(program, case=Case("1", 10)).score == 45.0
 
 
+def test_serve_keeps_tuples_and_names_of_arguments_where_it_is_asked(ground: Make) -> None:
+    source = (
+        "def score(call):\n"
+        "    assert call([(1, 2)]) == [[1, 2]]\n"
+        "    there = [(1, 2), (3, {'deep': ((4,), 'x')})]\n"
+        "    back = call.unchanged(there, pick=1)\n"
+        "    assert type(back) is tuple and back in there, back\n"
+        "    return float(back[1]['deep'][0][0])\n"
+    )
+    program = "def run(x, pick=None): return x if pick is None else x[pick]"
+    observation = ground(source, form="serve").one(program)
+    assert observation.score == 4.0, observation.feedback
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

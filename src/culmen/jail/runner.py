@@ -134,7 +134,8 @@ def run_call(channel: socket.socket, request: JsonObject, work: Path) -> None:
 def run_serve(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Form serve: import, then answer calls until the scorer closes the connection.
 
-    An empty frame of kind "D" asks at the end if the program drew random numbers.
+    Tuples come back as lists; with a frame of kind "U" as tuples. An empty frame of kind "D" asks
+    at the end if the program drew random numbers.
     """
     streams = ProgramStreams(str(work), request["seed"])
     module = load_part(work, request["module"])
@@ -147,9 +148,10 @@ def run_serve(channel: socket.socket, request: JsonObject, work: Path) -> None:
         if kind == "D":
             wire.send(channel, "D" if streams.has_drawn else "R")
             return
-        name, positional = wire.decode(payload)
+        name, positional, named = wire.decode(payload)
         try:
-            answer = wire.encode(getattr(module, name or request["entry"])(*positional))
+            found = getattr(module, name or request["entry"])(*positional, **named)
+            answer = wire.encode(found, keeps_tuples=kind == "U")
         except Exception as error:  # noqa: BLE001 - the scorer judges every exception of the function
             wire.send(channel, "E", encode_exception(error))
         else:

@@ -518,7 +518,8 @@ SERVED_BYTES = 1 << 26  # of one answer of a program that an evaluator drives
 class CandidateProgram:
     """The candidate's program; arguments and results are plain data.
 
-    `program(*args)` calls the entry, `program.named(name, *args)` another function.
+    `program(*args)` calls the entry, `program.named(name, *args)` another function. Tuples arrive as
+    lists on both sides, except with `program.unchanged(*args)`.
     """
 
     def __init__(self, channel: socket.socket, limit: int = SERVED_BYTES) -> None:
@@ -550,20 +551,28 @@ class CandidateProgram:
 
         Raises CandidateError if it raises, CandidateGone if the process ends.
         """
+        return self._exchange("C", wire.encode([name, list(args), {}]))
+
+    def unchanged(self, *args: object, **named: object) -> Any:
+        """Call the entry as `named`, with tuples that stay tuples and arguments with names."""
+        return self._exchange("U", wire.encode([None, list(args), named], keeps_tuples=True))
+
+    def _exchange(self, kind: str, payload: bytes) -> Any:
+        """Send a call and return its result; see `named`."""
         if self.gone:
             raise CandidateGone
         try:
-            wire.send(self.channel, "C", wire.encode([name, list(args)]))
-            kind, payload = wire.receive(self.channel, self.limit)
+            wire.send(self.channel, kind, payload)
+            kind, answer = wire.receive(self.channel, self.limit)
         except (OSError, EOFError, wire.TooLarge):
             self.gone = True
             raise CandidateGone from None
         if kind == "R":
             try:
-                return wire.decode(payload, self.limit)
+                return wire.decode(answer, self.limit)
             except wire.WireError as error:
                 raise CandidateError(f"bad output: {error}") from None
-        text = traceback_text(payload)
+        text = traceback_text(answer)
         self.raised = self.raised or text.strip().rpartition("\n")[2]
         raise CandidateError(text)
 

@@ -2,7 +2,8 @@
 
 Frames, and values as JSON plus raw number buffers. Reading them cannot run code: no pickle, no
 object arrays, a short list of number types. A value is None, bool, int, float, complex, str, bytes,
-list or tuple (read back as a list), dict, NumPy scalar (read back as a Python number) or array.
+list or tuple (read back as a list unless `keeps_tuples`), dict, NumPy scalar (read back as a Python
+number) or array.
 Objects of a subclass travel as the plain value underneath; their methods are not called.
 """
 
@@ -117,9 +118,9 @@ def send_descriptors(channel: socket.socket, data: bytes, fds: Sequence[int]) ->
 # ------------------------------------------------------------------------------
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, keeps_tuples: bool = False) -> bytes:
     """The value as bytes; raise WireError unless it is plain data."""
-    return ValueWriter().encode(value)
+    return ValueWriter(keeps_tuples).encode(value)
 
 
 def decode(data: Data, limit: int | None = None) -> Any:
@@ -141,7 +142,8 @@ class ValueWriter:
     # in this order, because a bool is also an int
     forms: ClassVar[tuple[tuple[type, Callable[..., object]], ...]]
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_tuples: bool = False) -> None:
+        self._keeps_tuples = keeps_tuples
         self._chunks: list[bytes | memoryview] = []
         self._size = 0
 
@@ -200,7 +202,8 @@ class ValueWriter:
         return [self.plain(item, depth + 1) for item in list.__iter__(value)]
 
     def _tuple(self, value: tuple, depth: int) -> object:
-        return [self.plain(item, depth + 1) for item in tuple.__iter__(value)]
+        items = [self.plain(item, depth + 1) for item in tuple.__iter__(value)]
+        return {_MARK: "tuple", "v": items} if self._keeps_tuples else items
 
     def _dict(self, value: dict, depth: int) -> object:
         pairs = [(k, self.plain(v, depth + 1)) for k, v in dict.items(value)]
@@ -341,6 +344,9 @@ class ValueReader:
             raise WireError("not a complex number")
         return complex(real, imag)
 
+    def _tuple(self, spec: Any, depth: int) -> tuple:
+        return tuple(self.revive(list(spec), depth))
+
     def _dict(self, pairs: Any, depth: int) -> dict:
         # items first: in the order in which they were written
         items = [self.revive(item, depth + 1) for _, item in pairs]
@@ -386,6 +392,7 @@ class ValueReader:
         "float": _float,
         "bytes": _bytes,
         "complex": _complex,
+        "tuple": _tuple,
         "dict": _dict,
         "array": _array,
     }

@@ -196,6 +196,37 @@ def test_llm4ad_siblings_objectives_and_readers_of_texts(tmp_path: Path) -> None
     assert {name: one.metrics[name] for name in found.score} == found.score
 
 
+CHOOSES = """
+from llm4ad.base import Evaluation
+
+
+class Chooses(Evaluation):
+    def __init__(self):
+        super().__init__(template_program="def f(left, room):\\n    return max(left)\\n")
+
+    def evaluate_program(self, program_str, callable_func):
+        left = [(1, 2), (3, 4)]
+        left.remove(callable_func(left, room=3))
+        return float(sum(left[0]))
+"""
+
+
+def test_llm4ad_a_function_gives_back_what_the_evaluator_finds_among_its_own(
+    tmp_path: Path,
+) -> None:
+    """A tuple stays a tuple on both ways, and arguments may have names."""
+    need("namespaces")
+    place = tmp_path / "llm4ad" / "task" / "optimization" / "chooses"
+    place.mkdir(parents=True)
+    (place / "evaluation.py").write_text(CHOOSES)
+    found = llm4ad.import_design(place, tmp_path / "out", tmp_path)
+    assert (found.error, found.score) == ("", 3.0)
+    task = load(tmp_path / "out")
+    start = task.initial_candidates()[0].parts["program.py"]
+    one = evaluate(task, {"start": start})["start"]
+    assert (one.status, one.score) == (Status.OK, 3.0), one.feedback
+
+
 WANTS = """
 from llm4ad.base import Evaluation
 

@@ -226,7 +226,7 @@ EVALUATION = load_evaluation(HERE / "files", "{package}", HERE / "{siblings}")
 
 def score(call):
     """The evaluator's fitness, larger is better; of several objectives each by its name."""
-    return fitness_of(EVALUATION, call)
+    return fitness_of(EVALUATION, call.unchanged)
 '''
 
 

@@ -30,6 +30,9 @@ _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 class TypedWriter(wire.ValueWriter):
     """Like `wire.ValueWriter`, with types kept; values that are not plain data go to `refer`."""
 
+    def __init__(self) -> None:
+        super().__init__(keeps_tuples=True)
+
     def plain(self, value: object, depth: int) -> object:
         """See `wire.ValueWriter`.
 
@@ -61,9 +64,6 @@ class TypedWriter(wire.ValueWriter):
         """A reference to an object that stays here; raise WireError if none is possible."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
-    def _tuple(self, value: tuple, depth: int) -> object:
-        return {"$": "tuple", "v": super()._tuple(value, depth)}
-
     def _array(self, numpy: ModuleType, value: object, depth: int) -> object:
         array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS":
@@ -75,11 +75,6 @@ class TypedWriter(wire.ValueWriter):
         if name not in wire.DTYPES:
             return self._scalar(numpy, value, depth)
         return {"$": "scalar", "v": [name, super().plain(numpy.asarray(value).item(), depth)]}
-
-
-TypedWriter.forms = tuple(
-    (base, TypedWriter._tuple if base is tuple else form) for base, form in wire.ValueWriter.forms
-)
 
 
 class TypedReader(wire.ValueReader):
@@ -99,9 +94,6 @@ class TypedReader(wire.ValueReader):
     def _float(self, spec: str, depth: int) -> float:
         self.has_nonfinite = True
         return super()._float(spec, depth)
-
-    def _tuple(self, spec: Iterable[object], depth: int) -> tuple:
-        return tuple(self.revive(list(spec), depth))
 
     def _set(self, spec: tuple[str, Iterable[object]], depth: int) -> object:
         name, items = spec
@@ -147,7 +139,6 @@ class TypedReader(wire.ValueReader):
         "float": _float,
         "complex": _complex,
         "array": _array,
-        "tuple": _tuple,
         "set": _set,
         "bytearray": _bytearray,
         "range": _range,
