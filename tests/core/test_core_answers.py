@@ -62,6 +62,50 @@ def test_a_status_a_validity_or_an_error_says_that_the_whole_answer_failed(
 
 
 @pytest.mark.parametrize(
+    ("name", "words", "absent"),
+    [
+        ("state", "judge_unreachable", "service"),
+        ("outcome", "grader_offline", "service"),
+        ("result", "evaluator backend unavailable", "service"),
+        ("run_state", "skipped: no docker", "package"),
+        ("status", "needs_judge", "service"),
+        ("status", "external_judge_required", "service"),
+        ("status", "pending_setup", ""),
+        ("status", "unscored", ""),
+        ("note", "Please launch the grading container on port 9000 first", "service"),
+        ("message", "could not reach the grading service at localhost:8080", "service"),
+        ("message", "The verifier did not answer within 30 s", "service"),
+        ("message", "set JUDGE_URL to the address", "service"),
+        ("message", "pip install ortools to score this task", "package"),
+        ("message", "ortools is required but could not be imported", "package"),
+        ("hint", "Run `make judge` before evaluating", "service"),
+        ("reason", "the grader isn't running", "service"),
+        ("reason", "connect ECONNREFUSED 127.0.0.1:9000", "service"),
+    ],
+)
+def test_other_wordings_report_an_absence_too(name: str, words: str, absent: str) -> None:
+    refusal = refusal_of({"score": 0, name: words})
+    assert refusal is not None and refusal.absent == absent and words in refusal.words
+    assert is_no_score(scored(0.0, refusal), MOST)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "start the search nearer to the goal",
+        "the server was overloaded by this policy",
+        "game over: no moves left",
+        "not better than the baseline",
+        "failed 9 of 9 checks; run the tests first",
+        "requests did not reach the service centre in time",
+    ],
+)
+@pytest.mark.parametrize("name", ["message", "outcome"])
+def test_words_on_a_program_report_no_absence(name: str, words: str) -> None:
+    assert refusal_of({"score": 0, name: words}) is None
+
+
+@pytest.mark.parametrize(
     ("artifacts", "feedback", "absent"),
     [
         ({"stderr": "Traceback (most recent call last):\n  x\nValueError: no"}, "", ""),

@@ -77,6 +77,22 @@ def test_the_noise_that_is_reported_is_that_near_the_leader() -> None:
     assert all(1.0 < sd < 9.0 for sd in found)
 
 
+def test_the_noise_of_a_result_is_that_at_the_level_of_its_fresh_scores() -> None:
+    draws, run, lucky = Random(5), Evidence(TASK), named("lucky")
+    see(run, INITIAL, [draws.gauss(14.5, 5.1) for _ in range(6)])
+    for number in range(12):
+        level = 3.0 + number
+        see(run, named(f"{number}"), [draws.gauss(level, 0.35 * level) for _ in range(3)])
+    see(run, lucky, [2.0, 2.4, 2.2])  # it leads the search, at a level of little noise
+    for _ in range(12):
+        see(run, lucky, [draws.gauss(14.0, 5.0)], FINAL)
+        see(run, INITIAL, [draws.gauss(14.5, 5.1)], FINAL)
+    result = run.result()
+    assert result is not None and result.kept_initial
+    own = stdev(fact.reward or 0.0 for fact in run.account.fresh[INITIAL.id])
+    assert 0.7 * own <= result.noise.sd <= 1.4 * own
+
+
 @pytest.mark.parametrize("optimum", [1e-3, 1e-6, 1e-9])
 def test_lucky_repeats_beside_the_optimum_are_not_the_noise(optimum: float) -> None:
     """Random searches that often end within `optimum` of the lowest value, elsewhere otherwise."""

@@ -374,6 +374,14 @@ def test_an_evaluator_that_raises_now_and_then_is_an_error_with_its_rate(tmp_pat
     )
 
 
+def test_lost_evaluations_change_no_result(tmp_path: Path) -> None:
+    body = "def score(output, seed):\n    if seed == 2:\n        raise ConnectionError('server gone')\n"
+    found = report(tmp_path, "def run():\n    return 1\n", evaluator=f"{body}    return 1.0\n")
+    assert found.seeds[0].statuses == {"ok": 4, "lost": 1}
+    assert found.repeatable and found.seed_free and "results change" not in said(found)
+    assert "deterministic = true" not in said(found), "its failures are still repeated"
+
+
 def test_a_python_function_is_checked_on_every_case_too() -> None:
     def evaluator(program: str, case: Case) -> float:
         return {"a": 1.0}["a" if case.input % 10 != 3 else "b"]

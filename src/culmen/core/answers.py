@@ -7,8 +7,9 @@ read by these rules:
 
 - A *whole* answer failed by a `status` with a word of failure, a `validity` of 0, or a text called
   `error`, `exception` or `traceback`: among its values, its artifacts, or one level below.
-- Other texts count if they report a judge, a package or a program as *absent*; those called
-  `stderr` also if they hold an error.
+- Other texts count if they report a judge, a package or a program as *absent*, or ask for one to be
+  started or installed; those called `stderr` also if they hold an error. A `state`, an `outcome`, a
+  `result` or a `verdict` that does so marks the whole answer.
 - Errors of several parts of an answer are those of cases, and `errors` are a list of them: they
   explain a score and take nothing from it. So does the error of one case of a data set, unless it
   reports something absent.
@@ -38,6 +39,7 @@ _ERRORS = (
     *("error", "error_message", "exception", "traceback", "failure", "failure_reason"),
     *("failure_stage", "err"),
 )
+_STATES = ("state", "outcome", "result", "verdict")
 _VALIDITY = ("validity", "valid", "is_valid", "can_run", "runs_successfully")
 _STDERR = ("stderr", "std_err")
 _UNREAD = (LOG, EVALUATOR_LOG, OUTPUT, TRAJECTORY, "certificate", "conversation")
@@ -48,19 +50,26 @@ _SUCCESS = re.compile(
 _FAILED_STATUS = re.compile(
     r"err|fail|invalid|infeasib|missing|crash|abort|reject|refus|exception|time_?out|timed.?out"
     r"|unavail|unreach|unsupported|unknown_judge|skipp|killed|panic|broken|oom|denied|forbidden"
-    r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b",
+    r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b|disabled|inconclusive"
+    r"|\bun(?:scored|graded|evaluated)\b|\bneeds?\b|\brequire[ds]?\b|\bset ?up\b",
     re.I,
 )
 _FAILED_TEXT = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b\s*:|\b(?:fatal )?error\s*:"
     r"|\bfatal\s*:|Segmentation fault|panicked at",
 )
+_CANNOT = r"(?:could not|cannot|can not|ca not|failed to|unable to)"  # "ca not": can't, as read
 _GONE = (
-    r"(?:missing|absent|unavailable|unreachable|offline|down|(?:was |were )?not (?:be )?"
-    r"(?:installed|available|found|reachable|running|present|started|configured|responding)"
-    r"|(?:could not|cannot|can't) be (?:found|reached|started|loaded))"
+    r"(?:missing|absent|unavailable|unreachable|offline|down|(?:(?:is|was|were|did|does|has) )?not "
+    r"(?:be )?(?:installed|available|found|reachable|running|present|started|configured|up|ready"
+    rf"|respond(?:ing)?|answer|start)|{_CANNOT} be (?:found|reached|started|loaded|imported))"
 )
-_JUDGE = r"(?:judge|grader|simulator|scorer)(?:[ _-](?:server|service|process))?"
+_HOST = r"(?:server|service|process|container|backend|daemon)"
+_JUDGE = (
+    rf"(?:(?:judge|grader|simulator|scorer|verifier|referee)(?:[ _-]{_HOST})?"
+    rf"|(?:judging|grading|scoring|evaluat(?:ion|or))[ _-]{_HOST})"
+)
+_ADDRESS = r"\w+_(?:url|host|endpoint|api_key|token)"
 _TOOL = (
     r"(?:compiler|toolchain|solver|docker|cuda|gpus?|package|library|dependenc(?:y|ies)|binary"
     r"|executable|libraries|packages)"
@@ -68,6 +77,10 @@ _TOOL = (
 # said by any text of an answer; the two below only where a mark says that the answer failed
 _NO_JUDGE = re.compile(
     rf"\b{_JUDGE}\b(?: (?:is|was))? {_GONE}|\b(?:missing|no)[ _]{_JUDGE}\b"
+    rf"|\b(?:connect to|reach|contact|refused by) (?:the |a )?{_JUDGE}\b|\beconnrefused\b"
+    rf"|\b(?:start|launch|bring up) (?:the |a |an |your )?(?:\w+ )?{_JUDGE}\b"
+    rf"|\b(?:start|launch|run)\b[^.\n]{{0,40}}\b{_JUDGE}\b[^.\n]{{0,40}}\b(?:first|before)\b"
+    rf"|\bset {_ADDRESS}\b|\b{_ADDRESS} (?:(?:is|was) )?(?:not set|unset|missing|empty)\b"
     r"|max retries exceeded|could not resolve host|name or service not known"
     r"|temporary failure in name resolution",
     re.I,
@@ -76,12 +89,15 @@ _NO_PACKAGE = re.compile(
     r"No module named|\bnot installed\b|\bcommand not found\b|\bexecutable file not found"
     r"|: \w[\w+.-]*: not found|No such file or directory: ['\"][\w+-]+['\"]"
     rf"|\b{_TOOL}\b(?: ['\"`]?[\w+.-]+['\"`]?)?(?: (?:is|are|was|were))? {_GONE}"
+    r"|\b(?:pip3?|uv|conda|npm|cargo|apt|apt-get|brew) (?:pip |-\w+ )*(?:install|add)\b"
+    rf"|\b{_CANNOT} be imported\b|\brequires? [^.\n]{{0,40}}\bon (?:the |your )?\$?PATH\b"
     r"|\bmissing (?:dependency|dependencies|packages?)\b|\bno (?:cuda|gpu|compiler)\b",
     re.I,
 )
 _NO_SERVICE = re.compile(
     r"connection (?:was )?(?:refused|reset|aborted|timed out)|\bno route to host"
-    r"|(?:could not|cannot|can't|failed to|unable to) (?:connect|reach)|status code 50[234]"
+    rf"|{_CANNOT} (?:connect|reach)|status code 50[234]"
+    rf"|\b(?:needs?|requires?) (?:\w+ )?{_JUDGE}\b|\b{_JUDGE} required\b"
     rf"|\b(?:server|service|daemon|endpoint|api|host|database)\b[^.\n]{{0,80}} {_GONE}"
     r"|\b(?:missing|no|without)[ _](?:server|service|daemon|endpoint|simulator)\b",
     re.I,
@@ -93,6 +109,7 @@ _NO_OTHER = re.compile(
     r"|\bmissing[ _](?:module|licen[cs]e|api[ _]key|credentials|environment|weights)\b",
     re.I,
 )
+_SHORT_NOT = re.compile(r"n['\u2019]t\b")
 _MODULE = re.compile(r"No module named ['\"]?([\w]+)")
 
 
@@ -120,7 +137,8 @@ def read_refusal(
     ]
     if not marks and not said:
         return None
-    absent = _absence("\n".join((*marks.values(), *said)).replace("_", " "), True)
+    whole = "\n".join((*marks.values(), *said))
+    absent = _absence(whole.replace("_", " "), True) or _absence(whole, True)
     if not said:
         said = [text for name, text in readable.items() if "feedback" in name or "message" in name]
     named = [f"{name}: {_telling_line(text)}" for name, text in marks.items()]
@@ -146,6 +164,8 @@ def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[t
             words = text.replace("_", " ")
             if _FAILED_STATUS.search(words) and not _SUCCESS.match(words):
                 yield name, text
+        elif (key in _STATES or key.endswith("_state")) and _absence(text.replace("_", " "), True):
+            yield name, text
         elif key in _VALIDITY and text == "False":
             yield name, text
     for name, value in metrics.items():
@@ -159,6 +179,7 @@ def _last_name(name: str) -> str:
 
 def _absence(text: str, is_marked: bool) -> str:
     """`service` or `package` if a text reports that one is absent, else ""."""
+    text = _SHORT_NOT.sub(" not", text)
     if _NO_JUDGE.search(text) or (is_marked and _NO_SERVICE.search(text)):
         return "service"
     return "package" if _NO_PACKAGE.search(text) or (is_marked and _NO_OTHER.search(text)) else ""

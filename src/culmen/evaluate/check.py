@@ -427,11 +427,13 @@ def _compare_repeats(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | N
     """(repeatable, seed_free): True if all outcomes were equal, None if nothing was repeated.
 
     `repeatable` compares evaluations with the same random seed, `seed_free` also those with
-    different ones. Equal outcomes say nothing if an evaluator got replies of models from the cache.
+    different ones. Equal outcomes say nothing if an evaluator got replies of models from the cache,
+    and failures that are not the program's say nothing of its results.
     """
     alike: dict[tuple[str, str, int], set[tuple[str, float | None]]] = {}
     across: dict[tuple[str, str], set[tuple[str, float | None]]] = {}
     repeats = [o for seed in seeds if len(seed.observations) > 1 for o in seed.observations]
+    repeats = [o for o in repeats if not is_excused(o)]
     for o in repeats:
         outcome = (o.status.value, o.score)
         alike.setdefault((o.candidate, o.case, o.seed), set()).add(outcome)
@@ -775,6 +777,7 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     if evidence.repeatable is None or not evidence.scores:
         return
     drew = distinct_names(o.drew for o in evidence.observations)
+    lost = any(map(is_excused, evidence.observations))
     if evidence.task.deterministic and drew:
         yield TaskFinding(
             "warning",
@@ -792,7 +795,7 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             f"the task is declared deterministic, but results change {cause}",
             "remove deterministic = true, or make evaluator and initial program deterministic",
         )
-    elif not evidence.task.deterministic and evidence.seed_free and not drew:
+    elif not (evidence.task.deterministic or drew) and evidence.seed_free and not lost:
         yield TaskFinding(
             "note",
             "all repeated evaluations agreed",

@@ -13,7 +13,7 @@ import numpy as np
 from culmen.core.candidate import key_of
 from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
-from culmen.core.result import COVERAGE, RunResult, Score, Z, coverage_of
+from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
 from culmen.evidence.drift import pair_differences
@@ -327,7 +327,7 @@ class Verdict(FreshComparison):
             search_score=None if search_score is None else search_score.score,
             search_count=tally.count if tally else 0,
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
-            noise=self.ranking.noise_report,
+            noise=self._noise_beside(name),
             failed=failed_by_culprit(account),
             evaluations=account.made,
             drift=account.drift_of_scores,
@@ -336,6 +336,18 @@ class Verdict(FreshComparison):
             **_trust_in(self, name),
             **equal_scores(account, self.ranking.best_initial()),
         )
+
+    def _noise_beside(self, name: str) -> NoiseReport:
+        """The run's noise, at the level of the candidate's fresh evaluations if there are any.
+
+        The search's leader, at whose level it is otherwise, may have led by luck.
+        """
+        report, rewards = self.ranking.noise_report, _rewards_of(self.fresh_facts(name))
+        if not (rewards and report.sd):
+            return report
+        noise = self.ranking.noise_at(fmean(rewards))
+        sd = math.sqrt(noise.squares / noise.repeats) if noise.repeats else 0.0
+        return msgspec.structs.replace(report, sd=sd or report.sd)
 
     def _search_score(self, name: str) -> Score | None:
         """The score that the search's own evaluations let one expect."""

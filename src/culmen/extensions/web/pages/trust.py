@@ -47,6 +47,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """
     now, about = views.run_status(run.run), run.meta
     integrity = views.run_integrity(run.run, 200)
+    noise = integrity.noise if now.best is None else now.best.noise
     winner = _winner_verdict(now)
     return {
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
@@ -57,11 +58,11 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             for name, n in integrity.levels.items()
         ],
         "noise": {
-            "told": noise_sentence(integrity.noise if now.best is None else now.best.noise),
+            "told": noise_sentence(noise),
             "traces": traces_line(now),
-            "sd": integrity.noise.sd or None,
-            "exact": integrity.noise.exact,
-            "repeats": integrity.noise.repeats,
+            "sd": noise.sd or None,
+            "exact": noise.exact,
+            "repeats": noise.repeats,
             "repeated": integrity.repeated,
             "deterministic": bool(about.task.deterministic),
             "unstable": integrity.unstable,
