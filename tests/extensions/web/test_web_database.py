@@ -97,7 +97,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         page.evaluate("() => { window.kept = document.querySelector('c-chart') }")
         page.wait_for_function(f"before => ({COUNT})() > before + 5", arg=before)
         assert page.evaluate("() => window.kept === document.querySelector('c-chart')")
-        page.get_by_text("Settings", exact=True).click()
+        page.locator("details.rest > summary").click()
         assert (
             PASSWORD not in page.content()
             and str(parse_address(database)) in page.locator("body").inner_text()

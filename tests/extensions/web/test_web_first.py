@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from culmen.report.summary import summarize_run
+from culmen.store import views
 from tests.extensions.web import worlds
 from tests.extensions.web.conftest import Site, Tab, served
 
@@ -85,9 +86,35 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
     else:
         assert chart.bounding_box()["y"] < HIGH
     order = page.evaluate(
-        "() => [...document.querySelectorAll('main .stack > section')].map(e => e.getAttribute('aria-label'))"
+        "() => [...document.querySelectorAll('main .stack > *')].flatMap(e => e.matches('.where') ?"
+        " [...e.children] : [e]).map(e => e.getAttribute('aria-label') ?? e.dataset.key)"
     )
-    assert order[0] == "Verdict" and (chart.count() == 0 or order[1] in ("Scores", "Pareto front"))
+    assert order[0] == "Verdict" and order[-1] == "rest"
+    assert chart.count() == 0 or order[1] in ("Scores", "Pareto front")
+    assert ("May I believe it?" in order) == (views.run_status(every.run(name)).best is not None)
+
+
+def test_four_bands_answer_the_four_questions(every: Site, tab: Tab):
+    """How much, where from, may I believe it, and all else folded: within one screen."""
+    page = tab.open(every, "/r/minimised/overview")
+    assert page.locator(".way").get_attribute("aria-label") == (
+        "20 at the start, 12 now, target 10"
+    )
+    assert page.locator(".way-now").evaluate("e => e.style.width") == "80%"
+    made = page.locator("section[aria-label='What made it']")
+    assert made.locator("ol.story > li").count() == 1
+    assert made.locator(".code li.add").inner_text() == "+RADIUS = 2"
+    marks = page.locator("section[aria-label='May I believe it?'] li")
+    assert "scored apart" in marks.all_inner_texts()
+    fold = page.locator("details.rest")
+    assert fold.get_attribute("open") is None and fold.bounding_box()["y"] < 900
+    within = tab.open(every, "/r/within/overview")
+    best = within.locator("section[aria-label='What the best changes']")
+    assert "the gain is within noise" in best.inner_text() and within.locator(".way").count() == 0
+    doubted = tab.open(every, "/r/flaky/overview")
+    assert doubted.locator(
+        "section[aria-label='May I believe it?'] li.warn"
+    ).first.inner_text() == ("failed in 2 of 12 evaluations, counted as the lowest score")
 
 
 @pytest.mark.slow

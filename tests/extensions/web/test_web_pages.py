@@ -75,14 +75,14 @@ def test_the_result_marks_the_steps_of_the_story(site: Site, tab: Tab):
         str(step.number) for step in told.steps
     ]
     for full in (False, True):  # in short, then with costs, changes, and what was tried in vain
-        steps = page.locator("section[aria-label='Steps that made the gain'] ol.story > li")
+        steps = page.locator("ol[aria-label='Steps that made the gain'] > li")
         assert steps.count() == len(told.steps) >= 3
         for place, step in enumerate(told.steps):
             shown = steps.nth(place).inner_text()
             assert gain_text(step) in shown and step.sentence in shown and step.id[:8] in shown
             assert (cost_text(step) in shown) == full
         if not full:
-            page.get_by_role("link", name="Their changes, and what was tried in vain").click()
+            page.get_by_role("link", name="The whole story").click()
             page.wait_for_selector('main[data-key="map_elites-1/story"]:not([aria-busy])')
     vain = page.locator("ul.vain > li")
     assert [vain.nth(n).locator("strong").inner_text() for n in range(vain.count())] == [
@@ -201,6 +201,7 @@ def test_overview(site: Site, tab: Tab):
     assert page.locator("[data-role=details]").inner_text() == " · ".join(told.verdict.details)
     assert page.locator("[data-role=cost]").inner_text() == told.used
     assert page.locator("[data-role=next]").inner_text() == told.command
+    page.locator("details.rest > summary").click()
     ails = page.locator(".ails li").all_inner_texts()
     assert len(ails) == len(told.other_findings) and all(
         f.what in each for f, each in zip(told.other_findings, ails)
@@ -247,7 +248,6 @@ def test_overview(site: Site, tab: Tab):
         "target 0.95",
         f"initial {now.best.initial.score:.6g}",
     ]
-    page.get_by_text("Settings", exact=True).click()
     told = facts(page)
     assert told["strategy"] == "polca" and told["explore"] == "5"
     assert page.locator(".budget").count() == 0  # nothing is left to spend

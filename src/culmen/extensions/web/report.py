@@ -111,11 +111,12 @@ def embed_json(document: object) -> str:
     return encode_document(document).decode("utf-8").replace("<", "\\u003c")
 
 
+_PLAIN = 1_000_000  # bytes of documents from which on they are compressed
 _PACKED = "application/gzip"  # form of the documents' JSON, in base64; the browser unpacks it
 
 
 def _pack_document(document: object) -> str:
-    return base64.b64encode(gzip.compress(encode_document(document), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(encode_document(document), 9, mtime=0)).decode()
 
 
 def _csp_hash(text: str) -> str:
@@ -355,7 +356,8 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
             f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates."
         )
     documents = _report_documents(run, pages, table, candidates, left_out)
-    return Gathered(documents, table["all"], len(table["rows"]), len(candidates), left_out)
+    packed = len(encode_document(documents)) > _PLAIN
+    return Gathered(documents, table["all"], len(table["rows"]), len(candidates), left_out, packed)
 
 
 def _gather_all(run: Digest) -> Gathered:

@@ -17,6 +17,7 @@ from culmen.core.task import Objective
 from culmen.extensions.web.factors.levels import NOTE, level_row, run_factors
 from culmen.extensions.web.pages.added import added_titles
 from culmen.extensions.web.pages.lineage import score_domain
+from culmen.extensions.web.pages.trust import belief_marks
 from culmen.extensions.web.runs import Digest
 from culmen.report import sentences, story
 from culmen.report.summary import failure_output, summarize_run
@@ -66,6 +67,7 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "lines": lines,
         "bounds": list(about.task.objective.bounds),
         "front": _pareto_front(run),
+        "belief": belief_marks(run, now),
         "in_flight": _in_flight(run, running[:50]),  # effects in flight that are listed
         "questions": _waiting_questions(run),
         "running": len(running) if now.state == "running" else 0,
@@ -251,6 +253,7 @@ def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
         "from": was.id,
         "to": best.id,
         "parts": parts,
+        "patch": _change_text(run, was.id, best.id),
         "language": run.meta.task.surface.language,
     }
 

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 
 import msgspec
 
-from culmen.core.evaluation import MEANINGS, SIGNS
+from culmen.core.evaluation import MEANINGS, SIGNS, meets_trust_level
 from culmen.core.json import JsonObject
+from culmen.core.result import RunResult
 from culmen.extensions.web.pages.candidates import candidate_statistics
 from culmen.extensions.web.runs import Digest
 from culmen.report.facts import result_facts
-from culmen.report.sentences import end_reason, noise_sentence, reported_score_text, say
+from culmen.report.figures import count_text, join_nonempty, margin_decimals, number_text
+from culmen.report.sentences import (
+    end_reason,
+    noise_sentence,
+    reported_score_text,
+    run_verdict,
+    say,
+)
 from culmen.report.traces import traces_line
 from culmen.store import views
 from culmen.store.views import RunStatus
@@ -72,6 +80,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "looks": say("basis", result_facts(run.run, now)),
         "winner": winner,
         "gap": _optimism_gap(winner, now.direction),
+        "gap_note": _gap_note(winner, now.direction),
         "finalists": _finalist_rows(run, now),
         "split": winner.get("split", "") if winner else "",
         "statuses": now.statuses,
@@ -101,6 +110,61 @@ def _optimism_gap(winner: JsonObject | None, direction: str) -> float | None:
         return None
     gap = winner["score"] - winner["search_score"]
     return gap if direction == "max" else -gap
+
+
+def _gap_note(winner: JsonObject | None, direction: str) -> str:
+    """The gap in words; "" without one."""
+    gap = _optimism_gap(winner, direction)
+    if gap is None or winner is None:
+        return ""
+    if gap == 0.0:
+        return "The two are equal."
+    if not winner.get("se") or abs(gap) <= 2.0 * winner["se"]:
+        return "The difference is within noise."
+    if gap < 0:
+        return "The search was too hopeful by more than noise explains."
+    return "The fresh score is better than the search believed."
+
+
+def belief_marks(run: Digest, now: RunStatus) -> list[JsonObject]:
+    """Sentences for and against the reported score, each `healthy` or not."""
+    best = now.best
+    if best is None:
+        return []
+    doubts = run_verdict(result_facts(run.run, now)).doubts
+    marks = [_choice_mark(run, now, best), _apart_mark(now, best)]
+    marks += [(False, text) for text in doubts]
+    if best.tolerance.startswith(("held", "rounding", "not checked")):
+        word = best.tolerance.partition(":")[0]
+        marks.append((not word.startswith("not"), f"tolerance {word}"))
+    lost = {name: many for name, many in best.failed.items() if many and name != "candidate"}
+    causes = join_nonempty(f"{many:,} by the {name}" for name, many in lost.items())
+    of = count_text(best.evaluations, "evaluation")
+    whole = "no evaluation was lost by the evaluator or the machine"
+    marks.append((not lost, f"of {of}, lost: {causes}" if lost else whole))
+    if not now.findings:
+        marks.append((True, "no grave sign of gaming"))
+    return [{"healthy": healthy, "text": text} for healthy, text in marks]
+
+
+def _choice_mark(run: Digest, now: RunStatus, best: RunResult) -> tuple[bool, str]:
+    """The fresh score beside the search's own, or how the score was measured."""
+    winner = _winner_verdict(now)
+    note = _gap_note(winner, now.direction)
+    if not best.confirmed or best.front or not note or best.search_score is None:
+        return best.confirmed, say("basis", result_facts(run.run, now))
+    digits = margin_decimals(best.margin) if best.margin else None
+    fresh = f"fresh {number_text(best.score, digits)} over {best.count:,}"
+    text = f"{fresh}, search {number_text(best.search_score, digits)} over {best.search_count:,}"
+    return not note.startswith("The search"), f"{text}: {note[0].lower()}{note[1:].rstrip('.')}"
+
+
+def _apart_mark(now: RunStatus, best: RunResult) -> tuple[bool, str]:
+    """How far candidates are kept away from the evaluator."""
+    if not meets_trust_level(best.trust, "verified"):
+        return False, MEANINGS.get(best.trust, MEANINGS["self-reported"])
+    how = f", isolation {now.isolation}" if now.isolation else ""
+    return True, f"scored apart{how}"
 
 
 def _finalist_rows(run: Digest, now: RunStatus) -> list[JsonObject]:

@@ -1,23 +1,58 @@
-// Result: what came of the run, or where it stands.
+// Result in four bands: how much, where it came from, may one believe it, and all else folded.
 
 import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
+import { patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { front } from "../front.js";
-import { clock, count, dollars, duration, number, plural, typeset, words } from "../format.js";
-import { choice, copyButton, empty, facts, idLink, picture, pill, running, section, table, th } from "../parts.js";
+import { clock, count, duration, number, percent, plural, typeset, words } from "../format.js";
+import { choice, condition, copyButton, empty, facts, idLink, picture, pill, running, section, table, th } from "../parts.js";
 import { budgets } from "./calls.js";
-import { stepsInShort } from "./story.js";
+import { steps } from "./story.js";
 
 export const title = "Result";
 export const load = (ctx) => ctx.get("overview");
 
-const TALL = 320; // pixels that a chart is high where there is room
+const TALL = 260; // pixels that a chart is high where there is room
+const STEP = 40; // pixels more for each step that stands beside it
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc, ctx), asked(doc, ctx), doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx), stepsInShort(doc, ctx), pictures(doc), ailments(doc),
-    h("div", { class: "grid" }, ["finished", "failed"].includes(doc.state) ? null : budgets(doc.spending), doc.state === "running" ? flight(doc, ctx) : null, doc.state === "finished" ? null : events(doc, ctx), about(doc)));
+  return h("div", { class: "stack" }, verdict(doc, ctx), asked(doc, ctx), where(doc, ctx), belief(doc, ctx),
+    doc.state === "running" ? h("div", { class: "grid" }, budgets(doc.spending), flight(doc, ctx)) : null, rest(doc, ctx));
+}
+
+/** The chart beside what made the gain; a front takes the whole width. */
+function where(doc, ctx) {
+  const made = [steps(doc, ctx), pictures(doc), change(doc, ctx)].filter(Boolean);
+  const many = doc.story.steps.length;
+  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many ? null : doc.story.why, aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
+  if (doc.front) return [front(doc.front, ctx), side];
+  const drawn = doc.state === "failed" && !doc.best ? null : progress(doc, ctx, TALL + STEP * Math.max(0, many - 2));
+  return side ? h("div", { class: "where" }, drawn, side) : drawn;
+}
+
+/** The change from the initial program to the best, cut where it is long. */
+function change(doc, ctx) {
+  if (!doc.change || !doc.change.patch) return null;
+  const whole = h("a", { href: ctx.href("candidate", { id: doc.change.to, against: doc.change.from }) }, "all of it");
+  return [h("h3", {}, "The best, beside the start ", h("span", { class: "note" }, whole)),
+    h("div", { class: "boxed" }, patchBlock(doc.change.patch, "Change from the initial program to the best", doc.change.language === "text"))];
+}
+
+/** What speaks for the score, and what against it. */
+function belief(doc, ctx) {
+  if (!doc.belief.length) return null;
+  return section("May I believe it?", { wide: true, key: "belief", aside: h("a", { href: ctx.href("trust") }, "All the evidence") }, condition(doc.belief));
+}
+
+/** Everything that answers none of the questions above. */
+function rest(doc, ctx) {
+  const { others } = doc.summary;
+  const going = !["finished", "failed"].includes(doc.state);
+  const names = [others.length ? plural(others.length, "further finding") : "", going ? "last events" : "", "what is run", "settings"].filter(Boolean).join(", ");
+  return h("details", { class: "card rest", "data-key": "rest" }, h("summary", {}, h("h2", {}, "All else"), h("span", { class: "note" }, names)),
+    ailments(others), going ? [going && doc.state !== "running" ? budgets(doc.spending) : null, events(doc, ctx)] : null, about(doc));
 }
 
 /** What came of the run in one line, with what made it fail, the scores, the cost and, unless it is a thing of the past, one next step. */
@@ -27,7 +62,7 @@ export function verdict(doc, ctx, past = false) {
   const bad = doc.state === "failed";
   const ended = ["running", "finished", "stopped"].includes(doc.label) || bad ? "" : doc.ended;
   return h("section", { class: `card first tone-${tone}`, "aria-label": "Verdict", "data-tone": tone },
-    h("p", { class: "headline", "data-role": "headline" }, typeset(headline)),
+    h("div", { class: "first-line" }, h("p", { class: "headline", "data-role": "headline" }, typeset(headline)), way(doc.story)),
     summary.cause ? h("p", { class: bad ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, typeset(summary.cause_detail))) : null,
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
@@ -35,17 +70,28 @@ export function verdict(doc, ctx, past = false) {
     past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
 
-/** Pictures of the best beside the initial program's, as the evaluator last drew them. */
-export function pictures(doc) {
-  if (!doc.pictures.length) return null;
-  const column = (name, text) => h("div", {}, text ? picture(name, text) : null);
-  return section("Pictures", { wide: true, key: "pictures" }, doc.pictures.map(({ name, initial, best }) =>
-    h("div", { class: "plots", "data-picture": name }, column(`${name}, initial program`, initial), column(`${name}, best`, best))));
+/** How far from the initial program to the target or the best known value, as a bar; of a gain beyond noise. */
+function way({ steps: made, is_own: own, goal, goal_name: name, start_score: start, end_score: end }) {
+  if (!made.length || own || goal === null || goal === start) return null;
+  const share = (end - start) / (goal - start);
+  const [now, aim] = [share, 1].map((each) => `${(100 * each) / Math.max(share, 1)}%`);
+  return h("div", { class: "way", role: "img", "aria-label": `${number(start)} at the start, ${number(end)} now, ${name} ${number(goal)}`, title: `${percent(share)} of the way` },
+    h("span", { class: "way-bar" }, h("span", { class: "way-now", style: { width: now } }), h("span", { class: "way-goal", style: { left: aim } })),
+    h("span", { class: "note" }, "start"), h("span", { class: "note" }, name));
 }
 
+/** Pictures of the best beside the initial program's, as the evaluator last drew them. */
+function pictures(doc) {
+  if (!doc.pictures.length) return null;
+  const column = (name, text) => h("div", {}, text ? picture(name, text) : null);
+  return doc.pictures.map(({ name, initial, best }) => h("div", { class: "pair", "data-picture": name }, column(`${name}, initial program`, initial), column(`${name}, best`, best)));
+}
+
+/** The same as a section of its own, for the first page of a report. */
+export const drawings = (doc) => (doc.pictures.length ? section("Pictures", { wide: true, key: "pictures" }, pictures(doc)) : null);
+
 /** What else ails the run, and what may be done. */
-function ailments(doc) {
-  const { others } = doc.summary;
+function ailments(others) {
   if (!others.length) return null;
   return section("What else ails it", { wide: true, key: "ails" },
     h("ul", { class: "ails" }, others.map((each) => h("li", { "data-topic": each.topic }, typeset(each.what), h("span", { class: "note" }, ` Try: ${each.do}`)))));
@@ -147,12 +193,14 @@ const told = (each) => [`evaluation ${count(each.evaluations)}: ${each.score ===
   [each.candidate.slice(0, 8), each.operator, each.model, each.island === null ? "" : `island ${each.island}`].filter(Boolean).join(", "),
   ...(each.count > 1 ? [`one of ${count(each.count)} alike`] : [])];
 
+const FAILED = { error: "var(--bad)", timeout: "var(--s5)", invalid: "var(--s6)", rejected: "var(--s7)" };
+
 /** Those that gave no score, by their status, as marks at the foot. */
 function unscored(doc, axis) {
   const failed = doc.scores.filter((each) => each.score === null);
-  return [...new Set(failed.map((each) => each.status))].sort().map((status, place) => {
+  return [...new Set(failed.map((each) => each.status))].sort().map((status) => {
     const some = failed.filter((each) => each.status === status);
-    return { name: words(status), kind: "rug", colour: place ? `var(--s${7 - place})` : "var(--bad)", points: some.map((each) => [each[axis]]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate };
+    return { name: words(status), kind: "rug", colour: FAILED[status] || "var(--s8)", points: some.map((each) => [each[axis]]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate };
   });
 }
 
@@ -199,10 +247,13 @@ function lateDomain(points, refs, late) {
   return { domain: [low - room, high + room] };
 }
 
+const FLIGHTS = 5; // effects in flight that are listed
+
 function flight(doc, ctx) {
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
-  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
-  const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
+  const shown = doc.in_flight.slice(0, FLIGHTS);
+  const rows = shown.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
+  const more = doc.running > shown.length ? h("p", { class: "note" }, `and ${doc.running - shown.length} more`) : null;
   return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
 }
 
@@ -220,8 +271,7 @@ export function about(doc) {
   const config = Object.entries(doc.config);
   return section("What is run", { wide: true },
     doc.goal ? h("p", { class: "plain" }, doc.goal) : null,
-    h("details", {}, h("summary", {}, "Settings"),
-      facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), [doc.path.includes("://") ? "database" : "folder", doc.path]])),
+    facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), [doc.path.includes("://") ? "database" : "folder", doc.path]]),
     doc.notes.length ? h("details", {}, h("summary", {}, "Remarks of the task's loader"), doc.notes.map((note) => h("p", { class: "note" }, note))) : null);
 }
 

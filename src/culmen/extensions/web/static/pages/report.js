@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { copyButton, empty, facts, section } from "../parts.js";
 import { front } from "../front.js";
-import { pictures, progress, verdict } from "./overview.js";
+import { drawings, progress, verdict } from "./overview.js";
 import { stepsInShort } from "./story.js";
 
 export const title = "Report";
@@ -15,7 +15,7 @@ export async function load(ctx) {
 }
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack one-page" }, verdict(doc, ctx, true), curve(doc, ctx), stepsInShort(doc, ctx), pictures(doc), pairs("Evidence", doc.told.evidence, "lines"), pairs("What it cost", doc.told.cost), reproduce(doc));
+  return h("div", { class: "stack one-page" }, verdict(doc, ctx, true), curve(doc, ctx), stepsInShort(doc, ctx), drawings(doc), pairs("Evidence", doc.told.evidence, "lines"), pairs("What it cost", doc.told.cost), reproduce(doc));
 }
 
 function curve(doc, ctx) {

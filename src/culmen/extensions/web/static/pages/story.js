@@ -23,7 +23,7 @@ function story(doc, ctx) {
   const told = doc.story;
   return section(STEPS, { wide: true, key: "story", note: typeset(told.line) || null },
     told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
-    steps(told, (each) => [
+    list(told, (each) => [
       h("p", { class: "step-head" }, gained(each)),
       h("p", {}, each.sentence),
       h("p", { class: "note" }, idLink(ctx, each.id), " · ", each.facts.slice(1, -1).map((fact) => `${typeset(fact)} · `), `after ${each.cost}`),
@@ -35,14 +35,13 @@ const prose = (doc) => Boolean(doc.change) && doc.change.language === "text";
 
 const STEPS = "Steps that made the gain";
 
-/** The same steps in a line each, for the first page. */
-export function stepsInShort(doc, ctx) {
-  if (!doc.story.steps.length) return null;
-  const aside = h("a", { href: ctx.href("story") }, "Their changes, and what was tried in vain");
-  return section(STEPS, { wide: true, key: "story", aside }, steps(doc.story, (each) => h("p", { class: "step-head" }, gained(each), h("span", {}, each.sentence), idLink(ctx, each.id)), "short"));
-}
+/** The same steps in a line each. */
+export const steps = (doc, ctx) => list(doc.story, (each) => h("p", { class: "step-head" }, gained(each), h("span", {}, each.sentence), idLink(ctx, each.id)), "short");
 
-function steps(told, body, look = "") {
+/** They as a section of their own, for the first page of a report. */
+export const stepsInShort = (doc, ctx) => (doc.story.steps.length ? section(STEPS, { wide: true, key: "story" }, steps(doc, ctx)) : null);
+
+function list(told, body, look = "") {
   if (!told.steps.length) return null;
   return h("ol", { class: `story ${look}`, "aria-label": STEPS }, told.steps.map((each) => h("li", { "data-key": each.id },
     h("span", { class: "step-number", "aria-hidden": "true" }, String(each.number)), h("div", { class: "step-body" }, body(each)))));

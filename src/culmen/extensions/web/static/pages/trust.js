@@ -44,12 +44,10 @@ function noise(doc) {
 }
 
 function choice(doc, ctx) {
-  const { best, winner, gap } = doc;
+  const { best, winner, gap, gap_note: note } = doc;
   if (!winner) return section("Search against fresh evaluations", { wide: true }, empty(["finished", "failed"].includes(doc.state) ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
   if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", { wide: true }, empty(`The winner failed its ${plural(winner.failures, "fresh evaluation")}, so its score is not confirmed.`));
   if (!winner.confirmed) return section("Search against fresh evaluations", { wide: true }, empty(`The winner was not confirmed (${doc.ended}): its score is the search's own mean, and may be too good to be true.`));
-  const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
-  const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
   return section("Search against fresh evaluations", { wide: true, note: [best.how, note].filter(Boolean).join(" ") }, facts([
     ["winner", idLink(ctx, best.id)],
     ["search believed", `${measured(winner.search_score, best.margin)[0]} over ${count(winner.search_count || 0)}`],
