@@ -16,8 +16,6 @@ from culmen.core.errors import UserError
 if TYPE_CHECKING:
     from culmen.store.inbox import Sent
 
-PORT = 8640
-
 
 def watch(screen: Screen, run: Run = None) -> Answer:
     """Follow a run of another process, as in its own terminal.

@@ -365,7 +365,6 @@ def _show_lineage(path: Path, name: str) -> Answer:
 
 
 _PAGE = 500  # events read at once
-_POLL = 0.5  # seconds between two looks at a run that goes on
 _LOGGED = ("done", "note", "torn", "stop", "state", "tell")
 _OVER = ("finished", "failed", "paused", "interrupted")
 
@@ -434,7 +433,7 @@ def _follow_events(screen: Screen, run: Path, kinds: Sequence[str], seq: int) ->
         if state in _OVER and not page:
             return
         if len(page) < _PAGE:
-            time.sleep(_POLL)
+            time.sleep(0.5)  # seconds between two looks at a run that goes on
 
 
 def _event_data(event: Event) -> JsonObject:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
-_SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _NAME = 28  # characters of the name of a group
 _MEMBERS = 20  # of a front that a terminal lists
 _FEEDBACK = 600  # characters of one feedback
@@ -483,7 +482,7 @@ def score_line(row: CandidateRow) -> str:
 
 
 def _show_observations(screen: Screen, observations: Sequence[Observation]) -> None:
-    shown = observations[-_SHOWN:]
+    shown = observations[-20:]  # evaluations listed by `show`; the rest are counted
     decimals = column_decimals(o.score for o in shown if o.score is not None)
     with_cases = any(o.case for o in shown)
     rows = []

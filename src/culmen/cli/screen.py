@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_PIPED = 160  # columns without a terminal
-
 
 class Answer(msgspec.Struct):
     """Result of a verb.
@@ -345,7 +343,7 @@ def _make_console(stderr: bool) -> Console:
 
     console = Quiet(stderr=stderr, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED
+        console.width = 160  # columns without a terminal
     return console
 
 

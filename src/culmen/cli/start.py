@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_PRINTED = 10  # lines shown of an evaluation's output
-_MANY_FILES = 12  # files of a folder that are not listed one by one
-_SLOW = 5.0  # seconds of one evaluation from which on the remaining time is shown
 
 
 def demo(
@@ -142,7 +139,8 @@ def new(
 def _listed_files(files: list[Path]) -> list[str]:
     """The files' names; of a folder with many, their number."""
     below = Counter(file.parts[0] for file in files if len(file.parts) > 1)
-    many = [name for name, count in below.items() if count > _MANY_FILES]
+    # more files of a folder are not listed one by one
+    many = [name for name, count in below.items() if count > 12]
     single = [str(file) for file in files if file.parts[0] not in many]
     return [*single, *(f"{name}/ ({below[name]} files)" for name in many)]
 
@@ -316,7 +314,8 @@ def _time_left(done: int, total: int, seconds: float) -> str:
 
     For example ` (20 s each, about 2 min to go; --times and --cases limit them)`.
     """
-    if seconds < _SLOW or done >= total:
+    # of longer evaluations the remaining time is shown
+    if seconds < 5.0 or done >= total:
         return ""
     return (
         f" ({duration_text(seconds)} each, about {duration_text(seconds * (total - done))} to go; "
@@ -404,7 +403,8 @@ def _show_program(screen: Screen, seed: SeedReport) -> None:
         ("time", f"{seed.seconds:.3g} s median, {seed.slowest:.3g} s at most"),
         ("outcomes", statuses),
         ("failure", escape_controls(seed.failure)),
-        ("printed", escape_controls("\n".join(seed.printed.strip().splitlines()[:_PRINTED]))),
+        # lines shown of an evaluation's output
+        ("printed", escape_controls("\n".join(seed.printed.strip().splitlines()[:10]))),
     )
 
 

@@ -244,7 +244,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.ok:
             return ""
         evaluator_line = _evaluator_place(self)
-        words = _VARYING.sub("#", self.last_words)[:_KIND_CHARS]
+        words = _VARYING.sub("#", self.last_words)[:400]
         return f"{self.status.value} {self.reason} {words}" + (
             f" @ {evaluator_line}" if evaluator_line else ""
         )
@@ -296,7 +296,6 @@ Of an evaluator that fails in 30 % of evaluations, 1 of 15,000 is given up by mi
 """
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
-_KIND_CHARS = 400  # of the last line of feedback
 _PLACED = re.compile(r" @ (.+:\d+)$")  # no other part of a kind contains a number
 
 CULPRITS = ("candidate", "scorer", "provider", "machine", "budget")

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+MODELLED = 50_000
+"""Evaluations up to which a run is read one by one, and has a value model.
+
+Longer searches use shrunken means.
+"""
+
 Z = 1.959963984540054
 """Standard errors to either side of the 95 % interval of a normal mean."""
 

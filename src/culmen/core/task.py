@@ -275,7 +275,6 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 LONGEST_SECONDS = 366 * 86_400.0
 """A year: the longest time limit, so that no clock of a system overflows."""
-_LARGEST_LIMIT = 2**31 - 1  # of the whole numbers: resource limits and stores hold any such
 
 
 def limit_fault(name: str, value: object) -> str:
@@ -284,7 +283,8 @@ def limit_fault(name: str, value: object) -> str:
     Times are in seconds. A text is no number.
     """
     is_time = isinstance(Limits.__struct_defaults__[Limits.__struct_fields__.index(name)], float)
-    most = LONGEST_SECONDS if is_time else _LARGEST_LIMIT
+    # the largest whole number that resource limits and stores hold
+    most = LONGEST_SECONDS if is_time else 2**31 - 1
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"must be a number, not {value!r:.60}"
     return "" if 0 < value <= most else f"must be above 0 and at most {most:.0f}, not {value:g}"

@@ -103,8 +103,6 @@ class MemoryStore:
 SHOWN = 6  # attempts shown of one parent
 _KEPT = 20_000  # parents, failures and metrics remembered
 _WORDS = 240  # characters of an attempt's description
-_REASON = 160  # characters of the reason of its failure
-_METRICS = 12  # numbers shown of an inspiration
 
 
 class PromptHistory:
@@ -124,7 +122,8 @@ class PromptHistory:
             return
         if observation.ok:
             numbers = [(name, x) for name, x in observation.metrics.items() if math.isfinite(x)]
-            _put_bounded(self._metrics, key_of(candidate.id), dict(numbers[:_METRICS]))
+            # numbers shown of an inspiration
+            _put_bounded(self._metrics, key_of(candidate.id), dict(numbers[:12]))
         else:
             _put_bounded(self._faults, key_of(candidate.id), describe_failure(observation))
 
@@ -256,7 +255,7 @@ def describe_failure(observation: Observation) -> str:
                 (observation.status.value, observation.reason and f"({observation.reason})", last),
             )
         ),
-        _REASON,
+        160,  # characters of the reason of its failure
     )
 
 

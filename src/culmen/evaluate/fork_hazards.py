@@ -30,7 +30,6 @@ from typing import cast
 from culmen.core.evaluation import BackendNote
 from culmen.jail.own_data import is_own_scope, names_in_code, object_attributes
 
-_MOST_OBJECTS = 3000  # that are looked at, nearest first
 _MOST_ITEMS = 100  # of one container
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # objects on which one thread waits for another
@@ -144,7 +143,7 @@ def _meeting_of(thread: threading.Thread, known: dict[int, str]) -> str:
 def _reachable(roots: Iterable[Named]) -> Iterator[Named]:
     """Objects with their names in the program, nearest first."""
     waiting, seen = deque(roots), dict[int, object]()  # objects, so that no address is used again
-    while waiting and len(seen) < _MOST_OBJECTS:
+    while waiting and len(seen) < 3000:  # nearest first
         name, value = waiting.popleft()
         if id(value) in seen or type(value) in _PLAIN:
             continue

@@ -35,8 +35,6 @@ from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer import PROGRAM
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
 
-_FINAL_HASH_SEED = 1  # of the final choice; that of the search is 0
-
 
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
@@ -308,7 +306,7 @@ class LocalBackend:
         Each evaluation of a candidate has a new process anyway.
         """
         if not self.task.evaluator.keeps_state:
-            await self.vary_processes(_FINAL_HASH_SEED)
+            await self.vary_processes(1)  # a hash seed; that of the search is 0
 
     async def vary_processes(self, hash_seed: int) -> tuple[str, ...]:
         """Replace scorers and fork-server by new ones; evaluations in flight end in the old ones.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest_trust
+from culmen.core.result import MODELLED
 from culmen.core.task import Task
 from culmen.evidence.drift import DriftWatch
 from culmen.evidence.failures import CulpritJudge, FailureRates
@@ -31,12 +32,6 @@ Floats = NDArray[np.float64]
 
 SEARCH, CHOICE, FINAL = "", "choice", "final"
 """Purposes of an evaluation: phases, in the journal's words."""
-
-MODELLED = 50_000
-"""Evaluations up to which a value model of the run is made.
-
-Longer searches use shrunken means.
-"""
 
 # pairs of candidate and case whose repeats are watched, to separate noise from cases
 _PAIRS = 50_000

@@ -197,13 +197,11 @@ def _log_gamma(x: Floats) -> Floats:
 
 # -- attribution of failures ----------------------------------------------------------------------
 
-_STRUCK = 3  # failures of a kind before it is judged
 _ODDS = math.log(20.0)  # log odds from which a kind is the evaluator's
 _GROWTH = 1.1  # factor by which its evidence must have grown before a kind is judged again
 _STREAK = 5  # failures alike in a row from which an outage is suspected,
 _STRIKES = 3  # of at least this many candidates,
 _CHANCE = 1e-3  # if a streak of that length had at most this chance before
-_KINDS = 100  # kinds of failures that are followed
 # least chance of the initial program to be spared so far at the rate of others, for a kind that is
 # the evaluator's though it never struck it
 _UNSTRUCK = 0.01
@@ -320,7 +318,7 @@ class CulpritJudge:
         """Enter one evaluation of the search; `kind` is "" for a score."""
         if key in self.initial_keys:
             self._initial_numbers.add(number)
-        if kind and not culprit and (kind in self.kinds or len(self.kinds) < _KINDS):
+        if kind and not culprit and (kind in self.kinds or len(self.kinds) < 100):
             known = self.kinds.setdefault(kind, FailureKind(kind))
             known.struck[number] = known.struck.get(number, 0) + 1
             self._excuses = None
@@ -353,7 +351,7 @@ class CulpritJudge:
             self._excuses = None
 
     def _judge_kind(self, kind: FailureKind, rows: Rows) -> None:
-        if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
+        if kind.total < 3 or kind.events < _GROWTH * kind.judged:
             return
         kind.erratic = int(np.count_nonzero(rows["count"][list(kind.struck)]))
         kind.is_of_initial = not self._initial_numbers.isdisjoint(kind.struck)

@@ -18,7 +18,6 @@ from culmen.evidence.account import Fact
 from culmen.evidence.pedigree import ValueModel
 
 Floats = NDArray[np.float64]
-_RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)
 
 
 def nondominated_rows(points: Floats) -> list[int]:
@@ -66,7 +65,8 @@ def chebyshev_distances(points: Floats, weights: Floats, ideal: Floats, spans: F
     Columns are in units of `spans`.
     """
     short = (ideal - points) / spans * weights
-    return short.max(axis=1) + _RHO * short.sum(axis=1)
+    # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)
+    return short.max(axis=1) + 0.05 * short.sum(axis=1)
 
 
 def column_spans(points: Floats) -> Floats:

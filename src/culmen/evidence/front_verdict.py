@@ -15,9 +15,9 @@ from culmen.evidence.account import Fact, PooledNoise
 from culmen.evidence.front import FrontModel, nearest_to_ideal
 from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
+from culmen.evidence.spread import ROUNDING
 from culmen.evidence.verdict import Verdict, replace_fields
 
-_ROUNDING = 1e-12  # share of a mean below which a margin is an error of arithmetic
 Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
 
@@ -126,7 +126,7 @@ class FrontVerdict(Verdict):
 
     def _known_margin(self, mean: FreshMean) -> float | None:
         """The margin of a metric; None if it is unknown, and for 0 that draws make uncertain."""
-        if mean.margin is None or mean.margin > _ROUNDING * abs(mean.mean):
+        if mean.margin is None or mean.margin > ROUNDING * abs(mean.mean):
             return mean.margin
         noise = self.ranking.noise_report
         return None if noise.draws or noise.one_draw else 0.0

@@ -36,8 +36,6 @@ BELIEVED = 0.9
 SURE = 2.0
 """Standard deviations by which a finalist must lead to be better beyond doubt."""
 
-_TIES = 1000  # equal candidates among which the shortest is looked for
-
 
 class Belief(NamedTuple):
     """Posterior mean of a candidate's reward, failures at the floor, with its deviation.
@@ -170,7 +168,8 @@ class Ranking(Posteriors):
             (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
         )
         if equal.sum() > 1:
-            equals = np.flatnonzero(equal)[:_TIES]
+            # equal candidates among which the shortest is looked for
+            equals = np.flatnonzero(equal)[:1000]
             self.account.measure_sizes(numbers[equals].tolist())
             sizes = np.full(len(numbers), np.iinfo(np.int64).max)
             sizes[equals] = rows["size"][numbers[equals]]

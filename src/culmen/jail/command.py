@@ -36,7 +36,6 @@ PASSES, SECONDS = "exit", "seconds"
 WHY = "the command that judges runs the edited files itself"
 
 _KEPT = 4000  # characters kept of what a run printed
-_READ = 1 << 20  # bytes of each stream that are read, from its end
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _LEFT_OUT = ("__pycache__", ".git")  # what runs of one side may leave, and what tells its name
 _RUNS = "runs"  # of the folder: what culmen writes
@@ -198,7 +197,8 @@ def _finite(value: object) -> float | None:
 
 def _end_of(stream: IO[bytes]) -> str:
     """The last text of a temporary file."""
-    stream.seek(max(0, stream.seek(0, os.SEEK_END) - _READ))
+    # bytes of each stream that are read, from its end
+    stream.seek(max(0, stream.seek(0, os.SEEK_END) - (1 << 20)))
     return stream.read().decode("utf-8", "replace")
 
 

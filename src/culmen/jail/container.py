@@ -34,7 +34,6 @@ from culmen.jail.container_server import CODE_FOLDER, JOBS
 from culmen.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
 from culmen.jail.relay import Relay, RelayBroken
 
-_BASE_MB = 1024  # memory of the fork-server, its preloaded packages, and shared libraries
 _FILES = 1024  # maximum of descriptors of one process
 # capabilities of the fork-server; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
@@ -162,7 +161,8 @@ class ContainerJail(Jail):
             self.name,
             WORK,
             "0711",
-            memory_mb=_BASE_MB + both * limits.memory_mb + both * limits.files_mb,
+            # memory of the fork-server, its preloaded packages, and shared libraries
+            memory_mb=1024 + both * limits.memory_mb + both * limits.files_mb,
             processes=64 + both * (limits.processes + 16),
             files_mb=32 + both * limits.files_mb,
             cpus=self._workers,

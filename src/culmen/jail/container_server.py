@@ -22,7 +22,6 @@ from culmen.jail.relay import Relay, Stream
 CODE_FOLDER = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"
 _OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
-_DRAIN_SECONDS = 1.0  # for the data that a child sent before its end
 _PACKET = 1 << 16
 
 
@@ -158,7 +157,8 @@ class _Server:
         streams = self._streams.pop(number, ())
         feeding = {stream.feeding for stream in streams if stream.feeding is not None}
         if feeding:
-            await asyncio.wait(feeding, timeout=_DRAIN_SECONDS)
+            # for the data that a child sent before its end
+            await asyncio.wait(feeding, timeout=1.0)
         self._relay.send(number, report)
         for stream in streams:
             stream.close()

@@ -24,7 +24,6 @@ from culmen.jail.scorer_pool import ScorerFailed, ScorerOverfull, ScorerStalled
 from culmen.jail.wire import EvaluationTraces, storable_text
 
 ARTIFACT_CHARS = 20_000
-_MAX_ARTIFACTS = 32
 
 
 @dataclass(frozen=True)
@@ -395,7 +394,7 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
 def _clean_artifacts(artifacts: dict[str, str]) -> dict[str, str]:
     if not artifacts:
         return {}
-    kept = list(pictures.check_pictures(artifacts).items())[:_MAX_ARTIFACTS]
+    kept = list(pictures.check_pictures(artifacts).items())[:32]
     return {
         storable_text(name, 100): text
         if pictures.is_picture(text)

@@ -26,7 +26,6 @@ from culmen.jail.streams import NamedGenerator, is_generator
 _MOST_OBJECTS = 10_000  # that are compared: beyond them a fresh process costs less than a walk
 _MOST_BYTES = 1 << 20
 _LONG = 1 << 16  # of a text that is compared by its identity, since texts never change
-_DEEPEST = 16  # containers and attributes inside one another
 _PLAIN_FORMAT = 2  # of marshal: later ones write the same data in different ways
 _ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray)
@@ -89,7 +88,7 @@ class OwnData:
             return
         self.held[id(value)] = value
         self._objects -= 1
-        if self._objects < 0 or depth > _DEEPEST:
+        if self._objects < 0 or depth > 16:  # containers and attributes inside one another
             raise CannotCompare(name)
         if is_generator(value):
             self.generators.append(NamedGenerator(name, value))

@@ -28,7 +28,6 @@ _KEYS = frozenset({str, int, float, bool, type(None), bytes})
 _BASES: tuple[Plain, ...] = (int, float, str, bytes, list, tuple, dict, set, frozenset)
 _WIDE_BITS = 63  # larger integers travel as texts
 _LONGEST_INTEGER = 4096  # characters of one
-_MOST_FIELDS = 100  # of a record
 _COMPRESSED = ("csr", "csc")
 
 
@@ -223,7 +222,7 @@ def _read_record(whole: list[Plain]) -> Plain:
 @lru_cache(256)
 def _record_type(name: str, fields: tuple[str, ...]) -> Plain:
     """The named tuple of a record; `namedtuple` raises ValueError for other than identifiers."""
-    if len(fields) > _MOST_FIELDS:
+    if len(fields) > 100:  # of a record
         raise WireError("a record of too many fields")
     return namedtuple(name, fields)
 

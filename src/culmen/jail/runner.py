@@ -169,7 +169,6 @@ def encode_exception(error: BaseException) -> bytes:
 # -----------------------------------------------------------
 
 _STDIN = ".input"
-_MAX_FILES = 64
 _SCRATCH = ".build"  # folder of a compiler's caches and temporary files
 _SAID, _SAID_LINES = 6_000, 30  # bytes and lines of a compiler's messages that are kept
 
@@ -282,7 +281,7 @@ def collect_output_files(
     """
     names = wanted or sorted(_new_files(work, known))
     files: dict[str, str] = {}
-    for name in names[:_MAX_FILES]:
+    for name in names[:64]:
         path = work / name
         try:
             info = path.lstat()

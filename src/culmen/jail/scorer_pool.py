@@ -44,7 +44,6 @@ class ScorerOverfull(ScorerFailed):
 
 
 _BUSY_SHARE = 0.2  # share of its time that a scorer must have computed to count as busy
-_WATCH_SECONDS = 0.1  # between two looks at a scorer's memory
 # share of its memory after which the end of a scorer counts as one for lack of memory: libraries
 # end a process when an allocation fails
 _FULL_SHARE = 0.5
@@ -173,7 +172,7 @@ class ScorerProcess:
         """End the scorer once it and its programs need too much memory."""
         limit = self._loaded_kb + self._memory_kb
         while not self._is_overfull:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(0.1)  # between two looks at a scorer's memory
             self._is_overfull = procfs.descendants_kb(self._process.pid, limit) > limit
         self._kill()
 

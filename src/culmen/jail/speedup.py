@@ -54,7 +54,6 @@ _DOUBT = 0.05  # relative difference that the load may make to a speed-up
 _BUSY = 0.1  # share of waiting for the core from which a machine counts as busy
 _NANO = 1e-9
 _CREDENTIALS = struct.Struct("iII")
-_PASS_CREDENTIALS = 16  # SO_PASSCRED of Linux
 
 
 class ReferenceFailed(BaseException):
@@ -153,7 +152,7 @@ class TimedProcess:
         self._program = program
         self._crossing = 0.0
         with contextlib.suppress(OSError):
-            program.channel.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
+            program.channel.setsockopt(socket.SOL_SOCKET, 16, 1)  # SO_PASSCRED of Linux
         place = str(core).encode()
         self._clock = TurnClock(self._find_pid(place))
         # before the program is loaded, which would answer slowly to get more taken off

@@ -36,11 +36,9 @@ from culmen.jail.wire import EvaluationTraces
 
 _KEPT_SHARE_DIVISOR = 4  # of the memory limit, a quarter may be kept between calls
 _TURNS = 64  # calls after which every module was compared
-_COARSE_SECONDS = 1.0  # by which clocks of file systems may be behind
 _SHOWN = 4  # names that an answer has at most
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of classes that can, or cannot, be patched
-_FEW = 1000  # entries of a library's container that is compared
 _ALWAYS = ("builtins", "math", "random", "time", "json")
 
 
@@ -120,9 +118,6 @@ class ProgramStreams:
         return bool(self.streams.moved_names())
 
 
-_REHEARSALS = 20  # after which the interpreter has specialised the code
-
-
 def rehearse_program() -> None:
     """Do what children do for a program some times, before they are forked.
 
@@ -132,7 +127,7 @@ def rehearse_program() -> None:
     module = ModuleType("program")
     module.__file__ = os.path.join(os.sep, "program.py")
     exec("DATA = [1]\ndef run(case=None):\n    return DATA", vars(module))
-    for seed in range(_REHEARSALS):
+    for seed in range(20):  # after which the interpreter has specialised the code
         streams = Streams()
         seed_globals(seed)
         streams.note_seeded(seed)
@@ -346,7 +341,8 @@ class ModuleNames:
     """
 
     def __init__(self, born: float | None = None) -> None:
-        self.born = time.time() - _COARSE_SECONDS if born is None else born
+        # clocks of file systems may be behind
+        self.born = time.time() - 1.0 if born is None else born
         self._before: dict[str, tuple[dict[str, Value], dict[str, Value]]] = {}
         self._inner: dict[str, dict[str, object]] = {}
         self._by_word: dict[str, list[str]] = {}
@@ -410,7 +406,7 @@ def _inner_state(name: str, scope: dict[str, Value]) -> dict[str, object]:
         if isinstance(value, type) and value.__module__ == name:
             if value.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE:
                 state[f"{name}.{key}"] = dict(vars(value))
-        elif isinstance(value, dict | list | set) and len(value) <= _FEW:
+        elif isinstance(value, dict | list | set) and len(value) <= 1000:
             state[f"{name}.{key}"] = _contents(value)
     return state
 

@@ -33,7 +33,6 @@ _LONG_BYTES = 1 << 16  # longer payloads are sent without a copy
 # keys of one hash in a dict: hashes can be chosen, and n equal ones take n**2 time
 _EQUAL_HASH_LIMIT = 50
 _ALIGNED = 8  # raw numbers begin at a multiple of this number of bytes
-_NAME_CHARS = 100  # of a trace
 _MARK = "$"  # key of a dict that stands for a value that JSON lacks
 
 
@@ -450,6 +449,4 @@ class EvaluationTraces(NamedTuple):
         if not isinstance(found, dict):
             raise ValueError("not an object")
         read = [found.get(key, ()) for key in EvaluationTraces._fields]
-        return EvaluationTraces(
-            *(tuple(str(name)[:_NAME_CHARS] for name in names) for names in read)
-        )
+        return EvaluationTraces(*(tuple(str(name)[:100] for name in names) for names in read))

@@ -34,7 +34,6 @@ from culmen.store.database import RunMeta
 from culmen.strategies import catalog
 
 _ROUNDING = 1e-9  # relative difference of equal scores, of other processors and libraries
-_TIMES = 2  # evaluations that must differ from the recorded one: a single one may be bad luck
 
 
 class Decider(NamedTuple):
@@ -138,7 +137,8 @@ class ResumeCheck:
         request = EvaluateRequest(initial[before.candidate], case, before.seed)
         effect = Effect(0, request_mark(request), request)
         now = before
-        for _ in range(_TIMES):
+        # evaluations that must differ from the recorded one: a single one may be bad luck
+        for _ in range(2):
             seen = await self._world.perform(effect)
             if not isinstance(seen, Observation) or not _is_other(before, seen):
                 return

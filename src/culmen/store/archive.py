@@ -36,7 +36,6 @@ SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
 _LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
 _LEFT += (checkpoints.FILE, checkpoints.PART)
-_PRESET = 1  # xz; higher ones take several times as long for a tenth of the size
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -172,7 +171,8 @@ def _other_files(run: Path) -> dict[str, Path]:
 
 
 def _write_archive(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
-    with tarfile.open(part, "w:xz", preset=_PRESET) as tar:
+    # xz; higher ones take several times as long for a tenth of the size
+    with tarfile.open(part, "w:xz", preset=1) as tar:
         described = json.dumps(msgspec.to_builtins(manifest), indent=1).encode()
         header = tarfile.TarInfo(_MANIFEST)
         header.size = len(described)

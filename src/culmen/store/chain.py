@@ -29,8 +29,6 @@ from culmen.store.sql import Connection
 SIZE = 16
 """Bytes of a hash."""
 
-_PAGE = 500  # events read at once
-_HEAD = 3  # bytes of MessagePack before the first column, if the hash before is empty
 
 Row = tuple[Any, ...]
 """An event, its hash and what `observation` has of it, as a database gives them."""
@@ -74,7 +72,8 @@ def read_contents(connection: Connection) -> Iterator[bytes]:
     """The content of each event's hash, in order, without the hash of the event before."""
     for rows in _pages(connection):
         for row in rows:
-            yield _link_content(b"", row[:_EVENT])[_HEAD:]
+            # bytes of MessagePack before the first column, if the hash before is empty
+            yield _link_content(b"", row[:_EVENT])[3:]
 
 
 def settings_hash(meta: bytes) -> bytes:
@@ -150,7 +149,7 @@ def _pages(connection: Connection) -> Iterator[Sequence[Row]]:
     query = _QUERY.format(mark=connection.dialect.mark)
     cursor, after = connection.cursor(), 0
     while True:
-        cursor.execute(query, (after, _PAGE))
+        cursor.execute(query, (after, 500))  # events read at once
         rows = cursor.fetchall()
         if not rows:
             return

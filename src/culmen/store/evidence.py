@@ -24,7 +24,7 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import BARRED, LEVELS, Observation
 from culmen.core.event import Entry
 from culmen.core.json import JsonObject
-from culmen.core.result import RunResult, Score
+from culmen.core.result import MODELLED, RunResult, Score
 from culmen.core.task import Task
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.columns import OBSERVATIONS, TALLIES, read_columns
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from culmen.evidence.pedigree import StepLaw
 
 _KEPT = 8  # runs whose evidence is kept
-MODELLED = 50_000
-"""Evaluations up to which a run is read one by one; as in `culmen.evidence.account`."""
-
 _GROWTH = 1.02  # factor by which a longer run must grow before its tallies are read again
 
 

@@ -14,8 +14,6 @@ from culmen.store.sql import Connection
 
 _LEAST = 256  # bytes of a text that may be a dictionary: shorter ones share little
 _LASTS = 200  # texts after which a kind gets a new dictionary, since prompts and programs move on
-_WINDOW = 32_768  # bytes that DEFLATE looks back (RFC 1951)
-_FAST = 1  # zlib's level: higher ones save a tenth of the bytes for twice the time
 
 
 class Dictionary(NamedTuple):
@@ -60,7 +58,8 @@ class Packer:
         found = self._newest.get(kind)
         if len(text) >= _LEAST and (found is None or found.uses >= _LASTS):
             self._last += 1
-            found = Dictionary(self._last, kind, text[:_WINDOW])
+            # bytes that DEFLATE looks back (RFC 1951)
+            found = Dictionary(self._last, kind, text[:32_768])
             self.added.append(found)
         if found is None:
             return 0, compress(text)
@@ -70,7 +69,8 @@ class Packer:
 
 def compress(text: bytes, dictionary: bytes = b"") -> bytes:
     """The text compressed, without a checksum: texts are known by their hashes."""
-    packer = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=dictionary)
+    # zlib's level: higher ones save a tenth of the bytes for twice the time
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=dictionary)
     return packer.compress(text) + packer.flush()
 
 

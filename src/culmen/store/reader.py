@@ -38,7 +38,6 @@ END = 2**63 - 1
 PAGE = 500
 # events of a replay's page, if 500 of them have at most this many bytes of texts
 _REPLAYED, _SHORT = 2000, 2_000_000
-_CACHED = 2048
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
 EventRow = tuple[
     int,
@@ -122,7 +121,7 @@ class Texts:
         parts = self._kept.get(sha)
         if parts is None:
             parts = self._kept[sha] = decode_value(raw(sha), dict[str, str])
-            if len(self._kept) > _CACHED:
+            if len(self._kept) > 2048:
                 self._kept.popitem(last=False)
         return parts
 

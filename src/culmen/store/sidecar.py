@@ -153,7 +153,6 @@ def answer_question(run: Path, number: str, text: str) -> None:
 # when the replies are complete, and a file left by a killed process is not shown.
 
 SAMPLING = Path("policy", "sampling.json")
-_PAUSE = 0.5  # seconds between two writings
 
 
 class SamplingNote:
@@ -176,7 +175,7 @@ class SamplingNote:
     def record_progress(self, done: int, tokens: int) -> None:
         """Record `done` finished replies and `tokens` in total, unfinished replies included."""
         now = time.monotonic()
-        if now - self._written < _PAUSE and self._written:
+        if now - self._written < 0.5 and self._written:  # seconds between two writings
             return
         self._written = now
         partial = self._path.with_suffix(".partial")

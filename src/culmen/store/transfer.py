@@ -231,8 +231,6 @@ def _add_sums(first: Sum, second: Sum) -> Sum:
 
 # Recovery from a damaged journal: count its readable events, and copy them into a new run.
 
-_LARGEST = 1 << 40  # bytes; a header with a larger size is itself damaged
-
 
 BEYOND = "beyond.jsonl"
 _HOLE = 5_000  # consecutive unreadable rows after which the rest is given up
@@ -350,7 +348,8 @@ def _padded_copy(run_dir: Path, copy: Path) -> Path:
     with copy.open("r+b") as file:
         header = file.read(100)
         promised = int.from_bytes(header[16:18]) * int.from_bytes(header[28:32])
-        if header.startswith(b"SQLite format 3\0") and copy.stat().st_size < promised <= _LARGEST:
+        # a header with a larger size is itself damaged
+        if header.startswith(b"SQLite format 3\0") and copy.stat().st_size < promised <= 1 << 40:
             file.truncate(promised)
     return copy
 

@@ -31,7 +31,6 @@ _DIRECTIONS, _DRAWS = 24, 24
 _AMONG = 40  # candidates with the farthest reach, beside the front, that are considered
 _LEAST = -3.0  # least reach of a candidate that holds the constraints, in spans of the front
 _SHRUNK = 8.0  # prior weight of no correlation, in steps
-_SHOWN = 4  # members of the front that a request names
 
 
 class _Sight(NamedTuple):
@@ -201,7 +200,7 @@ class FrontGradient(KnowledgeGradient):
         wanted = ", ".join(
             f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum())
         )
-        step = math.ceil(len(front) / _SHOWN)
+        step = math.ceil(len(front) / 4)  # members of the front that a request names
         members = [self.front.front_point(row).metrics for row in front[::step]]
         known = "; ".join(
             ", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members

@@ -23,8 +23,6 @@ from culmen.strategies.settings import About, check
 if TYPE_CHECKING:
     from culmen.strategies.memory.queue import PriorityQueue, Trace
 
-_METRICS = 12  # shown of one observation
-
 
 @dataclass(frozen=True)
 class Summarizer:
@@ -194,7 +192,7 @@ def _trace_data(
     plain: JsonObject = {"case": trace.case, "score": score, "status": trace.status}
     share = chars // (2 + len(trace.texts))
     if trace.metrics:
-        plain["metrics"] = dict(sorted(trace.metrics.items())[:_METRICS])
+        plain["metrics"] = dict(sorted(trace.metrics.items())[:12])  # shown of one observation
     if trace.case in cases:
         plain["input"] = shorten_middle(
             json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), share

@@ -14,7 +14,6 @@ from culmen.tasks import reading
 from culmen.tasks.schema import check_text
 
 _LANGUAGES = {".py": "python", ".sh": "shell", ".js": "javascript", ".rs": "rust", ".go": "go"}
-_SPARE_SECONDS = 60.0  # for the copy of the folder, beside the command itself
 
 
 def command_task(command: Command, direction: str = "", goal: str = "") -> Task:
@@ -50,7 +49,8 @@ def command_task(command: Command, direction: str = "", goal: str = "") -> Task:
         ),
         objective=Objective(direction=way),
         surface=Surface(language=_LANGUAGES.get(Path(command.edit[0]).suffix, "text")),
-        limits=Limits(seconds=command.seconds, scorer_seconds=command.seconds + _SPARE_SECONDS),
+        # a minute for the copy of the folder
+        limits=Limits(seconds=command.seconds, scorer_seconds=command.seconds + 60.0),
         root=str(folder),
     )
     return reading.with_digest(task)

@@ -14,7 +14,6 @@ from culmen.core.candidate import frontmatter
 
 _FIELDS = ("name", "description", "license", "allowed-tools", "metadata", "compatibility")
 _LONGEST_NAME, _LONGEST_DESCRIPTION, _LONGEST_COMPATIBILITY = 64, 1024, 500  # characters
-_DEEPEST = 16  # levels of a head's tables
 
 
 class HeadFault(Exception):
@@ -64,7 +63,7 @@ def _node_value(node: object, depth: int) -> object:
     """Texts, lists and tables of a composed document."""
     import yaml
 
-    if depth > _DEEPEST:
+    if depth > 16:  # levels of a head's tables
         raise HeadFault("it is nested too deeply")
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)

@@ -28,8 +28,6 @@ JSON = ".json"
 SUFFIXES = (".csv", ".tsv", JSON, *PARQUET)
 """Suffixes of tables that a task.toml names as its cases, beside JSON lines."""
 
-_LOOKED_AT = 50  # records by which a delimiter is judged
-_LONGEST_FIELD = 16 << 20  # characters of one field
 _NAMED = 5  # lines named in one message
 _SETTINGS = (".yaml", ".yml", ".toml")
 _SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
@@ -198,7 +196,7 @@ def _find_delimiter(text: str) -> str:
             for fields in reader:
                 if fields:
                     widths.append(len(fields))
-                if len(widths) == _LOOKED_AT:
+                if len(widths) == 50:  # records by which a delimiter is judged
                     break
         except csv.Error:
             return False, 0.0, 0
@@ -210,7 +208,7 @@ def _find_delimiter(text: str) -> str:
 
 def _iter_records(name: str, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The line where each record begins, and its fields; empty lines are left out."""
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(16 << 20)  # characters of one field
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1

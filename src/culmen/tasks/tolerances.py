@@ -23,7 +23,6 @@ _SMALLEST = 1e-12  # tolerance of a copy without tolerances: rounding errors of 
 _FIGURES = 12  # digits of a copy without rounding
 _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _DEFAULTS = {"isclose": 1e-5, "allclose": 1e-5}  # relative tolerances of numpy
-_DEFAULT_OF_MATH = 1e-9
 _EXTREMES = {"min", "max", "minimum", "maximum", "clip", "fmin", "fmax"}
 _IGNORING_NAN = re.compile(r"nan\w+|fmin|fmax")
 _SINGLE = {"float32": 9, "single": 9, "f4": 9, "float16": 5, "half": 5, "f2": 5}
@@ -423,7 +422,7 @@ class _Tightening(ast.NodeTransformer):
     def _with_tolerance(self, node: ast.Call) -> ast.Call:
         """A call of `isclose` with a share of the default tolerance."""
         of_math = ast.unparse(node.func).startswith("math.")
-        default = _DEFAULT_OF_MATH if of_math else _DEFAULTS[_called_name(node)]
+        default = 1e-9 if of_math else _DEFAULTS[_called_name(node)]
         size = max(self._share * default, _SMALLEST)
         names = ("rel_tol",) if of_math else ("rtol", "atol")
         node.keywords += [ast.keyword(name, ast.Constant(size)) for name in names]

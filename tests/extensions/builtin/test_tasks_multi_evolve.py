@@ -122,11 +122,13 @@ def test_the_score_of_a_data_set_is_weighted_as_published(case: Case) -> None:
 
 def test_baselines_rank_as_their_kind_should(monkeypatch: pytest.MonkeyPatch) -> None:
     """On landscapes without noise and without pairs a linear model is exact."""
-    land = variants.Landscape(5, epistasis=0.0, curve="linear")
+    land = variants.FitnessLandscape(5, epistasis=0.0, curve="linear")
     train, fitness, test, measured = variants.split(land.sample(noise=0.0))
     for predict in (predictor.predict, baseline.ridge):
         assert evaluator.pearson(predict(train, fitness, test), measured) > 0.999
-    land = variants.Landscape(6, epistasis=1.0, dense=1.0, sites=8, letters=1, curve="linear")
+    land = variants.FitnessLandscape(
+        6, epistasis=1.0, dense=1.0, sites=8, letters=1, curve="linear"
+    )
     train, fitness, test, measured = variants.split(land.sample(doubles=28, noise=0.0))
     assert len(train) == 1 + 8 + 28
     pairwise, ridge = (
@@ -233,7 +235,7 @@ def test_only_variants_of_known_substitutions_are_used() -> None:
 
 
 def test_landscapes_follow_their_seed_and_survive_a_file(tmp_path: Path) -> None:
-    one, two, other = (variants.Landscape(seed).sample() for seed in (3, 3, 4))
+    one, two, other = (variants.FitnessLandscape(seed).sample() for seed in (3, 3, 4))
     assert one == two and one != other
     variants.write(tmp_path / "made.csv", one)
     assert variants.read(tmp_path / "made.csv") == one
@@ -254,7 +256,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         )
 
     assert command("generate", "own.csv", "--seed", "3").returncode == 0
-    assert variants.read(tmp_path / "own.csv") == variants.Landscape(3).sample()
+    assert variants.read(tmp_path / "own.csv") == variants.FitnessLandscape(3).sample()
     assert command("split", "own.csv").stdout == "145 to learn from, 240 to predict\n"
     lines = command("cases", *["own.csv"] * 3).stdout.splitlines()
     assert [json.loads(line)["split"] for line in lines] == ["train", "train", "test"]
@@ -314,7 +316,7 @@ def test_own_files_take_the_place_of_those_that_are_shipped(tmp_path: Path) -> N
     shutil.copytree(
         example_path("multi_evolve"), folder, ignore=shutil.ignore_patterns("__pycache__")
     )
-    variants.write(folder / "data" / "own.csv", variants.Landscape(8).sample())
+    variants.write(folder / "data" / "own.csv", variants.FitnessLandscape(8).sample())
     (folder / "cases.jsonl").write_text(
         json.dumps({"id": "own", "info": {"csv": "own.csv"}}) + "\n"
     )

@@ -43,7 +43,6 @@ _INTO = re.compile(
     r"^[^\w\n]*(?:REPLACE[^\w\n]*$|REPLACE:|(?i:<(?:replace\w*|new\w*|updated)>))", re.M
 )
 _SEVEN = "======="
-_MOST_PLACES = 1000  # that are looked at for the lines of an edit: the time grows with them
 _QUOTED = 80  # characters of a line that a fault quotes
 
 Reading = tuple[tuple[str, ...], tuple[str, ...]]
@@ -305,7 +304,7 @@ def _find(lines: Sequence[str], search: Sequence[str]) -> Iterator[int]:
     """Numbers of the lines at which the search begins, white space at both ends apart."""
     text, wanted = (_framed([line.strip() for line in each]) for each in (lines, search))
     place, line, counted = -1, 0, 0
-    for _ in range(_MOST_PLACES):
+    for _ in range(1000):  # places are looked at: the time grows with them
         place = text.find(wanted, place + 1)
         if place < 0:
             return

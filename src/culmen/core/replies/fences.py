@@ -16,7 +16,6 @@ _FENCE = re.compile(
     r"(?P<lead>[ \t]*)(?P<bullet>(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)"
     r"(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*(?P<info>.*?)[ \t]*$"
 )
-_DEEPER = 3  # columns that a closing fence may be indented more than its opening one
 MOST = 2_000  # fences that are read: the time grows with their square
 
 
@@ -38,11 +37,12 @@ class Fence(msgspec.Struct, frozen=True):
         return (
             self.marks[0] == opening.marks[0]
             and len(self.marks) >= len(opening.marks)
-            and len(self.indent.expandtabs(4)) <= len(opening.indent.expandtabs(4)) + _DEEPER
+            # columns that a closing fence may be indented more than its opening one
+            and len(self.indent.expandtabs(4)) <= len(opening.indent.expandtabs(4)) + 3
         )
 
 
-class Block(msgspec.Struct, frozen=True):
+class FencedBlock(msgspec.Struct, frozen=True):
     """A fenced block: its lines without the fence's indentation, and where it stands.
 
     `end` is the line of the closing fence, None if there is none; `doubt` is True if it could as
@@ -80,15 +80,15 @@ def fence_at(line: str, number: int = 0) -> Fence | None:
 
 def read_blocks(
     lines: Sequence[str], choose: Choose, is_boundary: Callable[[Fence], bool]
-) -> list[Block]:
+) -> list[FencedBlock]:
     """The fenced blocks in order.
 
     A block ends before a fence that `is_boundary`, which opens another one, at the latest.
     """
     fences = [fence for number, line in enumerate(lines) if (fence := fence_at(line, number))]
     if len(fences) > MOST:
-        return [Block(fences[0], None, (), doubt=True)]
-    blocks: list[Block] = []
+        return [FencedBlock(fences[0], None, (), doubt=True)]
+    blocks: list[FencedBlock] = []
     while fences:
         opening, *after = fences
         border = next((n for n, fence in enumerate(after) if is_boundary(fence)), len(after))
@@ -100,7 +100,9 @@ def read_blocks(
     return blocks
 
 
-def _read_block(lines: Sequence[str], opening: Fence, region: list[Fence], choose: Choose) -> Block:
+def _read_block(
+    lines: Sequence[str], opening: Fence, region: list[Fence], choose: Choose
+) -> FencedBlock:
     ends = possible_ends(opening, region)
     closing = [fence.line for fence in region if fence.can_close(opening)]
     end = choose(opening, ends, closing) if closing else None
@@ -108,7 +110,7 @@ def _read_block(lines: Sequence[str], opening: Fence, region: list[Fence], choos
     if doubt:
         end = ends[-1]
     inside = lines[opening.line + 1 : end]
-    return Block(opening, end, tuple(without_indent(inside, opening.indent)), doubt)
+    return FencedBlock(opening, end, tuple(without_indent(inside, opening.indent)), doubt)
 
 
 def only_end(_: Fence, ends: list[int], __: list[int]) -> int | None:

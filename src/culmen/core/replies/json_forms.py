@@ -16,15 +16,13 @@ from culmen.core.replies.thoughts import without_thoughts
 
 _DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|,(?=\s*[}\]])', re.DOTALL)
-_MOST_TRIES = 200  # opening braces that begin no object: valid replies have few
-_MOST_DEPTH = 100  # of brackets: valid replies nest two levels
 
 
 def read_objects(text: str) -> list[JsonObject]:
     """The JSON objects of a text in order, those inside others left out."""
     found: list[JsonObject] = []
     place = text.find("{")
-    for _ in range(_MOST_TRIES + len(found)):
+    for _ in range(200 + len(found)):  # opening braces that begin no object: valid replies have few
         if place < 0:
             break
         value, end = _object_at(text, place)
@@ -63,7 +61,7 @@ def _matching_end(text: str, place: int) -> int | None:
         depth += (match[0] in "{[") - (match[0] in "}]")
         if depth == 0:
             return match.end()
-        if depth > _MOST_DEPTH:
+        if depth > 100:  # of brackets: valid replies nest two levels
             return None
     return None
 

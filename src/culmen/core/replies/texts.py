@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from culmen.core.candidate import Candidate
 from culmen.core.foreign import parse_python_or_none
 from culmen.core.python_pieces import parses
-from culmen.core.replies.fences import Block, Fence, fence_at, read_blocks, text_until
+from culmen.core.replies.fences import Fence, FencedBlock, fence_at, read_blocks, text_until
 from culmen.core.replies.names import PartNames, is_dressed, is_program
 from culmen.core.replies.parsed import ReplyFault
 from culmen.core.task import Task
@@ -39,7 +39,6 @@ _ALIASES = {
     "shell": "sh",
 }
 _MOST_ENDS = 40  # of a program that are tried
-_MOST_PARSED = 500_000  # characters of all these texts together, about a second's work
 _DEFINED = re.compile(r"^(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=", re.M)
 
 # functions of other languages, where a line without indentation has their head
@@ -53,7 +52,7 @@ _CALLED = re.compile(
 class Found(msgspec.Struct, frozen=True):
     """A block, the part that it names ("" if none), and its language."""
 
-    block: Block
+    block: FencedBlock
     name: str
     tag: str
     text: str
@@ -143,7 +142,7 @@ class TextReader:
         above = _line_above(lines, fence)
         return is_dressed(above) and self._names.resolve(self._names.in_heading(above)) != ""
 
-    def _named(self, lines: Sequence[str], block: Block) -> Found:
+    def _named(self, lines: Sequence[str], block: FencedBlock) -> Found:
         name, tag = self._outer_name(lines, block.opening)
         if not name and len(self._names.editable) > 1:
             name = self._named_in_prose(lines[: block.opening.line])
@@ -184,7 +183,8 @@ class TextReader:
         if self._is_python(part):
             tried = [*closing[:_MOST_ENDS], *closing[_MOST_ENDS:][-_MOST_ENDS:]]
             texts = [text_until(lines, opening, end) for end in tried]
-            few = sum(map(len, texts)) <= _MOST_PARSED
+            # characters of all these texts together, about a second's work
+            few = sum(map(len, texts)) <= 500_000
             whole = [end for end, text in zip(tried, texts, strict=True) if few and parses(text)]
             if len(whole) == 1:
                 return whole[0]

@@ -30,7 +30,6 @@ from culmen.evaluate.integrity.pushing import OutputPushes
 from culmen.tasks import reading
 
 POLICIES = ("warn", "reject", "stop")
-_REMEMBERED = 4096  # candidates whose texts need not be scanned again
 
 
 def parse_policy(name: str | None) -> str:
@@ -172,7 +171,8 @@ class IntegrityBackend(Backend):
             known = self._signs_by_digest[candidate.digest] = signs.of_parts(
                 candidate.parts, self.task, self._scan_context
             )
-            if len(self._signs_by_digest) > _REMEMBERED:
+            # these texts need not be scanned again
+            if len(self._signs_by_digest) > 4096:
                 self._signs_by_digest.popitem(last=False)
         return known
 
@@ -255,7 +255,6 @@ def _has_late_sign(observation: Observation) -> bool:
 
 Identity = tuple[int, int, int, int, int]
 
-_LOG_BYTES = 1 << 16  # of a known log's start that are compared when it has grown again
 REWRITTEN = " (rewritten)"  # after the name of a file that evaluations changed otherwise than a log
 _AGAIN = "restore it, or repeat the command and leave the file as it is meanwhile"
 _RESUME = (
@@ -354,7 +353,8 @@ class EvaluatorSeal:
             change = reading.compare_file(Path(path), record)
             if change == "grown":
                 self._report(name)
-                start = min(os.path.getsize(path), _LOG_BYTES)
+                # bytes of a known log's start that are compared when it has grown again
+                start = min(os.path.getsize(path), 1 << 16)
                 self._records[name] = reading.record_start(Path(path), start)
             elif change and reading.may_grow(record) and (self._keeps_state or name in self._new):
                 self._report(name + REWRITTEN if change == "changed" else name)

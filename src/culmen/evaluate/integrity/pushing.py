@@ -32,7 +32,6 @@ _BEYOND = (2.0, 11.0)  # places beyond the leader's: one step of the difference,
 _CLIFF = 20.0  # multiple of the gain that a refused output loses, if it is not refused in words
 _PUSH, _FAR = 1e-7, 1e-3  # sizes of pushes: below a tolerance, and beyond it
 _MET = 1e-3  # an output meets a border if its distance is this share of the other's
-_MOST_ROWS = 64  # of circles, whose pairs are compared
 _REFUSED = (Status.INVALID, Status.ERROR, Status.REJECTED)
 Floats = NDArray[np.float64]
 Evaluate = Callable[[Candidate, Case | None, int], Awaitable[Observation]]
@@ -251,7 +250,7 @@ def _border_distances(blocks: Blocks) -> Iterator[Floats]:
 def _circles(blocks: Blocks) -> Iterator[tuple[Floats, Floats]]:
     """Centres and radii: of two blocks, or of one with the radii in its last column."""
     for first, second in zip(blocks, [*blocks[1:], np.empty(0)]):
-        if first.ndim != 2 or not 1 < len(first) <= _MOST_ROWS:
+        if first.ndim != 2 or not 1 < len(first) <= 64:  # circles, whose pairs are compared
             continue
         if second.shape == (len(first),):
             yield first, second

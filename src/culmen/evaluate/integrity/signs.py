@@ -530,7 +530,6 @@ class _Piece(NamedTuple):
     after: _Known | None
 
 
-_PIECE_LIMIT = 4096
 _PIECES: dict[object, _Piece] = {}
 
 
@@ -590,7 +589,7 @@ class _Reader(_Walker):
         self.raw_signs = others
         if len(source) <= SHORT and "_divides" not in vars(self):
             _PIECES[key] = kept
-            if len(_PIECES) > _PIECE_LIMIT:
+            if len(_PIECES) > 4096:
                 del _PIECES[next(iter(_PIECES))]
         return kept
 

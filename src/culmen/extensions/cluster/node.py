@@ -261,8 +261,6 @@ def _create_own_folder() -> tuple[Path, int]:
 
 ASLEEP = b"asleep "  # no JSON answer begins like this
 _LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.05, 1.0
-_GOING_SECONDS = 0.5  # for the last answer to be sent
-_APPEAR_SECONDS = 3.0  # seconds that the driver may take to see a new node and start its evaluator
 
 
 class NodeActor:
@@ -308,7 +306,7 @@ class NodeActor:
             await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
         self._over = True
         await self._node.close()
-        asyncio.get_running_loop().call_later(_GOING_SECONDS, os._exit, 0)
+        asyncio.get_running_loop().call_later(0.5, os._exit, 0)  # for the last answer to be sent
 
     async def _end_of_rest(self) -> None:
         """Let a caller during shutdown wait for its end; the caller then starts another actor."""
@@ -334,7 +332,8 @@ def errand(
     rested = False
     node, ends = (
         ray.get_runtime_context().get_node_id(),
-        time.monotonic() + min(patience, _APPEAR_SECONDS),
+        # seconds that the driver may take to see a new node and start its evaluator
+        time.monotonic() + min(patience, 3.0),
     )
     while True:
         actor = _find_actor(ray, f"{prefix}-{node}", namespace)

@@ -38,12 +38,7 @@ from culmen.extensions.cluster.remote import (
 )
 
 WAIT_SECONDS = 300.0
-_SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connection
-_SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-_SILENT_SECONDS = 5.0
-_LOOKS = 500  # maximum of checks per second, over all waiting evaluations
-_NAPS = 50  # nodes without an evaluator that one evaluation may try in a row
 # seconds that an errand waits for the actor of its node, which loads packages when it starts
 _PATIENCE = 150.0
 _FAILURES = {
@@ -359,7 +354,8 @@ class RayCarrier:
         import ray  # pyright: ignore[reportMissingImports]
 
         parcel_ref, needs = (
-            await run_on_thread(lambda: ray.put(parcel), _SEND_SECONDS),
+            # the parcel may be large, and the connection slow
+            await run_on_thread(lambda: ray.put(parcel), 600.0),
             self._choice.needs,
         )
         terms, choice = (lambda: self.terms), self._choice
@@ -443,7 +439,7 @@ class RayCarrier:
             self._is_wait_reported = False
             return False
         seconds = min(time.monotonic() - started, nodes.idle_seconds)
-        if seconds > _SILENT_SECONDS and not self._is_wait_reported:
+        if seconds > 5.0 and not self._is_wait_reported:
             self._is_wait_reported = True
             self._on_message(
                 f"No node can take evaluations now; waiting for one, at most {self._wait:g} "
@@ -463,7 +459,7 @@ class RayCarrier:
         assert nodes is not None
         if not ray.is_initialized():
             raise unreachable_error(ConnectionError())
-        for _ in range(_NAPS):
+        for _ in range(50):  # nodes without an evaluator that one evaluation may try in a row
             answer = await self._errand_of(nodes, number, job, seconds)
             if not answer.startswith(ASLEEP):
                 return answer
@@ -500,7 +496,8 @@ class RayCarrier:
         served, ahead, since = self._served, self._flying, time.monotonic()
         started = since
         while not future.done():
-            await asyncio.wait({future}, timeout=_LOOK_SECONDS + self._flying / _LOOKS)
+            # at most 500 checks per second, over all waiting evaluations
+            await asyncio.wait({future}, timeout=_LOOK_SECONDS + self._flying / 500)
             nodes.raise_trouble()
             if self._idle_since(started):
                 raise shortage_error(
@@ -545,6 +542,6 @@ class RayCarrier:
 
             self._connected = False
             with contextlib.suppress(TimeoutError):
-                await run_on_thread(ray.shutdown, _SHUTDOWN_SECONDS)
+                await run_on_thread(ray.shutdown, 30.0)
         if self._local is not None:
             await self._local.close()

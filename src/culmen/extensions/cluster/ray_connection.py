@@ -25,10 +25,6 @@ from culmen.core.json import JsonObject
 
 T = TypeVar("T")
 
-_CONNECT_SECONDS = 240.0
-_REACH_SECONDS = 20.0
-_FUTURE_SECONDS = 120.0
-_TRIES = 5
 _REFUSED = ("Initialization failure", "Starting Ray client server failed")
 # A machine with a pulled cable sends nothing. Ray waits seven minutes for it; its servers allow a
 # keep-alive message a minute.
@@ -69,7 +65,7 @@ async def connect_to_cluster(
     try:
         return await run_on_thread(
             lambda: _init_ray(address, namespace, QUIET | kept | dict(own), bool(own)),
-            _CONNECT_SECONDS,
+            240.0,
         )
     except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these
         raise _ray_connection_error(address, shown, error) from None
@@ -82,7 +78,7 @@ def _init_ray(address: str, namespace: str, variables: Mapping[str, str], new: b
         if ray.is_initialized() and not new:
             return ray.get_runtime_context().namespace
         _silence_ray()
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(5)):
             try:
                 ray.init(
                     address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR"
@@ -142,7 +138,7 @@ async def _require_reachable(address: str) -> None:
     """Raise OSError if HOST:PORT does not listen; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _REACH_SECONDS)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 20.0)
         writer.close()
 
 
@@ -178,9 +174,7 @@ async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
     From outside the cluster the request is slow, so another thread makes it.
     """
     return _mirror_future(
-        await run_on_thread(ref.future, _FUTURE_SECONDS)
-        if is_outside_cluster(address)
-        else ref.future()
+        await run_on_thread(ref.future, 120.0) if is_outside_cluster(address) else ref.future()
     )
 
 

@@ -40,7 +40,6 @@ from culmen.report.figures import count_text
 
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
 _ATTEMPTS = 2  # a node repeats an evaluation lost by its own jail once
-_START = 30.0
 # seconds of models in one evaluation, after which its carrier counts as dead
 _ASKING = 86_400.0
 # seconds whose losses are reported in one message: a node takes all its evaluations with it
@@ -287,7 +286,7 @@ class RemoteBackend:
         limits, evaluator = self.task.limits, self.task.evaluator
         judging = limits.scorer_seconds * (1 + (VERIFIER_PATIENCE if evaluator.verifier else 0))
         once = allowed_seconds(self.task, evaluator.form) + judging + 2 * GRACE_SECONDS
-        return _ATTEMPTS * once + _START
+        return _ATTEMPTS * once + 30.0  # seconds of its start
 
     async def renew(self) -> None:
         """Have every node replace its scorers."""

@@ -34,7 +34,6 @@ PREFIX = "culmen-"  # of the folder of a session, and of its jobs
 LAPSE = 60.0  # seconds without a beat after which the other side counts as dead
 BEAT = 2.0  # seconds between two beats
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-_SETTLE = 0.25  # seconds within which the signal that ended a candidate also reaches this process
 _STALE = 7 * 86400.0  # seconds without a beat after which a folder is abandoned
 
 
@@ -195,7 +194,8 @@ class _Worker:
         try:
             answer = await self._node.evaluate(number, job, float(seconds))
             if self._is_doubtful(messages.load_struct(answer, NodeReply)):
-                await asyncio.sleep(_SETTLE)
+                # the signal that ended a candidate may reach this process, too
+                await asyncio.sleep(0.25)
             if self._ending:
                 answer = messages.dump_struct(NodeReply(lost="job_ended"))
             self._spool.write_file(f"out/{number}", answer)

@@ -31,7 +31,6 @@ READS_TASK_TOML = True
 SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
-_SECONDS = 600.0  # of a task without a time limit
 _KEPT = 4000  # characters kept of the output of solution and tests
 
 

@@ -49,8 +49,6 @@ They are computed for all candidates that pass the filters, of which there may b
 STATUSES = ("scored", "mixed", "failed", "unseen")
 _FACETS = 40  # values of one column that are listed to choose from
 _AT_ONCE = 200  # candidates whose texts are read together
-_LINE = 160  # characters of a line that is shown
-_FOUND = 400  # different lines that are counted
 
 
 class CandidateQuery(msgspec.Struct, frozen=True):
@@ -175,7 +173,7 @@ def _note_matches(
         return
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
-        shown = line.strip()[:_LINE]
+        shown = line.strip()[:160]  # characters of a line that is shown
         if sought not in line.lower() or shown in seen:
             continue
         seen.add(shown)
@@ -183,7 +181,7 @@ def _note_matches(
         known = found.get(key)
         if known is not None:
             found[key] = msgspec.structs.replace(known, count=known.count + 1)
-        elif len(found) < _FOUND:
+        elif len(found) < 400:  # different lines that are counted
             found[key] = TextMatch(unescape_text(name), shown, part, number if part else 0)
 
 

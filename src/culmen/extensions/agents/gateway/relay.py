@@ -21,7 +21,6 @@ import threading
 
 CANNOT_LISTEN, NO_COMMAND = 125, 127
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
-_PR_SET_PDEATHSIG = 1  # prctl's number for the signal at a parent's death
 
 
 def main(argv: list[str]) -> int:
@@ -57,7 +56,7 @@ def _run_with_relay(command: list[str], relay: threading.Thread) -> int:
 
     def die_with_us() -> None:
         if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            prctl(1, signal.SIGKILL, 0, 0, 0)  # prctl's number for the signal at a parent's death
             if os.getppid() != relay_id:
                 os._exit(1)
 

@@ -21,7 +21,7 @@ def data_set(info):
         if info["csv"] not in FILES:
             raise FileNotFoundError(f"a case asks for data/{info['csv']}, which is not there")
         return FILES[info["csv"]]
-    return variants.split(variants.Landscape(**info["landscape"]).sample(**info.get("sample", {})))
+    return variants.split(variants.FitnessLandscape(**info["landscape"]).sample(**info.get("sample", {})))
 
 
 def score(call, case):

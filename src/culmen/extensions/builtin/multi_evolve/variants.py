@@ -126,7 +126,7 @@ def window(measured, low, high, wild=None):
     return {variant: round(value, 4) for variant, value in zip(train + test, fitness + values)}
 
 
-class Landscape:
+class FitnessLandscape:
     """A made-up protein: a latent sum of single and pairwise effects, seen through a curve, with noise.
 
     seed         of everything
@@ -201,7 +201,7 @@ def main():
     options = parser.parse_args()
     try:
         if options.command == "generate":
-            write(options.file, Landscape(options.seed).sample())
+            write(options.file, FitnessLandscape(options.seed).sample())
         elif options.command == "slice":
             write(options.out, window(read(options.file), options.low, options.high, options.wild))
         elif options.command == "cases":

@@ -16,7 +16,7 @@ OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """What a tool answers instead of doing it."""
 
 
@@ -34,7 +34,7 @@ class Store:
             return f"Unknown action {name}"
         try:
             found = getattr(self, name)(**arguments)
-        except Refused as error:
+        except ActionRefused as error:
             return f"Error: {error}"
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             return f"Error: {error}"
@@ -71,11 +71,11 @@ class Store:
 
     def calculate(self, expression):
         if not all(letter in "0123456789+-*/(). " for letter in expression):
-            raise Refused("invalid characters in expression")
+            raise ActionRefused("invalid characters in expression")
         try:
             return str(round(float(value(ast.parse(expression, mode="eval").body)), 2))
         except (SyntaxError, ZeroDivisionError, RecursionError) as error:
-            raise Refused(error) from None
+            raise ActionRefused(error) from None
 
     def think(self, thought):
         return ""
@@ -88,7 +88,7 @@ class Store:
     def cancel_pending_order(self, order_id, reason):
         order = self._order(order_id, "pending", "cancelled")
         if reason not in ("no longer needed", "ordered by mistake"):
-            raise Refused("invalid reason")
+            raise ActionRefused("invalid reason")
         for paid in list(order["payment_history"]):
             order["payment_history"].append(transaction("refund", paid["amount"], paid["payment_method_id"]))
             self._to_card(order, paid["payment_method_id"], paid["amount"])
@@ -105,12 +105,12 @@ class Store:
         method = self._method(order, payment_method_id)
         past = order["payment_history"]
         if len(past) > 1 or past[0]["transaction_type"] != "payment":
-            raise Refused("there should be exactly one payment for a pending order")
+            raise ActionRefused("there should be exactly one payment for a pending order")
         amount, before = past[0]["amount"], past[0]["payment_method_id"]
         if payment_method_id == before:
-            raise Refused("the new payment method should be different from the current one")
+            raise ActionRefused("the new payment method should be different from the current one")
         if method["source"] == "gift_card" and method["balance"] < amount:
-            raise Refused("insufficient gift card balance to pay for the order")
+            raise ActionRefused("insufficient gift card balance to pay for the order")
         past += [transaction("payment", amount, payment_method_id), transaction("refund", amount, before)]
         self._to_card(order, payment_method_id, -amount)
         self._to_card(order, before, amount)
@@ -141,9 +141,9 @@ class Store:
         order = self._order(order_id, "delivered", "returned")
         method = self._method(order, payment_method_id)
         if method["source"] != "gift_card" and payment_method_id != order["payment_history"][0]["payment_method_id"]:
-            raise Refused("payment method should be either the original payment method or a gift card")
+            raise ActionRefused("payment method should be either the original payment method or a gift card")
         if Counter(item_ids) - Counter(item["item_id"] for item in order["items"]):
-            raise Refused("some item not found")
+            raise ActionRefused("some item not found")
         order.update(
             status="return requested", return_items=sorted(item_ids), return_payment_method_id=payment_method_id
         )
@@ -168,12 +168,12 @@ class Store:
         for name, user in self.users.items():
             if fits(user):
                 return name
-        raise Refused("user not found")
+        raise ActionRefused("user not found")
 
     def _order(self, order_id, status, done):
         order = found(self.orders, order_id, "order")
         if order["status"] != status:
-            raise Refused(f"non-{status} order cannot be {done}")
+            raise ActionRefused(f"non-{status} order cannot be {done}")
         return order
 
     def _method(self, order, payment_method_id):
@@ -182,22 +182,22 @@ class Store:
     def _difference(self, order, item_ids, new_item_ids, done):
         """The price of the new items less that of the old ones."""
         if Counter(item_ids) - Counter(item["item_id"] for item in order["items"]):
-            raise Refused("some item not found")
+            raise ActionRefused("some item not found")
         if len(item_ids) != len(new_item_ids):
-            raise Refused(f"the number of items to be {done} should match")
+            raise ActionRefused(f"the number of items to be {done} should match")
         difference = 0
         for old, new in zip(item_ids, new_item_ids):
             item = next(item for item in order["items"] if item["item_id"] == old)
             variant = self.products[item["product_id"]]["variants"].get(new)
             if not (variant and variant["available"]):
-                raise Refused(f"new item {new} not found or available")
+                raise ActionRefused(f"new item {new} not found or available")
             difference += variant["price"] - item["price"]
         return difference
 
     def _afford(self, order, payment_method_id, difference, what):
         method = self._method(order, payment_method_id)
         if method["source"] == "gift_card" and method["balance"] < difference:
-            raise Refused(f"insufficient gift card balance to pay for {what}")
+            raise ActionRefused(f"insufficient gift card balance to pay for {what}")
 
     def _to_card(self, order, payment_method_id, amount):
         method = self._method(order, payment_method_id)
@@ -210,7 +210,7 @@ NAMES = {tool["name"] for tool in TOOLS}
 
 def found(rows, name, kind):
     if name not in rows:
-        raise Refused(f"{kind} not found")
+        raise ActionRefused(f"{kind} not found")
     return rows[name]
 
 
@@ -226,4 +226,4 @@ def value(node):
         return -value(node.operand) if isinstance(node.op, ast.USub) else value(node.operand)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
-    raise Refused("this is no arithmetic")
+    raise ActionRefused("this is no arithmetic")

@@ -20,7 +20,6 @@ from culmen.extensions.skills.rollouts.trial import RolloutTrial
 
 LOOKS = 3  # crashes of the agent, from the first rollout on, that end a run
 _ENDS = ("crashed", "memory", "processes", "disk")  # ends of an agent that are errors
-_BYTES = 100_000  # of a file of the task that is searched for a name
 
 # programs that run tests or install what tests need; agents are not asked to write one
 _RUNNERS = frozenset(
@@ -142,4 +141,5 @@ def _shown_texts(task: HarborTask) -> Iterator[str]:
     for file in files_inside(folder) if task.image is None and folder.is_dir() else ():
         if file.name != "Dockerfile":
             yield file.name
-            yield file.read_bytes()[:_BYTES].decode("utf-8", "replace")
+            # the part that is searched for a name
+            yield file.read_bytes()[:100_000].decode("utf-8", "replace")
