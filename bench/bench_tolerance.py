@@ -1,8 +1,8 @@
-"""Twelve evaluators with one tolerance, honest and gamed programs: which are named, which win.
+"""Honest and gamed programs under twelve evaluators that state one tolerance.
 
 Each run evaluates three honest programs of the tests' `spelled`, with or without a program that
-lives on the tolerance. Silent programs have no comment; of the others a
-gamed one confesses, and an honest one denies. Each run has a threshold that the gamed program alone reaches.
+lives on the tolerance. Silent programs have no comment; of the others a gamed one confesses, and an
+honest one denies. Each run has a threshold that the gamed program alone reaches.
 
     python bench/bench_tolerance.py [--forms call serve legacy command function]
 """
@@ -106,7 +106,9 @@ def run(folder: Path, case: Spelled, form: str, texts: list[str], policy: str) -
     task: Any = task_dir
     if form == "function":
         function = scorer(case.write(folder / "function"))
-        task = function_task({"program.py": texts[0]}, (), "", "max", "spelled", True, None, function)
+        task = function_task(
+            {"program.py": texts[0]}, (), "", "max", "spelled", True, None, function
+        )
         options["evaluator"] = function
     study = Study.create(
         task,
@@ -120,7 +122,7 @@ def run(folder: Path, case: Spelled, form: str, texts: list[str], policy: str) -
 
 
 class Ending(NamedTuple):
-    """The end of a run: what is true of it, and its words on the tolerance."""
+    """The end of a run: facts that hold, and its words on the tolerance."""
 
     facts: frozenset[str]
     tolerance: str

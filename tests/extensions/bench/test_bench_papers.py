@@ -10,6 +10,7 @@ import pytest
 
 from culmen.extensions.bench.reproduce import places
 from culmen.extensions.bench.reproduce.results import (
+    Panel,
     Series,
     _highest_so_far,
     _normal_value,
@@ -162,3 +163,30 @@ def test_a_method_has_one_colour_in_all_places_of_a_paper_and_no_other_has_it() 
     assert all(len(shared[name]) == 1 for name in ("OpenEvolve", "GEPA", "POLCA"))
     pools = ["all programs: kmeans", "bottom 80%: kmeans"]
     assert list(method_colours(pools)) == ["kmeans"]
+
+
+def test_a_cost_that_is_not_counted_is_said_and_a_hidden_line_is_wider() -> None:
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
+    from culmen.extensions.bench.plots import panel_figure
+    from culmen.extensions.bench.reproduce.drawing import _draw_panel, method_colours
+
+    _, (left, right) = panel_figure(2, "")
+    colours, absent = method_colours(["CATO", "GEPA", "POLCA"]), {"CATO": "not counted"}
+    printed = {"CATO": (("CATO", 10.99),), "GEPA": (("GEPA", 25.43),)}
+    bars = (Series("GEPA", ("GEPA",), (0.02,)),)
+    _draw_panel(
+        left, Panel("", "", "dollars", bars, bars=True, printed=printed, absent=absent), colours
+    )
+    assert [each.get_text() for each in left.get_xticklabels()] == ["CATO", "GEPA"]
+    assert {"not counted", "0.02"} <= {each.get_text() for each in left.texts}
+    marks = [
+        line.get_ydata()[0]
+        for line in left.lines
+        if line.get_marker() == "D" and len(line.get_xdata())
+    ]
+    assert sorted(marks) == [10.99, 25.43]
+
+    same = [Series(label, (1.0, 2.0), (0.5, 0.5)) for label in ("GEPA", "POLCA")]
+    _draw_panel(right, Panel("", "dollars", "score", tuple(same), absent=absent), colours)
+    assert right.lines[0].get_linewidth() > right.lines[1].get_linewidth()
+    assert "CATO: dollars not counted" in right.get_legend_handles_labels()[1]

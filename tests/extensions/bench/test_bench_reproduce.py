@@ -57,6 +57,7 @@ def test_a_place_is_made_with_its_table_and_plot(name: str, folder: Path):
     )
     shown = made.shown
     assert made.complete and made.spent.evaluations
+    assert made.scale.startswith("toy size, ") and " of each method" in made.scale
     assert all(len(row) == len(shown.heads) for row in shown.rows)
     assert shown.rows or any(table.skipped for table in shown.tables)
     page = place_markdown(made)
@@ -71,6 +72,18 @@ def test_a_place_is_made_with_its_table_and_plot(name: str, folder: Path):
     if importlib.util.find_spec("matplotlib") and shown.rows and shown.rows[0]:
         drawn = [file for file in made.files if file.suffix == ".png"]
         assert drawn or not (shown.panels or shown.tables)
+
+
+@pytest.mark.slow
+@pytest.mark.jail
+@pytest.mark.parametrize("name", ["turboevolve/table1", "cato/results", "polca/fig10_calls"])
+def test_the_same_command_gives_the_same_table(name: str, tmp_path: Path):
+    paper, place = PLACES[name]
+    first, second = (
+        make_place(paper, place, running.Conditions(tmp_path / each, **SMALL), lambda line: None)
+        for each in ("first", "second")
+    )
+    assert first.shown == second.shown and first.shown.rows
 
 
 def test_the_page_of_rehearsals_names_every_place_as_its_record_does(tmp_path: Path):

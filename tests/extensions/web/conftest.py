@@ -108,7 +108,7 @@ class Tab:
         return self.page
 
     def resize(self, width: int, height: int = 844) -> None:
-        """Change the window's size and wait until the page is no wider: charts follow later."""
+        """Change the window's size and wait until the page, charts included, is no wider."""
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.wait_for_function(
             "width => innerWidth === width && document.documentElement.scrollWidth <= width",

@@ -29,7 +29,8 @@ from culmen.report.forecast import Cost
 class Outcome(msgspec.Struct, frozen=True):
     """A place made again: what it shows, its cost, and the files written.
 
-    `complete` is false if a run was interrupted, `rehearsed` true for runs of toy size.
+    `complete` is false if a run was interrupted, `rehearsed` true for runs of toy size; `scale` is
+    said below the title of its pictures.
     """
 
     paper: Paper
@@ -40,6 +41,7 @@ class Outcome(msgspec.Struct, frozen=True):
     files: tuple[Path, ...]
     remarks: tuple[str, ...]
     rehearsed: bool = False
+    scale: str = ""
 
     @property
     def name(self) -> str:
@@ -77,7 +79,8 @@ def make_place(paper: Paper, place: PaperPlace, conditions: Conditions, report: 
     shown = ANALYSES[place.show](evidence) if evidence.every_run() else PlaceResult(("method",), ())
     everything = [run for group in runs.values() for run in group]
     remarks = _remarks(place, makers, shown)
-    made = Outcome(paper, place, shown, spent_on(everything), complete, (), remarks, conditions.toy)
+    parts = paper, place, shown, spent_on(everything), complete, (), remarks
+    made = Outcome(*parts, rehearsed=conditions.toy, scale=evidence.scale)
     return msgspec.structs.replace(made, files=tuple(_write_files(made, conditions.out)))
 
 
@@ -123,7 +126,7 @@ def _write_files(made: Outcome, out: Path) -> list[Path]:
     plans = made.paper.experiments.values()
     colours = method_colours(label for plan in plans for label in plan.contenders)
     path = stem.with_suffix(".png")
-    return files + draw_place(made.shown, made.place.title, path, colours, made.rehearsed)
+    return files + draw_place(made.shown, made.place.title, made.scale, path, colours)
 
 
 def plot_remark(made: Outcome) -> str:

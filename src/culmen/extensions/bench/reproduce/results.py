@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, stdev
@@ -22,7 +23,7 @@ from culmen.extensions.bench.picks import evaluate_picks, pick_rows
 from culmen.extensions.bench.records import Moment, read_run
 from culmen.extensions.bench.reproduce.places import PaperPlace
 from culmen.extensions.bench.reproduce.running import Experimenter, Made, Report
-from culmen.report.figures import dollars_text
+from culmen.report.figures import count_text, dollars_text
 from culmen.store import views
 
 CHECKPOINTS = 8
@@ -45,7 +46,8 @@ class Series(msgspec.Struct, frozen=True):
 class Panel(msgspec.Struct, frozen=True):
     """One panel of a plot with the paper's axes; `levels` are horizontal lines by label.
 
-    `printed` holds the paper's values, (x, value) by the label of the series.
+    `printed` holds the paper's values, (x, value) by the label of the series, `absent` the words in
+    place of the bar or line of a method that has none.
     """
 
     title: str
@@ -55,6 +57,7 @@ class Panel(msgspec.Struct, frozen=True):
     levels: Mapping[str, float] = {}
     bars: bool = False
     printed: Mapping[str, tuple[tuple[float | str, float], ...]] = {}
+    absent: Mapping[str, str] = {}
 
 
 class PlaceResult(msgspec.Struct, frozen=True):
@@ -66,6 +69,9 @@ class PlaceResult(msgspec.Struct, frozen=True):
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
 
+
+TOY = "toy size, {runs}, scripted models: shows nothing about a method"
+"""Words in the picture of a rehearsal."""
 
 Runs = dict[str, list[Made]]
 """Finished runs by experiment."""
@@ -105,6 +111,17 @@ class PlaceEvidence(msgspec.Struct, frozen=True):
         """The experiment that a run belongs to."""
         name = next(name for name, runs in self.runs.items() if run in runs)
         return self.experimenters[name]
+
+    @property
+    def scale(self) -> str:
+        """Words below the title: runs of each method on a task; of a rehearsal, what it lacks."""
+        counts = Counter((run.contender, run.cell.task) for run in self.every_run())
+        runs = f"{count_text(max(counts.values(), default=0), 'run')} of each method"
+        makers = list(self.experimenters.values())
+        if not makers[0].conditions.toy:
+            return runs
+        swaps = [maker.substitution.removeprefix("at toy size ") for maker in makers]
+        return f"{TOY.format(runs=runs)}\n{'; '.join(dict.fromkeys(filter(None, swaps)))}"
 
     @property
     def repeats(self) -> int:
@@ -208,22 +225,40 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
                 for label, runs in given.by_contender().items()
             ]
         known = tuple(line for line in lines if line.y)
+        free = _uncounted_methods(given, task)
         name = given.label_of(task)
         levels = _initial_levels(given, task)
-        panels += _panels_by_pool(name, axis_text(given.place.axis), known, levels)
+        drawn = [line for line in known if line.label not in free]
+        absent = dict.fromkeys(sorted(free), NOT_COUNTED)
+        panels += [
+            msgspec.structs.replace(panel, absent=absent)
+            for panel in _panels_by_pool(name, axis_text(given.place.axis), drawn, levels)
+        ]
         for line in known:
             end, error = line.y[-1], line.error[-1]
             text = f"{end:.6g}" + ("" if error is None else f" ± {error:.2g}")
             half = line.y[len(line.y) // 2]
-            mark = f"{line.x[-1]:.3g}"
+            mark = NOT_COUNTED if line.label in free else f"{line.x[-1]:.3g}"
             shown = f"{line.label}{LEADER if line.aside else ''}"
             printed = given.beside_printed(line.label)
             rows.append((name, shown, f"{half:.6g}", text, mark, *printed))
     heads = ("task", "method", "half-way", "end", axis_text(given.place.axis))
     notes = (HIGHEST,) if given.place.repeats > 1 else ()
+    notes += (UNCOUNTED,) if any(NOT_COUNTED in row for row in rows) else ()
     return PlaceResult(
         (*heads, *given.place.printed_heads), tuple(rows), tuple(panels), notes=notes
     )
+
+
+def _uncounted_methods(given: PlaceEvidence, task: str) -> set[str]:
+    """Methods without a place on an axis of dollars, since no cost of theirs is known."""
+    if given.place.axis != "dollars":
+        return set()
+    return {
+        label
+        for label, runs in given.by_contender().items()
+        if not any(is_cost_counted(run) for run in runs if run.cell.task == task)
+    }
 
 
 LEADER = ", leader of the moment"
@@ -612,6 +647,7 @@ def _cost_panels(given: PlaceEvidence, task: str, pairs: Sequence[tuple[str, Mad
         printed = given.place.printed.get(f"{task} {label}", ())
         for name, text in zip(marks, printed):
             marks[name][label] = printed_marks((label,), (text,))
+    words = {"score": "no score", "dollars": NOT_COUNTED, early: "none"}
     others = dict(given.reported_by_others(task))
     levels = {name: float(text) for name, text in others.items() if text != "—"}
     return [
@@ -625,6 +661,7 @@ def _cost_panels(given: PlaceEvidence, task: str, pairs: Sequence[tuple[str, Mad
             {} if name == "dollars" else levels,
             bars=True,
             printed=marks.get(name, {}),
+            absent={label: words[name] for label, value in values if value is None},
         )
         for name, values in measures.items()
     ]

@@ -115,7 +115,8 @@ class Experimenter:
         if self._stand_in:
             return f"at toy size {self._stand_in} stand-in tasks, not {own}"
         if self.plan.tasks != self._own_tasks:
-            return f"at toy size {', '.join(self.plan.tasks)} of {own}"
+            words = "alone of" if {*self.plan.tasks} <= {*self._own_tasks} else "in place of"
+            return f"at toy size {', '.join(self.plan.tasks)} {words} {own}"
         return f"at toy size {self.cases} cases of {own}" if self.cases else ""
 
     @property
