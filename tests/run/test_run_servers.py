@@ -69,17 +69,29 @@ def test_a_total_or_counts_as_texts_are_counts(report: str, tmp_path: Path) -> N
     assert server.tokens >= 0.8 * 30_000 and usage.unpriced == 0
 
 
+@pytest.mark.parametrize("token_bytes", [1.0, 4.0])
 @pytest.mark.parametrize("report", ["nothing", "zeros", "words"])
 @pytest.mark.parametrize(("budget", "limit"), [("tokens", 50_000), ("dollars", 0.1)])
-def test_without_a_report_a_token_counts_as_a_byte(
-    report: str, budget: str, limit: float, tmp_path: Path
+def test_without_a_report_replies_that_are_cut_off_tell_the_length_of_tokens(
+    report: str, budget: str, limit: float, token_bytes: float, tmp_path: Path
 ) -> None:
-    with BillingServer(report, token_bytes=1.0) as server:
+    with BillingServer(report, token_bytes=token_bytes) as server:
         study = search(server, tmp_path, f"{budget}={limit:g}")
     assert 0.8 * limit <= getattr(server, budget) <= limit
     assert study.status.usage.calls == server.calls
     found = {each.topic: each for each in find_problems(read_facts(study.path))}
     assert "token_bytes" in found["unreported"].do and "unpriced" not in found
+    assert "replies that were cut off" in found["unreported"].what
+
+
+@pytest.mark.parametrize(("budget", "limit"), [("tokens", 50_000), ("dollars", 0.1)])
+def test_without_a_report_or_a_cut_reply_a_token_counts_as_a_byte(
+    budget: str, limit: float, tmp_path: Path
+) -> None:
+    with BillingServer("nothing") as server:
+        study = search(server, tmp_path, f"{budget}={limit:g},calls=5")
+    found = {each.topic: each for each in find_problems(read_facts(study.path))}
+    assert server.calls == 5 and getattr(server, budget) < 0.3 * limit
     unused = 0.75 * getattr(study.status.usage.uncertain, budget)
     told = f"about {unused:,.0f} tokens of" if budget == "tokens" else f"about ${unused:.4f} of"
     assert told in found["unreported"].what

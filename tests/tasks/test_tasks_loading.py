@@ -603,7 +603,7 @@ def test_the_digest_is_the_same_whether_the_usual_form_is_written_or_not(tmp_pat
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("name", ["better", "better.py"])
+@pytest.mark.parametrize("name", ["better", "better.py", "better.txt", "best.out"])
 def test_a_single_part_may_come_from_a_file_of_any_name(tmp_path: Path, name: str) -> None:
     """The file of `culmen best RUN > better` is an initial program of the same task."""
     toml = 'goal = "g"\n[seed]\nfiles = ["p.py"]\n[evaluator]\nform = "command"\n'
@@ -614,3 +614,12 @@ def test_a_single_part_may_come_from_a_file_of_any_name(tmp_path: Path, name: st
         load(tmp_path, seeds=[{"better.rs": "x"}])
     with pytest.raises(TaskError, match=r"no part 'p\.py'"):
         load(tmp_path, seeds=[{"better.py": "x", "other.py": "x"}])
+
+
+@pytest.mark.extension("compat")
+@pytest.mark.parametrize("name", ["better", "better.txt"])
+def test_an_evaluator_of_a_path_gets_a_program_s_suffix(tmp_path: Path, name: str) -> None:
+    """A file of another name is a program all the same."""
+    small(tmp_path, SEED)
+    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return 1.0\n")
+    assert load(tmp_path, seeds=[{name: PROGRAM}]).seeds == ({"p.py": PROGRAM},)

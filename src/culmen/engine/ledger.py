@@ -52,6 +52,10 @@ CHECKS = 3  # further evaluations of a winner whose score may depend on a tolera
 # longest so far, at least, and those tried while there was none.
 _REPLY_ROOM, _SHORTEST_REPLY, _FIRST_REPLIES = 1.5, 256, (4096, 1024)
 
+# If bytes were taken for tokens: bytes that a token has in a reply that is to be cut off, the
+# number of such requests, and bytes that a token may have in the last replies.
+_CUT_BYTES, _CUTS, _FEWER = 16, 2, (2, 4)
+
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
 
@@ -73,6 +77,8 @@ class Ledger:
         self._limits = tuple(name for name in _LIMITS if getattr(budget, name) is not None)
         self.dearest = NOTHING  # highest cost of one evaluation so far, if evaluators ask models
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
+        # requests whose reply was cut off, by role, if bytes of replies were taken for tokens
+        self._cut: dict[str, int] = {}
         self._share = _MONEY if budget.final is None else budget.final
         self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
         self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
@@ -150,15 +156,25 @@ class Ledger:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
+    def note_unreported(self, role: str, is_cut: bool) -> None:
+        """Note a request of a role of which no tokens were reported; see `short_replies`."""
+        self._cut[role] = self._cut.get(role, 0) + is_cut
+
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
         """Most tokens of a role's reply if the budget holds no longer one, the largest first.
 
         What its longest reply so far suggests, at least `least`; a usual size before the first.
+        If bytes were taken for tokens, a few come first that will be cut off, which shows how many
+        bytes a token has (see `models.caller.Unreported`), and fewer tokens may do in the end.
         """
         longest = self.longest_replies.get(role)
         if longest is None:
             return _FIRST_REPLIES
-        return (max(least, math.ceil(_REPLY_ROOM * longest)),)
+        usual = max(least, math.ceil(_REPLY_ROOM * longest))
+        if role not in self._cut:
+            return (usual,)
+        cut = (math.ceil(longest / _CUT_BYTES),) if self._cut[role] < _CUTS else ()
+        return (*cut, usual, *(max(least, usual // size) for size in _FEWER))
 
     def open_reserve(self) -> None:
         """Release the reserve of the final choice, and the reservations of abandoned effects.
@@ -593,6 +609,8 @@ class BudgetQueue:
         size = len(result.reply.encode("utf-8", "replace"))
         if tokens := result.usage.output_tokens or size:
             self._ledger.learn_reply_size(role, tokens / result.usage.calls)
+        if size and not result.usage.output_tokens:
+            self._ledger.note_unreported(role, "truncated" in result.faults)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.

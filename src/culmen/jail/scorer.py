@@ -518,8 +518,8 @@ SERVED_BYTES = 1 << 26  # of one answer of a program that an evaluator drives
 class CandidateProgram:
     """The candidate's program; arguments and results are plain data.
 
-    `program(*args)` calls the entry, `program.named(name, *args)` another function. Tuples arrive as
-    lists on both sides, except with `program.unchanged(*args)`.
+    `program(*args)` calls the entry, `program.named(name, *args)` another function. Tuples arrive
+    as lists on both sides, except with `program.unchanged(*args)`.
     """
 
     def __init__(self, channel: socket.socket, limit: int = SERVED_BYTES) -> None:

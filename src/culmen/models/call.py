@@ -142,6 +142,14 @@ class Reply(msgspec.Struct, frozen=True):
         """
         if any(choice.finish in _CUT or not choice.is_usable for choice in self.choices):
             return None
+        return self._shown_bytes()
+
+    def cut_bytes(self) -> int:
+        """UTF-8 bytes of a reply whose samples all took the tokens that they were allowed, or 0."""
+        is_cut = bool(self.choices) and all(choice.finish in _CUT for choice in self.choices)
+        return self._shown_bytes() if is_cut else 0
+
+    def _shown_bytes(self) -> int:
         if self.size is not None:
             return self.size
         return sum(

@@ -106,20 +106,27 @@ class _Progress:
         return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
 
 
+_DENSER = 1.2  # most tokens a byte of prompts, as a multiple of those of cut replies; assumed
+_TELLING_BYTES = 200  # of a cut reply, at least, to learn from
+
+
 class Unreported:
     """Attempts at one model whose cost the provider did not report, such as replies cut off.
 
     Before the first report each counts with its largest cost, a whole reply with its bytes. Then
     replies are taken to be as long as those that were reported: n of them as n times their mean,
     with three standard deviations of that sum and two of the mean. Prompts count with the most
-    tokens for a byte seen so far, and whole replies with no more than their bytes suggest.
+    tokens for a byte seen so far, and whole replies with no more than their bytes suggest. A reply
+    that its limit cut off tells, too: it had no more tokens than the limit for the bytes it shows.
+    Without any report, prompts count as the densest of these, and `_DENSER` times as much.
     """
 
     def __init__(self) -> None:
         self._samples = self._attempts = self._priced = 0
         self._reported, self._ratio = Spread(), 0.0  # tokens of a reply
         self._rates, self._whole = Spread(), [0, 0, 0]  # tokens a byte; replies, samples, bytes
-        self._bytes = self._prompts = self._longest = 0
+        self._bytes = self._prompts = self._longest = self._longest_whole = 0
+        self._densest = 0.0  # most tokens a byte of a reply that was cut off
         self._held = Usage()
 
     def add_report(self, call: Call, tokens: Tokens, size: int | None) -> None:
@@ -129,11 +136,18 @@ class Unreported:
             self._rates.add(tokens.output / size)
         self._ratio = max(self._ratio, tokens.input / call.most_prompt_tokens())
 
+    def add_cut(self, call: Call, size: int) -> None:
+        """Learn from a reply that its limit cut off after `size` bytes."""
+        if size >= _TELLING_BYTES:
+            self._rates.add(call.samples * call.max_tokens / size)
+            self._densest = max(self._densest, call.samples * call.max_tokens / size)
+
     def add_attempt(
         self, call: Call, prompt: int, reply: int, size: int | None, is_unpriced: bool
     ) -> None:
         """Count an attempt without a report; `prompt` and `reply` bound its tokens."""
         if size is not None:
+            self._longest_whole += reply
             one = 1, call.samples, size
             self._whole = [sum(pair) for pair in zip(self._whole, one, strict=True)]
         self._attempts += 1
@@ -159,16 +173,16 @@ class Unreported:
         return change
 
     def _prompt_tokens(self) -> int:
-        known = math.ceil(self._ratio * self._bytes) if self._reported.count else self._prompts
-        return min(self._prompts, known)
+        ratio = self._ratio if self._reported.count else _DENSER * self._densest
+        return min(self._prompts, math.ceil(ratio * self._bytes) if ratio else self._prompts)
 
     def _reply_tokens(self) -> int:
-        if not self._reported.count:
-            return self._longest
-        likely = self._reported.likely_sum(self._samples)
         replies, samples, size = self._whole
+        reported = self._reported
+        likely = reported.likely_sum(self._samples) if reported.count else float(self._longest)
         if replies and self._rates.count:
-            rest = self._reported.likely_sum(self._samples - samples)
+            others = self._longest - self._longest_whole
+            rest = reported.likely_sum(self._samples - samples) if reported.count else others
             likely = min(likely, rest + size * self._rates.likely_sum(replies) / replies)
         return min(self._longest, math.ceil(likely) + self._attempts)
 
@@ -341,6 +355,7 @@ class Caller:
         if tokens is None:
             prompt, written = self._most_tokens(call, prices, reply)
             unreported.add_attempt(call, prompt, written, size, is_unpriced=cost.unpriced > 0)
+            unreported.add_cut(call, 0 if reply is None else reply.cut_bytes())
         else:
             unreported.add_report(call, tokens, size)
         change = unreported.settle(prices)

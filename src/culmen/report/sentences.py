@@ -1128,7 +1128,13 @@ def _counted_bytes(f: Facts) -> Iterator[Finding]:
     usage, counted = f.usage, f.usage.uncertain
     if not f.faults.get(BY_BYTES):
         return
-    if usage.input_tokens + usage.output_tokens == 0 and usage.unpriced == usage.calls:
+    is_silent = usage.input_tokens + usage.output_tokens == 0 and usage.unpriced == usage.calls
+    if is_silent and f.faults.get("truncated"):
+        what = (
+            "the server reports no tokens: budgets count as many for a byte as replies that were "
+            "cut off had, for prompts a fifth more"
+        )
+    elif is_silent:
         if f.budget.dollars is not None:
             most = dollars_text(0.75 * counted.dollars)
         elif f.budget.tokens is not None:

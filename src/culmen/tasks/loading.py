@@ -60,13 +60,14 @@ def _named_as_usual(task: Task, seeds: Seeds) -> Seeds:
     """Initial programs of one part, by the name of the task's own.
 
     A file may have any name, unless its suffix is that of another language. Evaluators that
-    import or run a candidate take its name from it.
+    import or run a candidate take its name from it; those that get a path need the suffix.
     """
     own = list(task.seeds[0]) if task.seeds else []
-    given = list(seeds[0])
-    if task.evaluator.form in ("call", "serve", "legacy") or len(own) != 1 or len(given) != 1:
+    given, form = list(seeds[0]), task.evaluator.form
+    if form in ("call", "serve") or len(own) != 1 or len(given) != 1:
         return seeds
-    if Path(given[0]).suffix not in ("", Path(own[0]).suffix):
+    language, usual = map(reading.language_of, (given[0], own[0]))
+    if language not in ("text", usual) or (form == "legacy" and language == usual):
         return seeds
     return tuple({own[0]: next(iter(seed.values()))} if len(seed) == 1 else seed for seed in seeds)
 
