@@ -5,7 +5,7 @@
 
 Each folder beside this file that has a `requirements.txt`, with a pinned version, is a package. Its
 environment is made once, in the folder CULMEN_DIFFERENTIAL or ~/.cache/culmen-differential, and
-again if the requirements change.
+again if the requirements change. What an `alone.txt` names is installed without its dependencies.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def environment(name: str) -> Path:
         packages = ["-e", str(ROOT), "-r", str(HERE / name / "requirements.txt"), *TOOLS]
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *packages], check=True)
+        if (alone := HERE / name / "alone.txt").is_file():
+            subprocess.run([*pip, "--no-deps", "-r", str(alone)], check=True)
         made.write_text(wanted)
     return python
 
@@ -53,7 +55,7 @@ def main(names: list[str]) -> int:
             "no:cacheprovider",
             "--timeout=1800",
         ]
-        print(f"{name}: {(HERE / name / 'requirements.txt').read_text().split()[0]}", flush=True)
+        print(name, flush=True)
         run = subprocess.run(
             [*command, str(HERE / name)], cwd=ROOT, env={**os.environ, "CULMEN_COMPARE": name}
         )

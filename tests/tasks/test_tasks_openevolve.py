@@ -392,7 +392,25 @@ def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> N
 def test_a_folder_as_in_skydiscover_says_what_counts_otherwise_there(folder: Path) -> None:
     (folder / "evaluator").mkdir()
     (folder / "evaluator.py").rename(folder / "evaluator" / "evaluator.py")
-    assert any("SkyDiscover counts it as 1 or 0" in note for note in load(folder).notes)
+    task = load(folder)
+    assert any("scores follow SkyDiscover 0.1.0" in note for note in task.notes)
+    assert task.features == ()
+
+
+def test_a_folder_as_in_skydiscover_is_scored_by_its_rules(tmp_path: Path) -> None:
+    (tmp_path / "evaluator").mkdir()
+    stages = (
+        "def evaluate(path):\n    raise ValueError\n"
+        "def evaluate_stage1(path):\n    return {'a': 0.8, 'ok': True, 'complexity': 0.0}\n"
+        "def evaluate_stage2(path):\n    return {'b': 1.0, 'fast': False}\n"
+        "def evaluate_stage3(path):\n    return {'c': 9.0}\n"
+    )
+    (tmp_path / "evaluator" / "evaluator.py").write_text(stages)
+    (tmp_path / "initial_program.py").write_text("x = 1\n")
+    task = load(tmp_path)
+    seen = run(task)
+    assert (task.limits.seconds, task.surface.max_chars) == (360.0, 60_000)
+    assert seen.score == pytest.approx((0.8 + 1 + 0 + 1 + 0) / 5), seen
 
 
 def test_an_evaluator_without_evaluate(folder: Path) -> None:

@@ -150,8 +150,11 @@ def _run_cascade(
         function = getattr(module, f"evaluate_stage{number}", None)
         return None if function is None else lambda path: _metrics_and_artifacts(function(path))
 
-    stages = [stage(number) for number in range(1, scoring.STAGES + 1)]
-    return scoring.run_stages(stages, program, request["thresholds"], request["stage_seconds"])
+    flags = request["contract"] == scoring.SKYDISCOVER
+    last = scoring.SKYDISCOVER_STAGES if flags else scoring.STAGES
+    stages = [stage(number) for number in range(1, last + 1)]
+    limits = request["thresholds"], request["stage_seconds"]
+    return scoring.run_stages(stages, program, *limits, flags)
 
 
 def _run_direct(module: ModuleType, program: str, request: JsonObject) -> scoring.Answer:
@@ -201,12 +204,13 @@ async def _await_result(result: Awaitable[object]) -> object:
 def _score_of(metrics: JsonObject, request: JsonObject) -> object:
     if request["contract"] == SHINKA:  # which knows no other score
         return score_or_type(metrics.get("combined_score"))
-    return combined_fitness(metrics, request["features"])
+    flags = request["contract"] == scoring.SKYDISCOVER
+    return combined_fitness(metrics, request["features"], flags)
 
 
-def combined_fitness(metrics: JsonObject, features: list[str]) -> object:
-    """The score by OpenEvolve's rules; without any number what stands for it, or None."""
-    score = scoring.fitness(metrics, features)
+def combined_fitness(metrics: JsonObject, features: list[str], flags: bool = False) -> object:
+    """The score by `scoring.fitness`; without any number what stands for it, or None."""
+    score = scoring.fitness(metrics, features, flags)
     return score_or_type(metrics.get("combined_score")) if score is None else score
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,7 +29,12 @@ from culmen.extensions.compat.openevolve.config import (
     search_settings,
     written_keys,
 )
-from culmen.extensions.compat.openevolve.scoring import DEFAULT_FEATURES, DEFAULT_RETRIES, STAGES
+from culmen.extensions.compat.openevolve.scoring import (
+    DEFAULT_FEATURES,
+    DEFAULT_RETRIES,
+    SKYDISCOVER,
+    STAGES,
+)
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     LANGUAGES,
@@ -40,9 +46,22 @@ from culmen.tasks.schema import check_text
 
 EVALUATOR = ""
 READS_TASK_TOML = False
-TIMEOUT = 300.0  # seconds, OpenEvolve's default
-MAX_CODE_LENGTH = 10_000  # characters, OpenEvolve's default
-THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
+
+
+class Defaults(NamedTuple):
+    """Values of keys that a file leaves out: seconds, characters, thresholds, dimensions."""
+
+    timeout: float
+    max_code_length: int
+    thresholds: tuple[float, ...]
+    features: tuple[str, ...]
+
+
+DEFAULTS = {
+    "": Defaults(300.0, 10_000, (0.5, 0.75, 0.9), DEFAULT_FEATURES),
+    SKYDISCOVER: Defaults(360.0, 60_000, (0.3,), ()),
+}
+"""By contract. SkyDiscover (0.1.0) reads the first threshold alone and knows no dimensions."""
 _BUILT_IN_FEATURES = ("complexity", "diversity", "score")
 
 
@@ -75,11 +94,15 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             fix="call it from an evaluator.py: culmen docs tasks, 'An evaluator that is a script'",
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
-    task = task_from_files(programs[0], evaluator, config, goal, others=(folder / CARD,))
-    if evaluator.parent != folder:  # it reads files from its own folder
-        note = "a flag counts in no mean, as in OpenEvolve; SkyDiscover counts it as 1 or 0"
+    contract = "" if evaluator.parent == folder else SKYDISCOVER
+    task = task_from_files(programs[0], evaluator, config, goal, contract, (folder / CARD,))
+    if contract:  # it reads files from its own folder
+        note = (
+            "scores follow SkyDiscover 0.1.0: flags count as 1 or 0, all numbers count in a mean, "
+            "a cascade has two stages"
+        )
         task = msgspec.structs.replace(
-            task, name=folder.name, root=str(folder), notes=(*task.notes, note)
+            task, name=folder.name, root=str(folder), notes=(note, *task.notes)
         )
     others = sorted(
         p.name
@@ -110,15 +133,16 @@ def task_from_files(
 ) -> Task:
     """The task of these files, as of `openevolve-run PROGRAM EVALUATOR --config CONFIG`.
 
-    `program` may be None. `contract` names another ecosystem's call of the evaluator; `others` are
-    files that do not belong to it.
+    `program` may be None. `contract` names another ecosystem's call of the evaluator, or
+    SkyDiscover's rules for the same call; `others` are files that do not belong to it.
     """
     if not evaluator_path.is_file():
         raise missing_file_error(evaluator_path)
     evaluator_path = evaluator_path.resolve()
     settings = read_config(config) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
-    if not contract:
+    usual = DEFAULTS.get(contract, DEFAULTS[""])
+    if contract in DEFAULTS:
         reading.require_function(
             module,
             "evaluate",
@@ -134,16 +158,20 @@ def task_from_files(
         form="legacy",
         path=str(evaluator_path),
         suffix=suffix,
-        thresholds=_cascade_thresholds(module, settings),
+        thresholds=_cascade_thresholds(module, settings, usual.thresholds),
         packages=_imported_packages(program, evaluator_path),
         digest=reading.evaluator_digest(files),
         files=files,
         shown=text_for_agents(evaluator_path, "public"),
-        options={"contract": contract} if contract else _evaluator_options(settings),
+        options={
+            **({"contract": contract} if contract else {}),
+            **(_evaluator_options(settings) if contract in DEFAULTS else {}),
+        },
     )
     seeds, islands = _initial_programs(program, settings)
-    surface = _build_surface(suffix, settings, seeds, contract)
-    limits = _build_limits(settings, config)
+    longest = usual.max_code_length if contract in DEFAULTS else Surface().max_chars
+    surface = _build_surface(suffix, settings, seeds, longest)
+    limits = _build_limits(settings, config, usual.timeout)
     objective = Objective()
     task = Task(
         name=evaluator_path.parent.name,
@@ -157,22 +185,24 @@ def task_from_files(
         root=str(evaluator_path.parent),
         digest=reading.task_digest(evaluator, (), objective, limits, surface, seeds),
     )
-    return task if contract else _with_settings(task, settings, islands)
+    return _with_settings(task, settings, islands, usual) if contract in DEFAULTS else task
 
 
-def _with_settings(task: Task, settings: OpenEvolveConfig, islands: tuple[int, ...]) -> Task:
+def _with_settings(
+    task: Task, settings: OpenEvolveConfig, islands: tuple[int, ...], usual: Defaults
+) -> Task:
     """The task with the settings of its runs, and sentences on them."""
     notes = (
         *task.notes,
         *settings.notes,
-        *_setting_notes(settings, task.surface),
+        *_setting_notes(settings, task.surface, usual),
         *_fitness_notes(Path(task.evaluator.path)),
     )
     common = _system_text(settings, settings.get("prompt", "system_message", ""))
     own = settings.get("prompt", "island_system_messages", [])
     return msgspec.structs.replace(
         task,
-        features=_feature_dimensions(settings),
+        features=_feature_dimensions(settings, usual),
         system=common,
         island_systems=tuple(_system_text(settings, text or "") for text in own),
         defaults=_run_defaults(settings, islands),
@@ -202,14 +232,14 @@ def _imported_packages(program: Path | None, evaluator: Path) -> tuple[str, ...]
 
 
 def _cascade_thresholds(
-    module: reading.Module, settings: OpenEvolveConfig
+    module: reading.Module, settings: OpenEvolveConfig, usual: tuple[float, ...]
 ) -> tuple[float, ...] | None:
     """Thresholds of the later stages; None if it is switched off or there is no first stage."""
     if not module.may_define("evaluate_stage1") or not settings.get(
         "evaluator", "cascade_evaluation", True
     ):
         return None
-    thresholds = tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
+    thresholds = tuple(settings.get("evaluator", "cascade_thresholds", usual))
     if not thresholds:
         what = "is empty: OpenEvolve then fails every evaluation in stages"
         fix = "write [0.5, 0.75], or cascade_evaluation: false"
@@ -259,42 +289,44 @@ def _initial_programs(
 
 
 def _build_surface(
-    suffix: str, settings: OpenEvolveConfig, seeds: tuple[dict[str, str], ...], contract: str
+    suffix: str, settings: OpenEvolveConfig, seeds: tuple[dict[str, str], ...], usual: int
 ) -> Surface:
     """The editable text; no initial program is longer than it may be."""
     known = LANGUAGES.get(suffix) or settings.get("", "language", "text")
-    usual = Surface().max_chars if contract else MAX_CODE_LENGTH
     longest = max((len(text) for seed in seeds for text in seed.values()), default=1)
     length = max(settings.get("", "max_code_length", usual), longest)
     enforced = settings.get("", "enforce_evolve_blocks", False)
     return Surface(markers="enforced" if enforced else "optional", language=known, max_chars=length)
 
 
-def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
-    seconds = settings.get("evaluator", "timeout", TIMEOUT)
+def _build_limits(settings: OpenEvolveConfig, config: Path | None, usual: float) -> Limits:
+    seconds = settings.get("evaluator", "timeout", usual)
     return Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
 
 
-def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[str, ...]:
-    return tuple(settings.get("database", "feature_dimensions", DEFAULT_FEATURES))
+def _feature_dimensions(settings: OpenEvolveConfig, usual: Defaults) -> tuple[str, ...]:
+    """The dimensions that count in no mean; SkyDiscover has none, whatever the file says."""
+    if not usual.features:
+        return ()
+    return tuple(settings.get("database", "feature_dimensions", usual.features))
 
 
-def _setting_notes(settings: OpenEvolveConfig, surface: Surface) -> list[str]:
+def _setting_notes(settings: OpenEvolveConfig, surface: Surface, usual: Defaults) -> list[str]:
     """Sentences on keys that have their effect in some runs only, or another one."""
     notes: list[str] = []
-    dimensions = _feature_dimensions(settings)
+    dimensions = _feature_dimensions(settings, usual)
     own = [name for name in dimensions if name not in _BUILT_IN_FEATURES]
     if own:
         notes.append(
             f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
         )
-    if not dimensions:
+    if not dimensions and usual.features:
         notes.append(
             "database.feature_dimensions is empty: grids have complexity and diversity then"
         )
     if isinstance(settings.get("database", "feature_bins"), dict):
         notes.append("database.feature_bins has no effect: all dimensions have the same bins here")
-    if surface.max_chars > settings.get("", "max_code_length", MAX_CODE_LENGTH):
+    if surface.max_chars > settings.get("", "max_code_length", usual.max_code_length):
         notes.append(
             f"programs may have {surface.max_chars} characters, as the initial one has; OpenEvolve "
             "refuses those above max_code_length"

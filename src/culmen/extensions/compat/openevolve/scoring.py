@@ -2,7 +2,7 @@
 
 Metrics are what an evaluator returned, so their values may have any type. Only `int` and `float`
 count as numbers; a bool is a flag, and a number of NumPy that is neither counts nowhere but as
-`combined_score`.
+`combined_score`. With `flags` the rules are SkyDiscover's (0.1.0): a flag counts as 0 or 1.
 """
 
 from __future__ import annotations
@@ -19,22 +19,29 @@ Answer: TypeAlias = tuple[Metrics, dict[str, Any]]
 """Metrics and artifacts of one call."""
 
 STAGES = 3  # of a cascade, at most
+SKYDISCOVER = "skydiscover"  # the contract of an evaluator that is scored by SkyDiscover's rules
+SKYDISCOVER_STAGES = 2
 DEFAULT_FEATURES = ("complexity", "diversity")
 """Feature dimensions of a configuration that names none."""
 DEFAULT_RETRIES = 3  # of an evaluation that raises
 
 
-def fitness(metrics: Mapping[str, Any], features: Iterable[str]) -> float | None:
+def fitness(
+    metrics: Mapping[str, Any], features: Iterable[str], flags: bool = False
+) -> float | None:
     """`combined_score` as a number, else the mean of the other metrics.
 
-    Feature dimensions are left out of the mean, unless nothing else is left. None without any
-    number, where OpenEvolve takes 0.
+    Feature dimensions are left out of the mean, unless nothing else is left, and NaN unless flags
+    count. None without any number, where OpenEvolve takes 0.
     """
     if "combined_score" in metrics:
         try:
             return float(metrics["combined_score"])
         except (ValueError, TypeError):
             pass
+    if flags:
+        numbers = [value for value in metrics.values() if isinstance(value, int | float)]
+        return sum(numbers) / len(numbers) if numbers else None
     named = set(features)
     plain = [value for key, value in metrics.items() if key not in named]
     return _mean(plain) if _numbers(plain) else _mean(list(metrics.values()))
@@ -65,7 +72,7 @@ def _mean(values: Iterable[Any]) -> float | None:
     return total / len(numbers)
 
 
-def passes_threshold(metrics: Mapping[str, Any], threshold: float) -> bool:
+def passes_threshold(metrics: Mapping[str, Any], threshold: float, flags: bool = False) -> bool:
     """True if metrics open the next stage: by `combined_score`, else by the mean.
 
     The mean is over all numbers, feature dimensions among them, but for `error`.
@@ -76,15 +83,16 @@ def passes_threshold(metrics: Mapping[str, Any], threshold: float) -> bool:
     numbers = [
         float(value)
         for name, value in metrics.items()
-        if name != "error" and isinstance(value, int | float) and not isinstance(value, bool)
+        if name != "error" and isinstance(value, int | float)
+        if flags or not isinstance(value, bool)
     ]
     return bool(numbers) and sum(numbers) / len(numbers) >= threshold
 
 
-def merge_metrics(*stages: Mapping[str, Any]) -> Metrics:
+def merge_metrics(*stages: Mapping[str, Any], flags: bool = False) -> Metrics:
     """Numbers and flags of the stages, later ones first in rank; `error` and texts are dropped."""
     return {
-        name: value if isinstance(value, bool) else float(value)
+        name: value if isinstance(value, bool) and not flags else float(value)
         for metrics in stages
         for name, value in metrics.items()
         if isinstance(value, int | float) and name != "error"
@@ -115,6 +123,7 @@ def run_stages(
     program: str,
     thresholds: Sequence[float],
     seconds: float,
+    flags: bool = False,
 ) -> tuple[Answer, Answer]:
     """The cascade's answer, and what OpenEvolve adds for a stage that failed.
 
@@ -126,13 +135,14 @@ def run_stages(
     assert first is not None  # without a first stage there is no cascade
     metrics, artifacts = _timed_call(first, program, seconds)
     for number, (stage, threshold) in enumerate(zip(stages[1:], thresholds), 2):
-        if stage is None or not passes_threshold(metrics, threshold):
+        if stage is None or not passes_threshold(metrics, threshold, flags):
             break
         try:
             more, other = _timed_call(stage, program, seconds)
         except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
             return (metrics, artifacts), _failed_stage(f"stage{number}", error)
-        metrics, artifacts = merge_metrics(metrics, more), {**artifacts, **other}
+        metrics = merge_metrics(metrics, more, flags=flags)
+        artifacts = {**artifacts, **other}
     return (metrics, artifacts), ({}, {})
 
 
