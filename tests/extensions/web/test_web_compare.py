@@ -46,8 +46,9 @@ def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
 @pytest.mark.browser
 def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     page = tab.open(site, "/compare?run=polca-1&run=polca-2&run=turboevolve-1")
-    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
+    page.wait_for_selector("c-chart svg")
     drawn = series(page)
+    assert page.locator("c-chart").count() == 1  # nor a profile
     assert [
         each for each in drawn if each["kind"] == "band"
     ] == []  # two runs have no quartiles worth a band
@@ -55,12 +56,21 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     ends = [views.progress_points(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
     (middle,) = (each for each in drawn if each["name"] == "polca, median of n = 2")
     assert middle["points"][-1][1] == pytest.approx(sum(ends) / 2)
-    assert {each["name"] for each in series(page, 1)} == {"polca, n = 2", "turboevolve, n = 1"}
-    made = compare_runs([read_compared(site.run(name)) for name in NAMES], {})
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_profile_is_drawn_of_five_runs(site: Site, tab: Tab, tmp_path: Path):
+    for n in range(5):
+        shutil.copytree(site.run(f"polca-{1 + n % 2}"), tmp_path / f"polca-{n}")
+    page = tab.open(served(tmp_path), "/compare")
+    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
+    lines = [each for each in series(page, 1) if each["name"]]
+    assert [each["name"] for each in lines] == ["polca, n = 5"]
+    made = compare_runs([read_compared(tmp_path / f"polca-{n}") for n in range(5)], {})
     steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
-    profile = series(page, 1)
-    assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge
-    assert [each["points"][-1][1] for each in profile] == [row[-1][1] for row in steps]
+    assert [each["points"][:-1] for each in lines] == steps  # the last one goes on to the edge
+    assert [each["points"][-1][1] for each in lines] == [row[-1][1] for row in steps]
 
 
 def test_steps_are_counted_from_the_journal(site: Site):

@@ -446,10 +446,31 @@ def test_the_pdf_holds_every_page(runs: Path, tmp_path: Path):
     size = paper.print_pdf(gather_report(Digest(runs / "polca-1")), tmp_path / "report.pdf")
     data = (tmp_path / "report.pdf").read_bytes()
     assert size == len(data) and data.startswith(b"%PDF")
-    assert (
-        max(int(n) for n in re.findall(rb"/Count (\d+)", data)) >= 10
-    )  # every page begins on a sheet of its own
+    assert max(int(n) for n in re.findall(rb"/Count (\d+)", data)) >= 6
     assert b"file://" not in data
+
+
+@pytest.mark.browser
+def test_sheets_follow_one_another_and_the_appendix_begins_early(runs: Path, disk: Disk):
+    disk.report(runs / "map_elites-1")
+    page = disk.show("map_elites-1", "print")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 703, "height": 1047})  # an A4 sheet within its margins
+    breaks = page.locator(".sheet").evaluate_all(
+        "all => all.map(e => getComputedStyle(e).breakBefore)"
+    )
+    assert breaks[:2] == ["auto", "page"] and {*breaks[2:]} == {"auto"}  # none is left half empty
+    assert page.locator(".appendix").evaluate("e => e.getBoundingClientRect().top") < 6 * 1047
+    long = page.locator(".card:not(.one-page > .card):not(:has(c-chart))")
+    assert {*long.evaluate_all("all => all.map(e => getComputedStyle(e).breakInside)")} == {"auto"}
+
+
+def test_a_large_report_is_compressed(runs: Path, monkeypatch: pytest.MonkeyPatch):
+    plain = gather_report(Digest(runs / "polca-1"))
+    monkeypatch.setattr(gathering, "_PLAIN", 10)
+    packed = gather_report(Digest(runs / "polca-1"))
+    assert (plain.packed, packed.packed) == (False, True)
+    assert len(report.report_page(packed)) < len(report.report_page(plain))
 
 
 def test_lines_of_a_card_that_lie_close_together_share_a_label() -> None:

@@ -28,10 +28,11 @@ const TOP = { runs, compare };
 const PLACES = [ // questions, each with its pages; an extension's page names the place it belongs to
   { name: "result", title: "Result", pages: ["overview", "report"] },
   { name: "candidates", title: "Candidates", pages: ["candidates"] },
-  { name: "how", title: "How it got there", pages: ["story", "lineage", "memory", "mechanism"] },
+  { name: "how", title: "How it got there", pages: ["story", "lineage", "memory"] },
   { name: "cost", title: "What it cost", pages: ["calls", "timeline"] },
   { name: "trust", title: "Can I trust it", pages: ["trust"] },
 ];
+const WITHIN = { candidate: "candidates", mechanism: "memory" }; // pages that stand in the place of another
 const ONE_PAGE = ["report", "print"]; // what is read on its own has the run's name as its title
 const PAUSE = 700; // milliseconds between two drawings of a page that changes
 
@@ -68,7 +69,7 @@ function module({ page }) {
 
 /** The pages of a place; and the place that a page belongs to. */
 const pagesOf = ({ name, pages }) => [...pages.filter((page) => page !== "report" || data.made), ...extra().filter((each) => each.place === name).map((each) => each.name)];
-const placeOf = (page) => PLACES.find((each) => pagesOf(each).includes(page === "candidate" ? "candidates" : page));
+const placeOf = (page) => PLACES.find((each) => pagesOf(each).includes(WITHIN[page] || page));
 
 function context(place) {
   return {
@@ -196,7 +197,7 @@ function within(place) {
   const mine = placeOf(place.page);
   const pages = mine ? pagesOf(mine) : [];
   if (pages.length < 2) return null;
-  return h("nav", { class: "within", "aria-label": mine.title }, pages.map((page) => h("a", { href: href(place.run, page), "aria-current": page === place.page ? "page" : null }, module({ page }).title)));
+  return h("nav", { class: "within", "aria-label": mine.title }, pages.map((page) => h("a", { href: href(place.run, page), "aria-current": page === (WITHIN[place.page] || place.page) ? "page" : null }, module({ page }).title)));
 }
 
 /** A question, or the name of a page that no question leads to; of a page read on its own the run's name. */

@@ -26,7 +26,7 @@ function other(doc, ctx) {
 }
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), feedback(doc), asked(doc), family(doc, ctx)));
+  return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), asked(doc), family(doc, ctx)));
 }
 
 function about(doc, ctx) {
@@ -126,7 +126,7 @@ export function judged(doc) {
   const several = doc.cases.length > 1 || doc.cases[0].case;
   const spread = histogram(doc);
   return section("Evaluations", { wide: true, note: several ? null : "The task has no data set: every evaluation is of the same question." },
-    spread, several ? [cases(doc), h("details", {}, h("summary", {}, "One by one, the newest first"), single(doc, spread !== null))] : [h("h3", {}, "One by one, the newest first"), single(doc, spread !== null)]);
+    spread, several ? cases(doc) : [h("h3", {}, "One by one, the newest first"), single(doc, spread !== null)]);
 }
 
 const MANY = 20; // scores that are drawn as a histogram
@@ -151,8 +151,9 @@ function histogram(doc) {
 function cases(doc) {
   const places = decimals(doc.cases.map((each) => each.mean).filter((mean) => mean !== null));
   const told = ["input", "target", "answer"].filter((name) => doc.cases.some((each) => each[name]));
-  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), told.map((name) => h("td", { class: "wrap" }, each[name])), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : "")));
-  return table("Cases, the worst first", [th("case"), ...told.map((name) => th(name)), th("score", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" })], rows);
+  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), told.map((name) => h("td", { class: "wrap" }, each[name])), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : ""),
+    h("td", { class: "wrap" }, said(doc.observations.findLast((seen) => seen.case === each.case)))));
+  return table("Cases, the worst first", [th("case"), ...told.map((name) => th(name)), th("score", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" }), th("feedback")], rows);
 }
 
 function single(doc, drawn) {
@@ -161,27 +162,27 @@ function single(doc, drawn) {
   const metrics = [...new Set(shown.flatMap((each) => Object.keys(each.metrics || {})))].filter((name) => name !== "score").slice(0, 6);
   const fine = metrics.map((name) => decimals(shown.map((each) => (each.metrics || {})[name]).filter((value) => value !== undefined)));
   const named = shown.some((each) => each.case);
-  const rows = shown.map((each) => h("tr", {},
+  const rows = shown.map((each, place) => h("tr", {},
     named ? h("td", {}, each.case) : null,
     cell(each.status === "ok" ? number(each.score, places) : "–"),
     h("td", {}, pill(each.status, each.reason ? words(each.reason) : null), each.reason ? ` ${words(each.reason)}` : null),
     h("td", {}, each.status === "ok" ? pill(each.trust) : ""),
     cell(`${(each.seconds || 0).toFixed(2)} s`),
-    metrics.map((name, place) => cell(number((each.metrics || {})[name] ?? null, fine[place])))));
-  const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" }))];
+    metrics.map((name, at) => cell(number((each.metrics || {})[name] ?? null, fine[at]))),
+    h("td", { class: "wrap" }, said(each, place === 0))));
+  const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" })), th("feedback")];
   const more = doc.observations.length > shown.length ? h("p", { class: "note" }, `and ${doc.observations.length - shown.length} earlier ones`) : null;
   return [table("Evaluations one by one", head, rows), more];
 }
 
-/** What the evaluator said, and what it logged. */
-export function feedback(doc) {
-  const told = doc.observations.filter((each) => each.feedback || Object.keys(each.artifacts || {}).length || (each.signs || []).length).slice(-12).reverse();
-  if (!told.length) return section("Feedback and artifacts", { wide: true }, empty("The evaluator said nothing beyond the score."));
-  return section("Feedback and artifacts", { wide: true }, told.map((each, place) => h("details", { open: place === 0 },
-    h("summary", {}, each.case || (each.status === "ok" ? number(each.score) : each.status), h("span", { class: "note" }, words(each.reason || ""))),
-    each.feedback ? rendered(each.feedback) : null,
-    (each.signs || []).map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
-    Object.entries(each.artifacts || {}).map(([name, text]) => (isPicture(text) ? picture(name, text) : [h("h3", {}, name), rendered(text)])))));
+/** What the evaluator said of an evaluation, logged and drew, and the signs in it; folded. */
+function said(each, open = false) {
+  const artifacts = Object.entries(each.artifacts || {});
+  const signs = each.signs || [];
+  const names = [each.feedback ? "feedback" : "", ...artifacts.map(([name]) => name), signs.length ? plural(signs.length, "sign") : ""].filter(Boolean);
+  return names.length ? h("details", { open }, h("summary", {}, names.join(", ")), each.feedback ? rendered(each.feedback) : null,
+    signs.map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
+    artifacts.map(([name, text]) => (isPicture(text) ? picture(name, text) : [h("h3", {}, name), rendered(text)]))) : null;
 }
 
 /** What the model was asked, and what it replied. */

@@ -19,7 +19,7 @@ const STEPS = {
 
 export function view(doc, ctx) {
   if (!doc.names.length) return h("div", { class: "stack" }, unread(doc), empty("There are no runs to compare yet."));
-  const shown = doc.runs.length ? [curves(doc, ctx), verdicts(doc), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen is there.");
+  const shown = doc.runs.length ? [curves(doc, ctx), verdicts(doc), runs(doc, ctx)] : empty("None of the runs chosen is there.");
   return h("div", { class: "stack" }, chosen(doc, ctx), unread(doc), pages(doc, ctx), shown);
 }
 
@@ -118,11 +118,14 @@ function verdicts(doc) {
     part.basis ? h("p", { class: "note" }, `Values: ${part.basis}.${part.unequal ? ` The runs were measured on different samples of cases; ${"`culmen compare RUNS --score`"} scores what they returned together on all of them.` : ""}`) : null,
     table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "found nothing", "on cases", "best", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
       part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), cell(row.nothing ? `${row.nothing} of ${row.runs}` : "–"), cell(row.on || "–"), cell(row.best === null ? "–" : `${short(row.best)}${row.margin ? ` ${plusMinus(row.margin)}` : ""}`), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
-    unscored(part) ? empty("Nothing scored: none of these runs has a value, so there is no profile to draw.") : profile(part),
+    unscored(part) ? empty("Nothing scored: none of these runs has a value.") : part.rows.some(telling) ? profile(part) : null,
     part.pairs.map((pair) => h("p", { class: pair.apart ? "told" : "" }, pair.sentence))));
   const note = "Figures with 95% bootstrap intervals over runs and what they were measured by. A run that returned the initial program, or showed no gain over it, found nothing. On the common scale 0 is the initial program, 1 the task's best known value or target.";
   return section(title, { wide: true, note }, body, made.remarks.map((remark) => h("p", { class: "note" }, remark)));
 }
+
+/** Enough runs, of which some found something, to draw how they are spread. */
+const telling = (row) => row.runs >= FEW && row.nothing < row.runs;
 
 const unscored = (part) => part.rows.every((row) => row.best === null);
 
@@ -144,18 +147,11 @@ function profile(part) {
   return chart({ label: `Performance profile: ${part.task}`, key: `profile.${part.task}`, height: 240, x: { label: "level on the common scale", domain: [0, end] }, y: { label: "share of runs above it", unit: "percent", domain: [0, 1] }, series });
 }
 
-function groups(doc) {
-  const places = decimals(doc.groups.flatMap((group) => [group.median, group.low, group.high]).filter((value) => value !== null));
-  const rows = doc.groups.map((group) => h("tr", {}, h("td", {}, group.label), cell(count(group.runs.length)), cell(number(group.median, places)), cell(number(group.low, places)), cell(number(group.high, places))));
-  const note = "Runs of one task, strategy, settings and models. With few runs such numbers do not tell strategies apart: see what their runs span.";
-  return section("Groups", { wide: true, note }, table("Groups of runs", [th("group"), ...["runs", "median score", "lowest", "highest"].map((text) => th(text, { class: "num" }))], rows));
-}
-
 function runs(doc, ctx) {
   const shown = ctx.params.all ? doc.runs : doc.runs.slice(0, MOST);
   const places = decimals(doc.runs.map((run) => run.score).filter((score) => score !== null));
   const rows = shown.map((run) => h("tr", { "data-key": run.name },
-    h("td", {}, h("a", { href: ctx.to(run.name, "overview") }, run.name)), h("td", {}, run.group), cell(run.seed), cell(run.front ? `front of ${count(run.front)}` : run.score === null ? "nothing scored" : number(run.score, places)), cell(run.se ? plusMinus(run.se) : "–"),
+    h("td", { class: "wrap" }, h("a", { href: ctx.to(run.name, "overview") }, run.name)), h("td", {}, run.group), cell(run.seed), cell(run.front ? `front of ${count(run.front)}` : run.score === null ? "nothing scored" : number(run.score, places)), cell(run.se ? plusMinus(run.se) : "–"),
     h("td", {}, run.score === null ? "" : run.confirmed ? "yes" : "no"), cell(count(run.evaluations)), cell(dollars(run.dollars)), cell(duration(run.seconds)), h("td", {}, run.label === "finished" ? run.label : statePill(run.label))));
   const rest = doc.runs.length > shown.length ? h("button", { type: "button", class: "button", onclick: () => ctx.go({ all: "yes" }, true) }, `Show all ${doc.runs.length}`) : null;
   return section("Runs", { wide: true, aside: rest }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("confirmed"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));

@@ -5,17 +5,22 @@ import { h, s } from "../dom.js";
 import { count, decimals, number, percent, plural, words } from "../format.js";
 import { json } from "../message.js";
 import { extent } from "../scale.js";
+import * as mechanism from "./mechanism.js";
 import { cell, condition, empty, facts, idLink, section, table, th } from "../parts.js";
 
 export const title = "Memory";
-export const load = (ctx) => ctx.get("memory");
+
+export async function load(ctx) {
+  const [doc, numbers] = await Promise.all([ctx.get("memory"), ctx.get("mechanism")]);
+  return { ...doc, numbers };
+}
 
 const PANELS = { map, grid, islands, front, facts: told, list };
 
 export function view(doc, ctx) {
   if (!doc.panels.length) {
-    const why = doc.notes.length ? "Its notes hold numbers only; they are drawn under Mechanism." : "It has left no notes so far.";
-    return h("div", { class: "stack" }, condition(doc.condition), empty(`This strategy does not tell what it keeps. ${why}`));
+    const why = doc.notes.length ? "Its notes hold numbers only." : "It has left no notes so far.";
+    return h("div", { class: "stack" }, condition(doc.condition), empty(`This strategy does not tell what it keeps. ${why}`), noted(doc));
   }
   const grids = doc.panels.filter((panel) => panel.kind === "grid");
   const rest = doc.panels.filter((panel) => panel.kind !== "grid");
@@ -23,8 +28,11 @@ export function view(doc, ctx) {
     condition(doc.condition),
     rest.filter((panel) => panel.kind === "islands").map((panel) => islands(panel, doc, ctx)),
     grids.length ? gridSection(grids, doc, ctx) : null,
-    rest.filter((panel) => panel.kind !== "islands").map((panel) => PANELS[panel.kind](panel, doc, ctx)));
+    rest.filter((panel) => panel.kind !== "islands").map((panel) => PANELS[panel.kind](panel, doc, ctx)), noted(doc));
 }
+
+/** The numbers it notes about itself, folded. */
+const noted = ({ numbers }) => (numbers.plots.length ? h("details", { class: "card rest", "data-key": "numbers" }, h("summary", {}, h("h2", {}, mechanism.title), h("span", { class: "note" }, "every number the strategy notes about itself")), mechanism.view({ ...numbers, condition: [] })) : null);
 
 function islands(panel) {
   const best = decimals(panel.rows.flatMap((row) => [row.best, row.quality]).filter((value) => typeof value === "number"));

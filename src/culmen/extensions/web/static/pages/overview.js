@@ -109,8 +109,7 @@ function asked(doc, ctx) {
 /** Which candidate is reported and how far it can be believed, what it cost and what was made; in one line. */
 function standing(doc, ctx, cost) {
   const { best } = doc;
-  const pills = best ? [idLink(ctx, best.id), pill(best.confirmed ? "confirmed" : "not confirmed", best.how), best.trust ? pill(best.trust) : null,
-    doc.summary.verdict.doubts.map((each) => h("span", { class: "pill pill-warn", title: "What makes the score worth less" }, each))] : [];
+  const pills = best ? [idLink(ctx, best.id), pill(best.confirmed ? "confirmed" : "not confirmed", best.how), best.trust ? pill(best.trust) : null] : [];
   const made = [doc.candidates ? plural(doc.candidates, "candidate") : "", doc.evaluations ? failures(doc) : "", doc.running ? `${count(doc.running)} in flight` : "",
     doc.usage.unpriced ? `${plural(doc.usage.unpriced, "call")} of unknown price` : ""].filter(Boolean).join(", ");
   return h("p", { class: "standing", "data-role": "standing" }, pills, h("span", { class: "note", "data-role": "cost" }, cost), made ? h("span", { class: "note" }, made) : null);
