@@ -93,6 +93,19 @@ def test_the_noise_of_a_result_is_that_at_the_level_of_its_fresh_scores() -> Non
     assert 0.7 * own <= result.noise.sd <= 1.4 * own
 
 
+def test_exact_scores_name_the_initial_program_although_its_fresh_evaluation_was_lost() -> None:
+    run, best = Evidence(TASK), named("best")
+    see(run, INITIAL, [14.51234, 14.51234])
+    see(run, best, [8.75123, 8.75123])
+    see(run, best, [8.75123], FINAL)
+    run.observe(INITIAL, Observation(INITIAL.id, Status.LOST, reason="provider_away"), FINAL)
+    result = run.result()
+    assert result is not None and result.noise.exact and result.initial is not None
+    assert (result.initial.score, result.initial.margin) == (14.51234, 0.0)
+    assert result.gain == pytest.approx(-5.76111) and result.gain_margin == 0.0
+    assert "initial 14.5123 → best 8.75123" in result_sentence(result)
+
+
 @pytest.mark.parametrize("optimum", [1e-3, 1e-6, 1e-9])
 def test_lucky_repeats_beside_the_optimum_are_not_the_noise(optimum: float) -> None:
     """Random searches that often end within `optimum` of the lowest value, elsewhere otherwise."""

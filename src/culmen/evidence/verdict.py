@@ -281,9 +281,12 @@ class Verdict(FreshComparison):
         comparison = self.estimate_gain(chosen, initial)
         gain, margin = comparison.gain, comparison.error.margin
         challenger = self.score_of(chosen) if kept else None
+        first = self._initial_score(initial, found)
+        if gain is None and first is not None and found.confirmed and not kept:
+            gain, margin = found.score_difference(found.score, first.score), 0.0  # both are exact
         return replace_fields(
             found,
-            initial=self._initial_score(initial, found),
+            initial=first,
             gain=None if gain is None else self.task.objective.score(gain),
             gain_margin=margin or None if found.noise.one_draw else margin,
             kept_initial=kept,
@@ -302,9 +305,13 @@ class Verdict(FreshComparison):
         return {"deciding_case": case, "deciding_share": changes[case] / total}
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
-        """The initial program's score of the same kind as the reported one: fresh beside fresh."""
+        """The initial program's score of the same kind as the reported one: fresh beside fresh.
+
+        An exact score is fresh at any time.
+        """
         score = self.score_of(initial)
-        is_like = score is not None and (score.fresh or not reported.confirmed)
+        is_exact = reported.noise.exact and score is not None and score.margin == 0
+        is_like = score is not None and (score.fresh or is_exact or not reported.confirmed)
         return score if is_like else None
 
     def _result_for(self, name: str) -> RunResult:
