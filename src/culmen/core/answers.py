@@ -164,8 +164,12 @@ def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[t
             words = text.replace("_", " ")
             if _FAILED_STATUS.search(words) and not _SUCCESS.match(words):
                 yield name, text
-        elif ((key in _STATES or key.endswith("_state")) and _absence(text.replace("_", " "), True)) or (key in _VALIDITY and text == "False"):
-            yield name, text
+        elif key in _VALIDITY:
+            if text == "False":
+                yield name, text
+        elif key in _STATES or key.endswith("_state"):
+            if _absence(text.replace("_", " "), True):
+                yield name, text
     for name, value in metrics.items():
         if name in _VALIDITY and value == 0:
             yield name, "0"
