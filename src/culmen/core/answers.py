@@ -158,19 +158,20 @@ def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[t
     yield from own
     if len(below) == 1 and not re.search(r"\d", below[0][0]):
         yield from below
-    for name, text in texts.items():
-        key = _last_name(name)
-        if key == "status" or key.endswith("_status"):
-            words = text.replace("_", " ")
-            if _FAILED_STATUS.search(words) and not _SUCCESS.match(words):
-                yield name, text
-        elif (key in _STATES or key.endswith("_state")) and _absence(text.replace("_", " "), True):
-            yield name, text
-        elif key in _VALIDITY and text == "False":
-            yield name, text
+    yield from ((name, text) for name, text in texts.items() if _is_failure(name, text))
     for name, value in metrics.items():
         if name in _VALIDITY and value == 0:
             yield name, "0"
+
+
+def _is_failure(name: str, text: str) -> bool:
+    """A text by whose name and words the whole answer failed."""
+    key, words = _last_name(name), text.replace("_", " ")
+    if key == "status" or key.endswith("_status"):
+        return bool(_FAILED_STATUS.search(words)) and not _SUCCESS.match(words)
+    if key in _STATES or key.endswith("_state"):
+        return bool(_absence(words, True))
+    return key in _VALIDITY and text == "False"
 
 
 def _last_name(name: str) -> str:
