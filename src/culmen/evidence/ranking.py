@@ -255,9 +255,12 @@ class Ranking(Posteriors):
         """Estimated noise of the evaluator, at the level of the leader."""
         at = self.account.state
         if self._report is None or self._report[0] != at:
-            noise = self.noise_at(*self._levels_of(self.leader()))
-            self._report = at, noise_report(self.account, _variance_of(noise))
+            self._report = at, self.noise_report_at(*self._levels_of(self.leader()))
         return self._report[1]
+
+    def noise_report_at(self, *levels: float) -> NoiseReport:
+        """Estimated noise of the evaluator at the level of these, where it is largest."""
+        return noise_report(self.account, _variance_of(self.noise_at(*levels)))
 
     def similarity_width(self) -> float:
         """Distance up to which rewards are similar.

@@ -349,12 +349,8 @@ class Verdict(FreshComparison):
 
         The search's leader, at whose level it is otherwise, may have led by luck.
         """
-        report, rewards = self.ranking.noise_report, _rewards_of(self.fresh_facts(name))
-        if not (rewards and report.sd):
-            return report
-        noise = self.ranking.noise_at(fmean(rewards))
-        sd = math.sqrt(noise.squares / noise.repeats) if noise.repeats else 0.0
-        return msgspec.structs.replace(report, sd=sd or report.sd)
+        rewards, ranking = _rewards_of(self.fresh_facts(name)), self.ranking
+        return ranking.noise_report_at(fmean(rewards)) if rewards else ranking.noise_report
 
     def _search_score(self, name: str) -> Score | None:
         """The score that the search's own evaluations let one expect."""
