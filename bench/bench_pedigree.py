@@ -45,12 +45,12 @@ def milliseconds(size: int, group: int) -> float:
     """Median CPU time of a decision after one more evaluation."""
     pedigree.GROUP = group
     model, choice = grown(size)
-    choice.choose_move()
+    choice.decide()
     times: list[float] = []
     for i in range(30):
         model.observe(str(i), 0.1)
         began = time.process_time()
-        choice.choose_move()
+        choice.decide()
         times.append(time.process_time() - began)
     return 1e3 * float(np.median(times))
 

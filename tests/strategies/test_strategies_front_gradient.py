@@ -124,7 +124,7 @@ def test_a_decision_is_the_largest_gain_of_the_draws_per_share(
         one.rng.setstate(state)
         again, more = max(repeats(one, sight)), max(children(one, sight), key=lambda each: each[0])
         assert one._weigh_front_repeats(sight).best_option()[0] == pytest.approx(again[0])
-        move = one.choose_move()
+        move = one.decide().move
         if again[0] > more[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0]), again[1])
         else:
@@ -234,7 +234,7 @@ def test_a_request_is_told_what_is_wanted_and_at_most_four_of_the_front() -> Non
 
 def test_leaders_are_of_the_front_alone() -> None:
     one = gradient()
-    assert one.choose_move().parent == ""
+    assert one.decide().move.parent == ""
     for i, (accuracy, latency) in enumerate([(0.1, 10.0), (0.9, 20.0), (0.05, 30.0)]):
         enter(one.front, named(str(i)), seen(str(i), accuracy, latency))
     front = [named("0").id, named("1").id]
@@ -242,21 +242,21 @@ def test_leaders_are_of_the_front_alone() -> None:
     assert {tuple(one.leader_ids(2)) for _ in range(20)} == {
         (a, b) for a in front for b in front if a != b
     }
-    assert one.choose_move().parent in one.leader_ids(5)
+    assert one.decide().move.parent in one.leader_ids(5)
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first() -> None:
     one = gradient()
     enter(one.front, named("broken"), Observation(named("broken").id, Status.ERROR))
-    assert one.choose_move().parent == named("broken").id
+    assert one.decide().move.parent == named("broken").id
 
 
 def test_members_of_the_front_are_looked_at_again_while_exactness_is_a_hypothesis() -> None:
     one = gradient(None)
     enter(one.front, named("a"), seen("a", 0.5, 5.0))
-    assert one.choose_move().again == named("a").id
+    assert one.decide().move.again == named("a").id
     enter(one.front, named("a"), seen("a", 0.5, 5.0))
-    assert one.choose_move().parent == named("a").id
+    assert one.decide().move.parent == named("a").id
 
 
 def test_what_was_seen_exactly_on_every_case_is_not_looked_at_again() -> None:
@@ -265,4 +265,4 @@ def test_what_was_seen_exactly_on_every_case_is_not_looked_at_again() -> None:
         for case in ("x", "y"):
             found = seen(text, accuracy + 0.2 * (case == "y") * (text == "a"), 5.0 + accuracy)
             enter(one.front, named(text), msgspec.structs.replace(found, case=case))
-    assert one.choose_move().parent
+    assert one.decide().move.parent

@@ -116,7 +116,7 @@ def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_count
     scored = np.flatnonzero(np.isfinite(worth)).tolist()
     for _ in range(8):
         again, children = best_repeat(one), best_children(one, scored, float(worth.max()))
-        move = one.choose_move()
+        move = one.decide().move
         if again[0] > children[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0], rel=1e-3), again[1])
         else:
@@ -178,7 +178,7 @@ def looks(model: ValueModel, cases: int = 1, flying: Sequence[Move] = ()) -> str
     one = gradient(model, cases)
     for move in flying:
         one.begin_move(move)
-    move = one.choose_move()
+    move = one.decide().move
     return move.again if move.gain == 0 else ""
 
 
@@ -271,12 +271,12 @@ def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
             model.observe(id, score, case)
     left = {"evaluations": 1e6, "calls": 1.0}
     one = gradient(model, 3, left)
-    move = one.choose_move()
+    move = one.decide().move
     assert move.again == "third" and move.gain > 0
     one.begin_move(move)
-    assert one.choose_move().again == ""
+    assert one.decide().move.again == ""
     model.observe("third", None, "c")
-    assert gradient(model, 3, left).choose_move().again == ""
+    assert gradient(model, 3, left).decide().move.again == ""
 
 
 def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -> None:
@@ -286,7 +286,7 @@ def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -
         model.observe(str(i), 1.0 if i == 60 else 1.0 - 0.1 * (i % 2))
         for _ in range(20 if i < 60 else 0):
             model.count_barren_request(str(i))
-    assert gradient(model).choose_move().parent == "60"
+    assert gradient(model).decide().move.parent == "60"
 
 
 @pytest.mark.parametrize(
@@ -329,10 +329,10 @@ def test_what_begins_is_in_flight_until_it_ends() -> None:
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
-    assert gradient(ValueModel()).choose_move() == Move(parent="", k=1)
-    assert gradient(scores(ValueModel(), a=[None], b=[None])).choose_move() == Move(parent="a")
+    assert gradient(ValueModel()).decide().move == Move(parent="", k=1)
+    assert gradient(scores(ValueModel(), a=[None], b=[None])).decide().move == Move(parent="a")
     assert (
-        gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).choose_move().parent
+        gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).decide().move.parent
         == "b"
     )
 
@@ -361,7 +361,7 @@ class Waiting:
         for i in range(records + 1):
             self.model.add_candidate(str(i), (str(i - 1),))
             self.model.observe(str(i), float(i))
-            self.move = self.one.choose_move()
+            self.move = self.one.decide().move
         for name in ("lower", "low"):
             self.model.add_candidate(name, (str(records),))
         self.waited = 0
@@ -369,7 +369,7 @@ class Waiting:
     def evaluate(self) -> Move:
         self.model.observe("low" if self.waited % 2 else "lower", -5.0 - self.waited % 2)
         self.waited += 1
-        self.move = self.one.choose_move()
+        self.move = self.one.decide().move
         return self.move
 
 
@@ -394,7 +394,7 @@ def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_i
     search = Waiting(2)
     while not search.evaluate().stalled:
         pass
-    assert search.one.choose_move().parent == search.move.parent  # the second turn
+    assert search.one.decide().move.parent == search.move.parent  # the second turn
     sides = list[bool]()
     while search.waited < 310:
         move = search.evaluate()
@@ -436,7 +436,7 @@ def test_within_a_lineage_a_child_is_to_pass_its_best_alone() -> None:
     rate, parent, k = best_children(
         one, members, max(float(model.scaled_worths()[each]) for each in members)
     )
-    move = one.choose_move()
+    move = one.decide().move
     assert (move.gain, move.parent, move.k) == (
         pytest.approx(rate, rel=1e-3),
         parent,
@@ -454,12 +454,12 @@ def test_a_lineage_without_a_record_is_given_up_for_another_that_nobody_tries() 
     first = search.move.parent
     other = next(name for name in ("low", "lower") if name != first)
     for i in range(7):
-        assert not one.choose_move().stalled
+        assert not one.decide().move.stalled
         model.add_candidate(f"child {i}", (first,))
         model.observe(f"child {i}", -9.0)
         one.stall.grow_lineage(first, [f"child {i}"])
         one.begin_move(Move(parent=f"child {i}"))  # so only the other is left to begin with
-    move = one.choose_move()
+    move = one.decide().move
     assert move.stalled and move.parent == other and one.stall.lineages.number == 2
 
 
@@ -471,7 +471,7 @@ def test_a_lineage_with_records_is_followed_on() -> None:
         model.observe(f"child {i}", -4.0 + 0.1 * i)
         one.stall.grow_lineage(parent, [f"child {i}"])
         parent = f"child {i}"
-        assert not one.choose_move().stalled
+        assert not one.decide().move.stalled
 
 
 def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before() -> None:
@@ -485,7 +485,7 @@ def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before()
     assert search.one.stall.lineages.number == 0
     search.model.add_candidate("once", ("2",))
     search.model.observe("once", -1.0)
-    move = search.one.choose_move()
+    move = search.one.decide().move
     assert move.stalled and move.parent == "once"
 
 
@@ -515,7 +515,7 @@ def test_a_record_passes_the_last_by_half_a_step_under_noise(exact: bool, steps:
         one.model.observe(
             str(i), 1e-6 * i * rng.random() if exact else 0.03 * i + rng.gauss(0, 0.3)
         )
-        one.choose_move()
+        one.decide()
         worth, step = (
             float(one.model.scaled_worths().max()),
             math.sqrt(one.model.noise_step_variances[1]),

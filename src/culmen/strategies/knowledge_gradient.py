@@ -196,12 +196,8 @@ class KnowledgeGradient:
         self.flying = InFlight(model)
         self.stall = StallRule(model, self.flying, rng)
 
-    def choose_move(self) -> Move:
-        """The action with the largest expected gain per share of budget."""
-        return self.decide().move
-
     def decide(self) -> WeighedMove:
-        """The same with what was compared."""
+        """The action with the largest expected gain per share of budget, and what was compared."""
         model = self.model
         worth = model.scaled_worths()
         if not len(worth) or not (model.scored_counts > 0).any():
