@@ -49,7 +49,7 @@ NUMBERS = st.one_of(st.integers(-3, 3), st.floats(-9, 9))
 
 
 def in_shape(value: Any, shape: str) -> Any:
-    """What an evaluator returns of a number that the function gave."""
+    """An evaluator's answer in one of its forms, made from the function's number."""
     shapes = {
         "number": lambda: float(value),
         "numpy": lambda: numpy.float64(value),
@@ -105,7 +105,7 @@ def own_fitness(program: str, design: Design) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A value as numbers by objective; None for what no search can rank, on purpose."""
+    """A value as numbers by objective; None for values that have no rank."""
     if value is None or isinstance(value, dict):
         return value
     try:

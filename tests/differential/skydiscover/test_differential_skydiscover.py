@@ -39,7 +39,7 @@ FAILURES = st.sampled_from([ValueError("broken"), KeyError("k"), TimeoutError("s
 
 
 def comparable(score: object) -> object:
-    """A score that counts here; what has no number or order counts as 0 there, or not at all."""
+    """A score that counts here; one without a number or an order is compared as 0."""
     return score if isinstance(score, float | int) and math.isfinite(score) else 0.0
 
 

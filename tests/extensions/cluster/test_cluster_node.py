@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,24 @@ def test_a_job_is_evaluated_and_a_damaged_one_is_lost(task: Task):
     good, *damaged = on_node(task, work)
     assert good.observation.status is Status.OK and good.lost == ""
     assert [(each.lost, each.observation) for each in damaged] == [("damaged", None)] * 2
+
+
+@pytest.mark.jail
+def test_the_state_of_random_that_a_node_was_left_with_is_no_part_of_an_evaluation(task: Task):
+    """Ray keeps a worker's state of `random` from one task to the next."""
+    drawing = "import random\n\n\ndef run(x):\n    return random.random()\n"
+
+    async def work(evaluator: NodeEvaluator) -> list[float | None]:
+        scores = []
+        for number in (1, 2):
+            random.seed(number)
+            seen = reply(await evaluator.evaluate(str(number), job(task, drawing), 60.0))
+            assert seen.observation is not None
+            scores.append(seen.observation.score)
+        return scores
+
+    first, second = on_node(task, work)
+    assert first == second is not None
 
 
 async def begun(evaluator: NodeEvaluator, number: str) -> asyncio.Task[NodeReply]:

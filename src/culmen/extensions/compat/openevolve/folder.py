@@ -305,7 +305,7 @@ def _build_limits(settings: OpenEvolveConfig, config: Path | None, usual: float)
 
 
 def _feature_dimensions(settings: OpenEvolveConfig, usual: Defaults) -> tuple[str, ...]:
-    """The dimensions that count in no mean; SkyDiscover has none, whatever the file says."""
+    """The dimensions that count in no mean; SkyDiscover has none in any file."""
     if not usual.features:
         return ()
     return tuple(settings.get("database", "feature_dimensions", usual.features))

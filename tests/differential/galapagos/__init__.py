@@ -1,0 +1,1 @@
+"""Comparison with a package, see `tests.differential`."""
