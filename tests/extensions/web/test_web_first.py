@@ -95,7 +95,7 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
 
 
 def test_four_bands_answer_the_four_questions(every: Site, tab: Tab):
-    """How much, where from, may I believe it, and all else folded: within one screen."""
+    """The verdict, the source of the gain, its evidence, and a fold: within one screen."""
     page = tab.open(every, "/r/minimised/overview")
     assert page.locator(".way").get_attribute("aria-label") == (
         "20 at the start, 12 now, target 10"

@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import median, quantiles
+from statistics import quantiles
 
 import msgspec
 
@@ -128,18 +128,14 @@ def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, st
 
 def _short_text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= 40 else f"{text[:18]}...{text[-19:]}"
 
 
 def _group_row(label: str, rows: Sequence[JsonObject], axis: str) -> JsonObject:
-    scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
         "runs": [row["name"] for row in rows],
         "scored": sum(bool(row["points"]) for row in rows),
-        "median": median(scores) if scores else None,
-        "low": min(scores, default=None),
-        "high": max(scores, default=None),
         "bands": {each: _quartile_bands(rows, each) for each in {*_AXES, axis}},
     }
 

@@ -160,7 +160,7 @@ def _choice_mark(run: Digest, now: RunStatus, best: RunResult) -> tuple[bool, st
 
 
 def _apart_mark(now: RunStatus, best: RunResult) -> tuple[bool, str]:
-    """How far candidates are kept away from the evaluator."""
+    """The mark on the isolation of the evaluator from candidates."""
     if not meets_trust_level(best.trust, "verified"):
         return False, MEANINGS.get(best.trust, MEANINGS["self-reported"])
     how = f", isolation {now.isolation}" if now.isolation else ""
