@@ -158,5 +158,5 @@ function runs(doc, ctx) {
     h("td", {}, h("a", { href: ctx.to(run.name, "overview") }, run.name)), h("td", {}, run.group), cell(run.seed), cell(run.front ? `front of ${count(run.front)}` : run.score === null ? "nothing scored" : number(run.score, places)), cell(run.se ? plusMinus(run.se) : "–"),
     h("td", {}, run.score === null ? "" : run.confirmed ? "yes" : "no"), cell(count(run.evaluations)), cell(dollars(run.dollars)), cell(duration(run.seconds)), h("td", {}, run.label === "finished" ? run.label : statePill(run.label))));
   const rest = doc.runs.length > shown.length ? h("button", { type: "button", class: "button", onclick: () => ctx.go({ all: "yes" }, true) }, `Show all ${doc.runs.length}`) : null;
-  return section("Runs", { wide: true, aside: rest }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("confirmed"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));
+  return section("Runs", { wide: true, aside: rest }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("fresh"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));
 }
