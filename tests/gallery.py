@@ -215,31 +215,35 @@ def record(
     *,
     budget: Budget | None = None,
     about: Task | None = None,
-    world: Gallery | None = None,
+    world: Any = None,
     seed: int = 1,
     workers: int = 2,
+    kill_after: int | None = None,
 ) -> Path:
-    """A finished run of `strategy` in `folder`, which must hold none.
+    """A finished run of `strategy` in `folder`, which must hold none; or one killed before its end.
 
-    It is deterministic, except for the time it is made.
+    It is deterministic, except for the time it is made. `kill_after` is a number of results.
     """
     from culmen.store.writer import JournalWriter
     from culmen.strategies import catalog
     from culmen.testing.virtual import simulate
 
     budget, about, world = budget or Budget(evaluations=200), about or task(), world or Gallery()
-    run = simulate(strategy, about, world, budget, seed=seed, workers=workers)
+    run = simulate(
+        strategy, about, world, budget, seed=seed, workers=workers, kill_after=kill_after
+    )
+    model = next(iter(getattr(world, "models", ("world",))))
     meta = RunMeta(
         folder.name,
         about,
         catalog.strategy_config(strategy),
-        models={"proposer": world.models[0], "summarizer": world.models[0]},
+        models={"proposer": model, "summarizer": model},
         budget=budget,
         seed=seed,
         workers=workers,
         isolation="namespaces",
         created=1_760_000_000.0,
-        model=world.models[0],
+        model=model,
         embedder="gallery",
     )
     entries = [_seeds(about), Entry("state", body={"state": "running"})]
@@ -247,7 +251,8 @@ def record(
     ended: dict[str, Any] = {"state": "finished", "reason": run.search.reason}
     if run.verdict is not None:
         ended["winner"] = msgspec.to_builtins(run.verdict)
-    entries.append(Entry("state", body=ended, elapsed=run.seconds))
+    if not run.killed:
+        entries.append(Entry("state", body=ended, elapsed=run.seconds))
     folder.mkdir(parents=True)
     writer, _ = JournalWriter.open(folder, meta)
     times = [meta.created + entry.elapsed for entry in entries]
@@ -262,5 +267,5 @@ def _seeds(about: Task) -> Entry:
         "note",
         effect="seeds",
         body={"note": "seeds"},
-        result=Proposal(candidates=about.initial_candidates()),
+        result=Proposal(candidates=about.starting_candidates()),
     )

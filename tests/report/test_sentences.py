@@ -105,6 +105,7 @@ STRUCK = tuple(
 HUNG = tuple(Observation(f"c{n}", Status.TIMEOUT, reason="timeout") for n in range(6))
 GOALS = Objective(metrics=(MetricGoal("accuracy"), MetricGoal("latency", "min")))
 MEMBER = FrontPoint("b", {"accuracy": 0.81, "latency": 3.0}, {"accuracy": 0.02}, 4, confirmed=True)
+LEVEL = msgspec.structs.replace(MEMBER, id="c", metrics={"accuracy": 0.81, "latency": 3.1})
 UNSURE = {"confirmed": False, "gain": None, "gain_margin": None}
 
 
@@ -136,6 +137,7 @@ CASES: dict[str, Facts] = {
     # details
     "counts": facts(None, statuses={"error": 3}, evaluations=3),
     "spans": facts(**several(MEMBER)),
+    "level_members": facts(**several(MEMBER, LEVEL)),
     "infeasible": facts(**several(msgspec.structs.replace(MEMBER, feasible=False))),
     "confirmed": facts(**several(MEMBER)),
     "scores": facts(better()),

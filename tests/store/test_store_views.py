@@ -289,7 +289,7 @@ def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
         grandchild.id,
     )
     bare = views.candidate_detail(journal.run_dir, detail.id, observations=0, children=0)
-    assert bare == msgspec.structs.replace(detail, observations=(), children=())
+    assert bare == msgspec.structs.replace(detail, observations=(), phases=(), children=())
     steps = views.lineage_steps(journal.run_dir, grandchild.id)
     assert [(step.row.id, step.gain, step.note) for step in steps] == [
         (seed.id, None, "n0"),

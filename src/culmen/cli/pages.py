@@ -160,7 +160,7 @@ def show_front(screen: Screen, front: Front | None, err: bool = False) -> None:
     if rest > 0 and screen.out.is_terminal:
         rows = [row for row in rows if rows.index(row) < _MEMBERS or row[0] == front.choice]
         rows.append(("", f"... {rest:,} more: --json lists them all"))
-    sure = "confirmed" if front.confirmed else "not confirmed yet"
+    sure = sentences.fresh_words(front.members) if front.confirmed else "not confirmed yet"
     size = f"{count_text(len(front.members), 'member')}, {sure}"
     volume = f"hypervolume {number_text(front.hypervolume)}"
     screen.print_pairs(("front", f"{size}, {volume}"), *rows, err=err)
@@ -439,13 +439,13 @@ def show_candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> Non
         ("score", score_line(row)),
         ("trust", row.trust),
         ("certified", "" if row.certified is None else repr(row.certified)),
-        ("failed", _counts_text(row.statuses)),
+        ("outcomes", _counts_text(detail.outcomes)),
         ("signs", _signs_text(detail.observations)),
         ("idea", detail.hypothesis),
     )
     if detail.observations:
         screen.print_line()
-        _show_observations(screen, detail.observations)
+        _show_observations(screen, detail.observations, detail.phases)
     for name, text in candidate.parts.items():
         screen.print_rule(name)
         screen.print_code(text, name)
@@ -481,12 +481,17 @@ def score_line(row: CandidateRow) -> str:
     return join_nonempty([f"{line} of the final choice", *texts], "; ")
 
 
-def _show_observations(screen: Screen, observations: Sequence[Observation]) -> None:
+_PHASES = {"": "search", "choice": "choice", "final": "final choice"}
+
+
+def _show_observations(
+    screen: Screen, observations: Sequence[Observation], phases: Sequence[str]
+) -> None:
     shown = observations[-20:]  # evaluations listed by `show`; the rest are counted
     decimals = column_decimals(o.score for o in shown if o.score is not None)
-    with_cases = any(o.case for o in shown)
+    with_cases, with_phases = any(o.case for o in shown), any(phases)
     rows = []
-    for o in shown:
+    for o, phase in zip(shown, phases[-len(shown) :], strict=True):
         outcome = (
             number_text(o.score, decimals)
             if o.ok
@@ -495,8 +500,9 @@ def _show_observations(screen: Screen, observations: Sequence[Observation]) -> N
         metrics = join_nonempty(
             f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",)
         )
-        rows.append(((o.case,) if with_cases else ()) + (outcome, f"{o.seconds:.2f} s", metrics))
-    columns = ["case"] * with_cases + ["score", "time", "metrics"]
+        made = (_PHASES.get(phase, phase),) * with_phases
+        rows.append((o.case,) * with_cases + (outcome, f"{o.seconds:.2f} s", *made, metrics))
+    columns = ["case"] * with_cases + ["score", "time"] + ["made in"] * with_phases + ["metrics"]
     screen.print_table(columns, rows, right="score time")
     if len(observations) > len(shown):
         screen.print_line(

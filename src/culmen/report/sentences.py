@@ -300,7 +300,21 @@ def _goals(f: Facts) -> list[str]:
 def _front_text(f: Facts) -> str:
     names = _goals(f)
     between = f"between {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"of {names[0]}"
-    return f"{count_text(len(_members(f)), 'trade-off')} {between}{f.so_far}"
+    return f"{count_text(len(_trade_offs(f)), 'trade-off')} {between}{f.so_far}"
+
+
+def _trade_offs(f: Facts) -> list[FrontPoint]:
+    """Members of the front that no other member dominates by its means."""
+    goals = f.objective.metrics if f.front is None else f.front.objectives
+    points = [tuple(goal.reward(each.metrics[goal.name]) for goal in goals) for each in _members(f)]
+    return [
+        member
+        for member, point in zip(_members(f), points, strict=True)
+        if not any(
+            other != point and all(a >= b for a, b in zip(other, point, strict=True))
+            for other in points
+        )
+    ]
 
 
 # Details: all that hold are said, in this order.
@@ -334,10 +348,19 @@ def _details(f: Facts) -> Iterator[Told]:
 def _front_details(f: Facts, members: Sequence[FrontPoint]) -> Iterator[Told]:
     spans = (f"{name} {_span_text(members, name)}" for name in _goals(f))
     yield Told("spans", join_nonempty(spans))
+    if equal := len(members) - len(_trade_offs(f)):
+        what = f"{count_text(equal, 'further member')} {'is' if equal == 1 else 'are'}"
+        yield Told("level_members", f"{what} worse than one of these by no more than noise")
     if not any(each.feasible for each in members):
         yield Told("infeasible", "none meets every constraint", "warn")
     if _is_sure(f):
-        yield Told("confirmed", "confirmed by fresh evaluations")
+        yield Told("confirmed", fresh_words(members))
+
+
+def fresh_words(members: Sequence[FrontPoint]) -> str:
+    """How a front was confirmed, in words; one evaluation confirms nothing."""
+    is_once = min(each.count for each in members) < 2
+    return "each with a fresh evaluation" if is_once else "confirmed by fresh evaluations"
 
 
 def _certainty(best: RunResult) -> Told:
@@ -475,7 +498,8 @@ def _basis(f: Facts) -> Iterator[Told]:
         exactly = "" if best.margin else " exactly"
         here = f"{known}{exactly} for the cases of this task, {new} for new cases of the kind"
     failed = f"{best.failures} of them failed and count as the floor" if best.failures else ""
-    made = f"mean of {many} made after it was chosen{cases}"
+    of = "" if best.count == 1 else "mean of "
+    made = f"{of}{many} made after it was chosen{cases}"
     yield Told("of_choice", join_nonempty([made, here, failed], "; "))
 
 

@@ -70,6 +70,7 @@ class RunEvidence:
         self.standings: Standings | None = None
         self._is_long = False
         self._result: tuple[object, RunResult | None] = (None, None)
+        self._fresh: tuple[object, dict[str, Score]] = (None, {})
 
     def result(self) -> RunResult | None:
         """The result of the run by this evidence; kept until the evidence changes."""
@@ -78,6 +79,15 @@ class RunEvidence:
         if self._result[0] != state:
             self._result = state, self.evidence.result()
         return self._result[1]
+
+    def fresh_scores(self) -> dict[str, Score]:
+        """Scores of the candidates that the final choice measured; kept as `result` is."""
+        account = self.evidence.account
+        state = self.evidence, self.count, account.made, account.bars
+        if self._fresh[0] != state:
+            scores = map(self.evidence.verdict.score_of, account.fresh)
+            self._fresh = state, {each.id: each for each in scores if each and each.fresh}
+        return self._fresh[1]
 
     def read(self, connection: Connection, last: int = END) -> None:
         """Enter the new evaluations up to event `last`."""
@@ -454,6 +464,7 @@ class Scores:
             self._standings = run.standings
             if ordered:
                 self._standings.ranked_numbers  # noqa: B018  (computed while the evidence is locked)
+            self._fresh |= run.fresh_scores()
         for each in () if result is None else (result.initial, result.challenger):
             if each is not None and each.fresh:
                 self._fresh[each.id] = each

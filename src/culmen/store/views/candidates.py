@@ -77,12 +77,16 @@ class CandidateDetail(msgspec.Struct, frozen=True):
 
     `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal that made the candidate,
     which contained `among` candidates; they are empty for a candidate without a proposal.
+    `phases` has the phase of each of the `observations` ("" in the search), `outcomes` counts all
+    its evaluations by status, those of the final choice among them.
     """
 
     candidate: Candidate
     row: CandidateRow
     observations: tuple[Observation, ...]
     children: tuple[str, ...]
+    phases: tuple[str, ...] = ()
+    outcomes: dict[str, int] = {}
     prompt: str = ""
     reply: str = ""
     hypothesis: str = ""
@@ -195,11 +199,12 @@ def candidate_detail(
             proposal.hypothesis,
             proposal.usage,
         )
-        shown = _newest_observations(connection, folder, name, observations)
+        shown, phases = _newest_observations(connection, folder, name, observations)
+        counts = "SELECT status, count(*) FROM observation WHERE candidate = :id GROUP BY status"
+        outcomes: dict[str, int] = dict(connection.execute(counts, id=name))
         child_ids = _child_ids(connection, name, children) if children else ()
-        return CandidateDetail(
-            candidate, row, shown, child_ids, *proposal_fields, among=len(proposal.candidates)
-        )
+        about = candidate, row, shown, child_ids, phases, outcomes
+        return CandidateDetail(*about, *proposal_fields, among=len(proposal.candidates))
 
 
 _WITH_TALLY = "FROM candidate c LEFT JOIN tally t ON t.candidate = c.id"
@@ -308,12 +313,18 @@ def first_score_of(run: Path | str, candidates: Iterable[str]) -> Observation | 
 
 def _newest_observations(
     connection: Connection, folder: Path, name: str, limit: int
-) -> tuple[Observation, ...]:
+) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
+    """The newest observations of a candidate, in order, and the phase of each."""
     newest = "SELECT seq FROM observation WHERE candidate = :id ORDER BY seq DESC LIMIT :limit"
     query = f"{EVENTS} WHERE seq IN ({newest}) ORDER BY seq"
     rows = connection.execute(query, id=name, limit=limit).all()
-    results = [each.entry.result for each in assemble_events(connection, folder, rows, Texts())]
-    return tuple(result for result in results if isinstance(result, Observation))
+    entries = [each.entry for each in assemble_events(connection, folder, rows, Texts())]
+    pairs = [
+        (entry.result, str(entry.body.get("phase", "")))
+        for entry in entries
+        if isinstance(entry.result, Observation)
+    ]
+    return tuple(seen for seen, _ in pairs), tuple(phase for _, phase in pairs)
 
 
 def _child_ids(connection: Connection, name: str, limit: int) -> tuple[str, ...]:

@@ -142,10 +142,8 @@ def failure_causes(run: Path | str) -> FailureCauses:
     with open_snapshot(folder) as connection:
         failed = _status_count(connection, ("ok", "lost"))
         every = connection.execute("SELECT count(candidate) FROM tally").scalar()
-        # `failed > 0` is for the index
-        barren = (
-            "SELECT count(candidate) FROM tally WHERE failed > 0 AND count = 0 AND failed > lost"
-        )
+        # `failed` counts no evaluations that were lost
+        barren = "SELECT count(candidate) FROM tally WHERE failed > 0 AND count = 0"
         fruitless = connection.execute(barren).scalar()
         latest = (
             "SELECT seq FROM observation WHERE status NOT IN ('ok', 'lost') "

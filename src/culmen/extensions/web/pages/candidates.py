@@ -161,9 +161,10 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "children": list(detail.children),
         "ancestors": [_ancestor_row(step) for step in views.lineage_steps(run.run, name)[:-1]],
         "observations": [
-            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]}
-            for each in detail.observations
+            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1], "phase": phase}
+            for each, phase in zip(detail.observations, detail.phases, strict=True)
         ],
+        "outcomes": detail.outcomes,
         "cases": _case_rows(detail, run.meta.task),
         "hypothesis": detail.hypothesis,
         "prompt": detail.prompt,

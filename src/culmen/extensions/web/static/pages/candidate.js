@@ -30,14 +30,15 @@ export function view(doc, ctx) {
 }
 
 function about(doc, ctx) {
-  const failed = Object.entries(doc.statuses).map(([name, n]) => `${n} ${name}`).join(", ");
+  const outcomes = Object.entries(doc.outcomes);
+  const failed = outcomes.filter(([name]) => name !== "ok").map(([name, n]) => `${count(n)} ${name}`).join(", ");
   return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, statusPill(doc)) },
     doc.hypothesis ? h("p", { class: "note" }, doc.hypothesis) : null,
     facts([
       ["mean score", doc.mean === null ? "none" : [score(doc.mean, doc.margin), ` over ${count(doc.count)}${doc.fresh ? ", in the final choice" : ""}`]],
       doc.fresh && doc.search_count ? ["in the search", `${number(doc.search_mean)} over ${count(doc.search_count)}`] : null,
       ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low)} to ${number(doc.high)}`],
-      ["evaluations", plural((doc.fresh ? doc.search_count : 0) + doc.count + doc.failed, "evaluation") + (failed ? `, ${failed}` : "")],
+      ["evaluations", plural(outcomes.reduce((sum, [, n]) => sum + n, 0), "evaluation") + (failed ? `, ${failed}` : "")],
       ["made by", doc.operator],
       ["model", doc.model || "none"],
       ["place in the reply", doc.among > 1 ? `${doc.rank + 1} of ${doc.among}` : "the only one"],
@@ -117,6 +118,7 @@ function take(name, text) {
     h("button", { type: "button", class: "button", onclick: download }, "Download"));
 }
 
+const PHASE = { "": "search", choice: "choice", final: "final choice" };
 const PHASES = 40; // evaluations listed one by one
 const FEW = 12; // where a histogram tells of all
 
@@ -162,15 +164,17 @@ function single(doc, drawn) {
   const metrics = [...new Set(shown.flatMap((each) => Object.keys(each.metrics || {})))].filter((name) => name !== "score").slice(0, 6);
   const fine = metrics.map((name) => decimals(shown.map((each) => (each.metrics || {})[name]).filter((value) => value !== undefined)));
   const named = shown.some((each) => each.case);
+  const phased = doc.observations.some((each) => each.phase);
   const rows = shown.map((each, place) => h("tr", {},
     named ? h("td", {}, each.case) : null,
     cell(each.status === "ok" ? number(each.score, places) : "–"),
     h("td", {}, pill(each.status, each.reason ? words(each.reason) : null), each.reason ? ` ${words(each.reason)}` : null),
     h("td", {}, each.status === "ok" ? pill(each.trust) : ""),
+    phased ? h("td", {}, PHASE[each.phase] || each.phase) : null,
     cell(`${(each.seconds || 0).toFixed(2)} s`),
     metrics.map((name, at) => cell(number((each.metrics || {})[name] ?? null, fine[at]))),
     h("td", { class: "wrap" }, said(each, place === 0))));
-  const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" })), th("feedback")];
+  const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), phased ? th("made in") : null, th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" })), th("feedback")];
   const more = doc.observations.length > shown.length ? h("p", { class: "note" }, `and ${doc.observations.length - shown.length} earlier ones`) : null;
   return [table("Evaluations one by one", head, rows), more];
 }

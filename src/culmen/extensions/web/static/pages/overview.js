@@ -106,10 +106,16 @@ function asked(doc, ctx) {
   return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
 }
 
+/** What the reported score rests on: a single evaluation confirms nothing. */
+function freshness(best) {
+  if (!best.confirmed) return "not confirmed";
+  return best.count > 1 ? "confirmed" : "one fresh evaluation";
+}
+
 /** Which candidate is reported and how far it can be believed, what it cost and what was made; in one line. */
 function standing(doc, ctx, cost) {
   const { best } = doc;
-  const pills = best ? [idLink(ctx, best.id), pill(best.confirmed ? "confirmed" : "not confirmed", best.how), best.trust ? pill(best.trust) : null] : [];
+  const pills = best ? [idLink(ctx, best.id), pill(freshness(best), best.how), best.trust ? pill(best.trust) : null] : [];
   const made = [doc.candidates ? plural(doc.candidates, "candidate") : "", doc.evaluations ? failures(doc) : "", doc.running ? `${count(doc.running)} in flight` : "",
     doc.usage.unpriced ? `${plural(doc.usage.unpriced, "call")} of unknown price` : ""].filter(Boolean).join(", ");
   return h("p", { class: "standing", "data-role": "standing" }, pills, h("span", { class: "note", "data-role": "cost" }, cost), made ? h("span", { class: "note" }, made) : null);
@@ -219,7 +225,7 @@ function confirmed(doc, end) {
   if (!best || !best.confirmed) return [];
   const half = best.margin || 0;
   const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [-half, half].map((side) => [end, within(doc.bounds, best.score + side)]) }] : [];
-  return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
+  return [...bar, { name: freshness(best), kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
 /** The steps of the story at their first scores, numbered. */
