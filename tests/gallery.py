@@ -220,7 +220,7 @@ def record(
     workers: int = 2,
     kill_after: int | None = None,
 ) -> Path:
-    """A finished run of `strategy` in `folder`, which must hold none; or one killed before its end.
+    """A run of `strategy` in `folder`, which must hold none: finished, or killed.
 
     It is deterministic, except for the time it is made. `kill_after` is a number of results.
     """

@@ -36,7 +36,7 @@ class Seen:
 
 @dataclass
 class Spent:
-    """What a request cost: one `done` event that is no evaluation."""
+    """Cost of a request: one `done` event that is no evaluation."""
 
     seq: int
     effect: str

@@ -33,7 +33,7 @@ _FAILURES = {
 
 @dataclass
 class Spoilt(Gallery):
-    """The gallery, spoilt in one way: a share of its candidates, or of its evaluations, is struck."""
+    """The gallery, with a share of its candidates or evaluations spoilt in one way."""
 
     kind: str = ""
     share: float = 0.1
@@ -128,7 +128,7 @@ def _bounded(about: Task, low: float | None, high: float | None) -> Task:
 
 
 def _carried() -> Task:
-    """A task that begins with what an earlier run found."""
+    """A task that begins with three candidates of an earlier run."""
     return _with(task(), carried=tuple(program(0.4 + 0.05 * n, 900 + n) for n in range(3)))
 
 

@@ -1,4 +1,4 @@
-"""Figures of every surface against the journal: each is computed a second time, by other means.
+"""Figures of every surface against the journal, computed a second time.
 
 Of recorded runs of all kinds, what dashboard, report, terminal, JSON, story and comparison show is
 compared with sums over the events (`tests.report.arithmetic`).
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """True if both are alike, numbers but for rounding."""
+        """True if both are alike; numbers may differ by rounding."""
         if isinstance(self.shown, float | int) and isinstance(self.true, float | int):
             return math.isclose(self.shown, self.true, rel_tol=1e-9, abs_tol=1e-9)
         return self.shown == self.true
@@ -344,7 +344,7 @@ def known_parents(run: Run, name: str) -> list[str]:
 
 
 def mattered(run: Run) -> Claims:
-    """What mattered: the rows of every table have the totals of the journal."""
+    """Factors that mattered: the rows of every table have the totals of the journal."""
     sums, page = run.sums, run.page(overview.factors_page)
     children = [
         name
@@ -426,7 +426,7 @@ _USED = re.compile(r"used ([\d,]+) evaluations?(?:, ([\d,]+) calls?, ([\d,]+) \+
 
 
 def rounded(shown: str, true: float) -> float:
-    """The number that is shown if it is the true one, rounded as it is; else the true one."""
+    """The shown number if it is the true one, rounded; else the true one."""
     digits = shown.partition("e")[0].partition(".")[2]
     power = int(shown.partition("e")[2] or 0) - len(digits)
     return float(shown) if abs(float(shown) - true) <= 0.5001 * 10.0**power else true

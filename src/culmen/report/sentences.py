@@ -358,7 +358,7 @@ def _front_details(f: Facts, members: Sequence[FrontPoint]) -> Iterator[Told]:
 
 
 def fresh_words(members: Sequence[FrontPoint]) -> str:
-    """How a front was confirmed, in words; one evaluation confirms nothing."""
+    """Words on the fresh evaluations of a front; one evaluation confirms nothing."""
     is_once = min(each.count for each in members) < 2
     return "each with a fresh evaluation" if is_once else "confirmed by fresh evaluations"
 
