@@ -191,7 +191,8 @@ def test_an_initial_program_that_is_refused() -> None:
     study = ran(refusing_from(0.0))
     first, command = first_words(study)
     assert first == (
-        "the initial program is refused: status: external_missing_judge, in 8 of 8 evaluations"
+        "the initial program is refused: status: external_missing_judge; start the judge, "
+        "in 8 of 8 evaluations"
     )
     assert command == "culmen.check(seed, evaluator)"
     with pytest.raises(culmen.NothingScored, match="the initial program is refused"):
@@ -202,7 +203,7 @@ def test_answers_that_say_that_they_failed_are_no_scores_and_have_their_share() 
     study = ran(refusing_from(26.0), numbers(0.5, 1.0), budget=40)
     first, _ = first_words(study)
     assert first.startswith("the evaluator itself failed in ")
-    assert first.endswith(" of evaluations: status: external_missing_judge")
+    assert first.endswith(" of evaluations: status: external_missing_judge; start the judge")
     assert study.best is not None and study.best.failed.keys() == {"provider"}
     assert study.best.has_verdict and 0 < study.best.score < 26
 
