@@ -80,7 +80,7 @@ def test_an_empty_run_says_why_there_is_nothing(site: Site, tab: Tab):
         assert len(text) > 30 and not any(
             odd in text for odd in ("undefined", "NaN", "null", "[object")
         ), name
-        for card in page.locator("main .card:has(h2)").all():
+        for card in page.locator("main .card:has(h2):visible").all():
             assert len(card.inner_text()) > len(card.locator("h2").first.inner_text()) + 10, name
 
 
@@ -128,7 +128,8 @@ CONTRAST = """() => {
 NAMES = """() => {
   const named = e => (e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || e.title || '').trim();
   const bad = [];
-  for (const e of document.querySelectorAll('a, button, input, select, textarea, [role=region], c-chart, svg[role]'))
+  for (const e of document.querySelectorAll(
+    'a, button, input, select, textarea, [role=region], .scroll, c-chart, svg[role]'))
     if (e.checkVisibility() && !named(e)) bad.push(e.outerHTML.slice(0, 80));
   for (const e of document.querySelectorAll('img')) if (!e.hasAttribute('alt')) bad.push(e.outerHTML);
   for (const e of document.querySelectorAll('table')) if (!e.caption) bad.push('a table without a caption');

@@ -165,7 +165,7 @@ function draw() {
   const { place } = state;
   const stands = place.run && state.head ? `${state.head.label} · ` : "";
   document.title = ONE_PAGE.includes(place.page) ? place.run : `${stands}${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`; // a printed file is called so
-  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), within(place), body(place), data.made ? made(data.made) : null)));
+  show(app, h("div", { class: "shell" }, sidebar(place), h("div", { class: "page" }, header(place), within(place), body(place), data.made ? made(data.made) : null)));
   reveal();
 }
 
@@ -183,7 +183,7 @@ const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event)
 
 function sidebar(place) {
   const item = (text, target, now) => h("li", {}, h("a", { href: target, "aria-current": now ? "page" : null }, text));
-  return h("nav", { class: "side", "aria-label": "Pages" },
+  return h("nav", { class: "side", "aria-label": "Pages" }, skip(),
     h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
     h("button", { class: "button find", type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, h("span", {}, "Find"), h("kbd", {}, "Ctrl K")),
     place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,

@@ -109,7 +109,7 @@ export const choice = (label, options, chosen, pick) =>
 
 /** A table inside a box that scrolls sideways where it must. */
 export const table = (label, head, rows, props) =>
-  h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+  h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
     h("table", props || {}, h("caption", { class: "hidden" }, label), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
 
 /** A heading, with what it means; `term` where it is not the text itself. */

@@ -26,6 +26,7 @@ export const TERMS = {
   score: "the score is in the task's own direction",
   error: "the standard error of the score",
   confirmed: "the reported score comes from evaluations after the search that took no part in the choice",
+  fresh: "evaluations after the search, which took no part in the choice",
   "one fresh evaluation": "the reported score was measured once after the search, which shows nothing of its noise",
   "not confirmed": "the score comes from the search itself, and may be lucky",
   group: "runs of one task, strategy, settings and models, which differ in their random seed alone",

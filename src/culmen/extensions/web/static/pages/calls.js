@@ -35,7 +35,7 @@ export function budgets(doc) {
   const rows = limited.map((each) => {
     const say = BUDGET[each.name] || count;
     const text = `${say(each.spent)} of ${say(each.limit)}`;
-    return [h("dt", {}, words(each.name)), meter(each.name, each.limit ? each.spent / each.limit : 1, text), h("dd", {}, text)];
+    return [h("dt", {}, words(each.name)), h("dd", {}, meter(each.name, each.limit ? each.spent / each.limit : 1, text)), h("dd", {}, text)];
   });
   const note = doc.final && limited.some((each) => each.name === "evaluations") ? `${Math.round(100 * doc.final)} % of the evaluations are kept for the final choice.` : null;
   return section("Budgets", { note, wide: doc.state !== "running" }, pace(doc, limited), rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
