@@ -86,7 +86,7 @@ def test_steps_are_counted_from_the_journal(site: Site):
 def test_steps_are_axes_too(site: Site, tab: Tab):
     moments = read_compared(site.run("turboevolve-1")).moments
     page = tab.open(site, "/compare?run=polca-1&run=turboevolve-1&x=evaluation_steps")
-    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
+    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 1")
     ends = {each["name"]: each["points"][-1][0] for each in series(page)}
     assert ends["turboevolve-1"] == moments[-1].evaluation_steps
     assert "side by side are one step" in page.locator("main").inner_text()
