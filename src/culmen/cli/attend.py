@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,17 +31,28 @@ def watch(screen: Screen, run: Run = None) -> Answer:
 
     path = find_run(run)
     following = Watch(make_display(screen, quiet=False))
-    with following.for_run(path):
-        try:
-            while views.run_status(path).state == "running":
-                following.see(())
-                time.sleep(INTERVAL)
-        except KeyboardInterrupt:
-            pass
+    with following.for_run(path), _interrupts() as interrupted:
+        while not interrupted.is_set() and views.run_status(path).state == "running":
+            following.see(())
+            interrupted.wait(INTERVAL)
     now = views.run_status(path)
     return Answer(
         pages.status_document(now, path), lambda screen: pages.show_end(screen, now, path)
     )
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set the event on Ctrl-C.
+
+    As an exception it would be lost if it came inside a callback of the interpreter.
+    """
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def stop(
