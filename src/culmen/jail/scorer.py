@@ -553,11 +553,11 @@ class CandidateProgram:
         """
         return self._exchange("C", wire.encode([name, list(args), {}]))
 
-    def unchanged(self, *args: object, **named: object) -> Any:
+    def unchanged(self, *args: object, **named: object) -> object:
         """Call the entry as `named`, with tuples that stay tuples and arguments with names."""
         return self._exchange("U", wire.encode([None, list(args), named], keeps_tuples=True))
 
-    def _exchange(self, kind: str, payload: bytes) -> Any:
+    def _exchange(self, kind: str, payload: bytes) -> object:
         """Send a call and return its result; see `named`."""
         if self.gone:
             raise CandidateGone

@@ -343,7 +343,7 @@ class ValueReader:
             raise WireError("not a complex number")
         return complex(real, imag)
 
-    def _tuple(self, spec: Any, depth: int) -> tuple:
+    def _tuple(self, spec: list[object], depth: int) -> tuple:
         return tuple(self.revive(list(spec), depth))
 
     def _dict(self, pairs: Any, depth: int) -> dict:
