@@ -59,7 +59,7 @@ def shuffled(train, fitness, test, measured):
 
 
 def plain(predicted, count):
-    """Why these are no predictions ("" if they are), and they as floats."""
+    """The reason why these are no predictions ("" if they are), and the predictions as floats."""
     values = predicted.tolist() if isinstance(predicted, np.ndarray) else predicted
     if not isinstance(values, list) or len(values) != count:
         return f"predict() must return {count} numbers, one for each variant in test", []

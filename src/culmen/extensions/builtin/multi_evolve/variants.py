@@ -161,7 +161,7 @@ class FitnessLandscape:
         return 1 / (1 + math.exp(-(1.0 + latent))) if self.curve == "sigmoid" else latent
 
     def sample(self, doubles=120, higher=240, noise=0.03):
-        """Measurements: the wild type, all singles, so many doubles and variants of three to eight substitutions."""
+        """Measurements of the wild type, all singles, some doubles and variants of three to eight substitutions."""
         rng = self._rng
         variants = {(): None} | {(each,): None for some in self.choices for each in some}
         orders = range(3, min(8, len(self.choices)) + 1)

@@ -17,7 +17,7 @@ ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 
 
 class ActionRefused(Exception):
-    """What a tool answers instead of doing it."""
+    """The answer of a tool that refuses an action."""
 
 
 class Store:
@@ -41,7 +41,7 @@ class Store:
         return found if isinstance(found, str) else json.dumps(found)
 
     def rows(self):
-        """What a reward compares."""
+        """The rows that a reward compares."""
         return {"users": self.users, "orders": self.orders, "products": self.products}
 
     # Looking up
