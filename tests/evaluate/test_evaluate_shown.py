@@ -77,7 +77,5 @@ def test_long_files_are_cut_and_others_left_out(tmp_path: Path) -> None:
 
 def test_every_built_in_task_says_something() -> None:
     for name, _ in examples():
-        evaluator = load(example_path(name)).evaluator
-        assert "def " in evaluator.shown or evaluator.form == "rollout", (
-            name
-        )  # it has no evaluator in Python
+        if (example_path(name) / "evaluator.py").is_file():
+            assert "def " in load(example_path(name)).evaluator.shown, name

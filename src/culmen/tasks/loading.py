@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import shutil
 import tomllib
@@ -34,6 +35,7 @@ _MARKS = ("task.toml", "evaluator.py")
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
 _MANY = 200  # entries of a folder that are looked at
 _SHOWN = 6
+_TASKS_WRITER = "make_tasks.py"  # in an example whose folder `tasks` is written by it
 DEFAULT = "function_minimization"  # three small files and a noisy score: the usual case
 
 
@@ -263,7 +265,10 @@ def examples() -> list[tuple[str, str]]:
 
 
 def example_path(name: str) -> Path:
-    """The folder of a built-in task; raise `UserError` for an unknown name."""
+    """The folder of a built-in task; raise `UserError` for an unknown name.
+
+    Those with a `make_tasks.py` have their tasks in a copy alone, which `write_new` makes.
+    """
     folders = {folder.name: folder for folder in _example_folders()}
     if name not in folders:
         raise UserError(
@@ -295,6 +300,8 @@ def write_new(
                 dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
             )
+            if (target / _TASKS_WRITER).is_file():
+                runpy.run_path(str(target / _TASKS_WRITER))["write_tasks"](target / "tasks")
         for name, text in (files or {}).items():
             target.mkdir(parents=True, exist_ok=True)
             (target / name).write_text(text, encoding="utf-8")

@@ -126,6 +126,8 @@ def run():
 def test_ordinary_programs_have_no_grave_signs() -> None:
     assert [each for each in found(HONEST).values() if each.grave] == []
     for name, _ in examples():
+        if not (example_path(name) / "evaluator.py").is_file():
+            continue
         task = load(example_path(name))
         bare = Task("bare", evaluator=task.evaluator, surface=task.surface)
         names = signs.ScanContext.from_task(bare)

@@ -26,7 +26,7 @@ from culmen.core.wording import is_text
 from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.models.offline.tools import vary_candidate
 from culmen.store import views
-from culmen.tasks import example_path
+from culmen.tasks import write_new
 from tests.extensions.agents.adapters.real import MODELS
 from tests.extensions.agents.sandbox.grounds import need_confinement
 from tests.extensions.skills.rollouts.folders import run, skill_task
@@ -60,6 +60,12 @@ def evaluated(task: Task, *parts: dict[str, str], seeds: int = 1) -> list[list[O
     return run(play())
 
 
+def written(folder: Path) -> Path:
+    """The built-in task of the folder's name, with its tasks."""
+    write_new(folder, folder.name)
+    return folder
+
+
 def mean(seen: list[Observation]) -> float:
     return sum(one.score or 0.0 for one in seen) / len(seen)
 
@@ -67,7 +73,7 @@ def mean(seen: list[Observation]) -> float:
 @pytest.mark.slow
 def test_examples_descriptions_decide_which_tool_is_taken(tmp_path: Path) -> None:
     need_confinement()
-    task = read_skill_folder(Path(shutil.copytree(example_path("mcp"), tmp_path / "mcp")))
+    task = read_skill_folder(written(tmp_path / "mcp"))
     first = task.seeds[0]["tools.toml"]
     good = "".join(
         line
@@ -88,7 +94,7 @@ def test_examples_descriptions_decide_which_tool_is_taken(tmp_path: Path) -> Non
 
 def test_examples_code_of_a_tool_decides(tmp_path: Path) -> None:
     need_confinement()
-    task = read_skill_folder(Path(shutil.copytree(example_path("tools"), tmp_path / "tools")))
+    task = read_skill_folder(written(tmp_path / "tools"))
     code = task.seeds[0]["parcels.py"]
     right = code.replace("3.0", "4.2").replace("0.5", "0.8").replace("0.01", "0.004")
     poor, better = evaluated(task, {"parcels.py": code}, {"parcels.py": right})
@@ -110,7 +116,7 @@ def test_examples_a_harness_is_a_candidate_with_its_model_through_the_gateway(
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("SCRIPTED_KEY", "sk-upstream-only")
-    folder = Path(shutil.copytree(example_path("harness"), tmp_path / "harness"))
+    folder = written(tmp_path / "harness")
     source = (folder / "agent.py").read_text()
     reads = source.replace(
         'prompt = f"{question}',
@@ -155,7 +161,7 @@ def test_an_audit_of_a_skill_makes_rollouts(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_audit_of_tools_leaves_their_code_alone(tmp_path: Path) -> None:
     """Functions of an attack would be tools of the server."""
-    shutil.copytree(example_path("tools"), tmp_path / "tools")
+    written(tmp_path / "tools")
     for case in sorted((tmp_path / "tools" / "tasks").iterdir())[3:]:
         shutil.rmtree(case)
     code = "from culmen.cli.main import main; raise SystemExit(main())"

@@ -16,7 +16,7 @@ from culmen.extensions.compat import harbor
 from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
-from culmen.tasks import example_path, load, surface_fault
+from culmen.tasks import load, surface_fault, write_new
 from culmen.tasks.harbor import LONGEST_SECONDS
 from tests.extensions.skills.rollouts.folders import HEAD, harbor_task, skill_task, write
 
@@ -247,7 +247,7 @@ def test_harbor_tasks_that_cannot_run_are_left_out(tmp_path: Path) -> None:
 
 def test_harbor_example_and_its_digest(tmp_path: Path) -> None:
     """The example reads; task.toml may be named itself; a changed test is another evaluator."""
-    folder = example_path("skill")
+    folder = write_new(tmp_path / "example", "skill")[0].parent
     task = load(folder)
     assert task.evaluator.form == "rollout" and len(task.cases) == 15
     assert load(folder / "task.toml").digest == task.digest

