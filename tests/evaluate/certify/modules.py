@@ -29,9 +29,10 @@ def modules(task: str) -> dict[str, ModuleType]:
     before = sys.path[:]
     sys.path[:0] = [str(_BASELINES), str(example_path(task))]
     try:
-        found = {name: importlib.import_module(name) for name in _FILES}
+        names = (*_FILES, *(("real_roots",) if task == "uncertainty_ineq" else ()))
+        found = {name: importlib.import_module(name) for name in names}
         return found | {"baseline": importlib.import_module(task)}
     finally:
         sys.path[:] = before
-        for name in (*_FILES, task):
+        for name in (*_FILES, "real_roots", task):
             sys.modules.pop(name, None)

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import cache
 
 from culmen.evaluate.certify import Invalid, dyadic, pi, up, vector
-from culmen.evaluate.real_roots import last_sign_change
+from real_roots import last_sign_change
 
 MOST = 60
 WIDEST = 1200  # bits between the largest and the smallest coefficient
