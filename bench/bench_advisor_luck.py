@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from culmen.cli.start import TASK
 from culmen.core.usage import Budget
-from culmen.extensions.train.demo import ADVISOR_SETTINGS, BARRIERS, ISLANDS
 from culmen.extensions.train.plus_plus import PacevolvePlusPlus
 from culmen.strategies import catalog
 
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from culmen.extensions.train.objectives import AdvantageRule, Signal
 
 ARMS = ("untrained", "trained", "random sign")
+ISLANDS, BARRIERS = 8, 16
+SCAFFOLD = f"pacevolve(islands={ISLANDS}, implementing=implementing(repairs=0))"  # one evaluation a decision
 T975 = (
     12.71,
     4.30,
@@ -247,12 +248,10 @@ def _options() -> argparse.Namespace:
         default=Path("luck.jsonl"),
         help="one line per run; continued if it exists",
     )
-    parser.add_argument(
-        "--barriers", type=int, default=BARRIERS, help="planned; the demo's unless given"
-    )
+    parser.add_argument("--barriers", type=int, default=BARRIERS, help="planned")
     parser.add_argument(
         "--scaffold",
-        default=ADVISOR_SETTINGS["scaffold"],
+        default=SCAFFOLD,
         help="of 8 islands; the demo's unless given",
     )
     parser.add_argument("--toy", action="store_true", help="a toy in place of the demo's search")

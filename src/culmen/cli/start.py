@@ -28,7 +28,6 @@ from culmen.cli.verbs import (
     SkillPath,
     TasksFolder,
 )
-from culmen.core import extensions
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
 from culmen.core.json import JsonObject
@@ -70,18 +69,10 @@ def demo(
     ] = None,
     strategy: Annotated[
         str,
-        typer.Option(
-            help=(
-                "pedigree, polca, or pacevolve_plus_plus, which trains an advisor (needs the extra "
-                "'train')."
-            )
-        ),
+        typer.Option(help="pedigree or polca."),
     ] = DEFAULT_STRATEGY,
 ) -> Answer:
     """Watch a real search: circle packing, offline, in about a minute."""
-    name = strategy.strip().lower().replace("-", "_")
-    if (demonstration := extensions.find_part("demos", name)) is not None:
-        return demonstration(screen, strategy, seed, workers, run_dir)
     if strategy not in SETTINGS:
         fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
         raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
@@ -447,43 +438,33 @@ def demonstrate_search(
 ) -> Answer:
     """Search with the offline proposer for at most `seconds`; its document has the changes, too."""
     from culmen import tasks as taskfiles
+    from culmen.run.study import Study
+    from culmen.strategies import catalog
 
-    task = taskfiles.load(taskfiles.example_path(TASK))
     if not screen.as_json:
         screen.err.print(_WELCOME, style="dim", markup=False)
-    budget = Budget(evaluations=EVALUATIONS, seconds=seconds)
-    answer = run_demo_search(
-        screen, task, strategy, SETTINGS[strategy], budget, seed, workers, run_dir
-    )
+
+    def create(watch: Watch) -> Study:
+        return Study.create(
+            taskfiles.load(taskfiles.example_path(TASK)),
+            catalog.make_strategy(strategy, SETTINGS[strategy]),
+            budget=Budget(evaluations=EVALUATIONS, seconds=seconds),
+            random_seed=seed,
+            workers=workers,
+            run_dir=run_dir,
+            observers=(watch,),
+        )
+
+    answer = run_study(screen, create, quiet=False)
     path = Path(answer.data["path"])
     best = views.best_result(path)
     if best is None:
         return answer
     initial = views.initial_program(path)
     first, last = (views.candidate_detail(path, name) for name in (initial, best.id))
-    changed = look.diff_lines(first, last)
-    data: JsonObject = {**answer.data, "seed_score": first.row.mean, "diff": "\n".join(changed)}
-
+    data: JsonObject = {
+        **answer.data,
+        "seed_score": first.row.mean,
+        "diff": "\n".join(look.diff_lines(first, last)),
+    }
     return msgspec.structs.replace(answer, data=data)
-
-
-def run_demo_search(
-    screen: Screen,
-    task: Task,
-    strategy: str,
-    settings: dict[str, str],
-    budget: Budget,
-    seed: int,
-    workers: int,
-    run_dir: Path | None,
-) -> Answer:
-    """Run one search to its end."""
-    from culmen.run.study import Study
-    from culmen.strategies import catalog
-
-    def create(watch: Watch) -> Study:
-        made = catalog.make_strategy(strategy, settings)
-        more: JsonObject = {"workers": workers, "run_dir": run_dir, "observers": (watch,)}
-        return Study.create(task, made, budget=budget, random_seed=seed, **more)
-
-    return run_study(screen, create, quiet=False)

@@ -84,8 +84,6 @@ class Extension:
     """Sections of `culmen doctor` (`cli.about.MachineCheck`)."""
     trials: Addresses = field(default_factory=_no_addresses)
     """Functions behind options of `culmen doctor` that try something, by the option's name."""
-    demos: Addresses = field(default_factory=_no_addresses)
-    """Functions that `culmen demo` calls for a strategy, by its name."""
 
 
 SLOTS = tuple(part.name for part in fields(Extension) if part.name != "name")

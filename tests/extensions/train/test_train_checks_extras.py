@@ -53,7 +53,6 @@ def test_what_is_imported_stays_light(modules: str):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("demo", "--strategy", "pacevolve_plus_plus"),
         (
             "run",
             str(example_path("circle_packing")),

@@ -6,6 +6,5 @@ EXTENSION = Extension(
     name="train",
     strategies={"pacevolve_plus_plus": "culmen.extensions.train.plus_plus:PacevolvePlusPlus"},
     performers={"train": "culmen.extensions.train.advisors:make_training_craft"},
-    demos={"pacevolve_plus_plus": "culmen.extensions.train.demo:demonstrate_advisor"},
     verbs={"runs advisor": "culmen.extensions.train.cli:VERBS"},
 )
