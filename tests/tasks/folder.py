@@ -16,18 +16,20 @@ from culmen.models.spec import ModelSpec, Price, Provider
 from culmen.tasks import example_path
 from tests.servers.model_server import ModelServer
 
+BASELINES = Path(__file__).parents[2] / "bench" / "baselines"
+
 
 def modules(folder: str | Path, *names: str) -> list[ModuleType]:
     """Import files of a task (its name, or a copy's path), in this order.
 
-    They see one another; no other module sees them.
+    They see one another; no other module sees them. `baseline` is that of `bench/baselines`.
     """
     root = example_path(folder) if isinstance(folder, str) else folder
     kept: dict[str, Any] = {name: sys.modules.pop(name, None) for name in names}
     found: list[ModuleType] = []
     try:
         for name in names:
-            spec = importlib.util.spec_from_file_location(name, root / f"{name}.py")
+            spec = importlib.util.spec_from_file_location(name, _module_file(root, name))
             assert spec is not None and spec.loader is not None
             sys.modules[name] = module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
@@ -38,6 +40,10 @@ def modules(folder: str | Path, *names: str) -> list[ModuleType]:
             sys.modules.pop(name, None)
             if module is not None:
                 sys.modules[name] = module
+
+
+def _module_file(root: Path, name: str) -> Path:
+    return BASELINES / f"{root.name}.py" if name == "baseline" else root / f"{name}.py"
 
 
 def scripted_search(server: ModelServer, task: Path, strategy: str, run: Path) -> culmen.Study:

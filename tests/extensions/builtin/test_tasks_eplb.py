@@ -25,11 +25,11 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
-from culmen.extensions.bench.programs import ProgramScores, measure_programs, scores_table
 from culmen.tasks import example_path, load
-from tests.tasks.folder import modules
+from tests.tasks.folder import BASELINES, modules
 
 loads, evaluator, baseline = modules("eplb", "loads", "evaluator", "baseline")
+(programs,) = modules(BASELINES, "programs")
 POLICIES = (
     baseline.in_order,
     baseline.greedy,
@@ -418,7 +418,7 @@ def test_a_recorded_file_takes_the_place_of_made_up_loads(tmp_path: Path) -> Non
 
 def test_measuring_programs_makes_a_table() -> None:
     task = load(example_path("eplb"))
-    good, bad = measure_programs(
+    good, bad = programs.measure_programs(
         task,
         {"seed": task.seeds[0], "broken": {"placement.py": "def place(*a):\n    return 1\n"}},
         1,
@@ -429,7 +429,8 @@ def test_measuring_programs_makes_a_table() -> None:
         and good.metrics["speed"] > 0
     )
     assert "must return" in bad.failure and bad.scores == {}
-    lines = scores_table([good, ProgramScores("broken", {}, {}, 0.1, "it failed")]).splitlines()
+    broken = programs.ProgramScores("broken", {}, {}, 0.1, "it failed")
+    lines = programs.scores_table([good, broken]).splitlines()
     assert (
         lines[0].startswith("| program | train | val | test |")
         and lines[3] == "| `broken` | failed: it failed |"

@@ -25,7 +25,7 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.local import LocalBackend
 from culmen.tasks import example_path, load, surface_fault
-from tests.tasks.folder import modules
+from tests.tasks.folder import BASELINES, modules
 
 interactions, evaluator, baseline, outside = modules(
     "kuairec", "interactions", "evaluator", "baseline", "outside"
@@ -218,7 +218,7 @@ def judge(folder: Path, *programs: str) -> list[Observation]:
 
 
 def served(learn: str) -> str:
-    return (FOLDER / "baseline.py").read_text() + f"\n\nfit, rank = served({learn})\n"
+    return (BASELINES / "kuairec.py").read_text() + f"\n\nfit, rank = served({learn})\n"
 
 
 ANSWER = """

@@ -1,4 +1,4 @@
-"""What programs of other kinds score here: python baseline.py
+"""What programs of other kinds score here: python bench/baselines/multi_evolve.py
 
 `ridge` is a linear model of single substitutions, `pairwise` has pairs of substitutions too, `through_a_curve` fits the
 linear model on the log odds of the scaled fitness, and `pairwise_through_a_curve` both.
@@ -84,7 +84,7 @@ def matrix(variants, terms):
 
 
 if __name__ == "__main__":
-    from culmen.extensions.bench.programs import show
+    from programs import show
 
     names = ("constant", "ridge", "pairwise", "through_a_curve", "pairwise_through_a_curve")
     show(__file__, {name: f"predict = {name}" for name in names}, seeds=1)

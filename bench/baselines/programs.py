@@ -1,7 +1,4 @@
-"""Scores of given programs on a task, in its own jail.
-
-Tasks with several baselines measure them by this module.
-"""
+"""Scores of given programs on a task, in its own jail."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.settling import SettlingBackend
-from culmen.tasks import load
+from culmen.tasks import example_path, load
 
 
 class ProgramScores(msgspec.Struct, frozen=True):
@@ -107,7 +104,7 @@ def show(
     variants: Mapping[str, Mapping[str, str]] | None = None,
     seeds: int = 3,
 ) -> None:
-    """Print the scores of the initial program and of the programs in a task's `baseline.py`.
+    """Print the scores of the initial program, and of those in the file named as a built-in task.
 
     `bindings` are lines that make a program of the file's text, by name (`"run = greedy"`);
     `variants` are parts that replace the initial program's.
@@ -115,9 +112,9 @@ def show(
     parser = argparse.ArgumentParser(description="Measure the baselines of this task.")
     parser.add_argument("--seeds", type=int, default=seeds, help="random seeds for every case")
     options = parser.parse_args()
-    task, text = load(Path(file).resolve().parent), Path(file).read_text(encoding="utf-8")
+    task, text = load(example_path(Path(file).stem)), Path(file).read_text(encoding="utf-8")
     seed, part = task.seeds[0], task.evaluator.module
     programs: dict[str, dict[str, str]] = {"seed": seed}
     programs |= {name: {**seed, part: f"{text}\n\n{line}\n"} for name, line in bindings.items()}
     programs |= {name: {**seed, **parts} for name, parts in (variants or {}).items()}
-    print(scores_table(measure_programs(task, programs, options.seeds)))  # noqa: T201 - the one thing this prints is its result
+    print(scores_table(measure_programs(task, programs, options.seeds)))

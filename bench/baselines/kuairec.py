@@ -1,8 +1,10 @@
-"""What programs of other kinds score here, and the seed without one of its channels: python baseline.py
+"""What programs of other kinds score here, and the seed without one of its channels: python bench/baselines/kuairec.py
 
 `popularity` scores a video by its views, `markov` by how often it came next after the last one, `recent` by how often
 it came within four views after one of the last eight, nearer ones counting more.
 """
+
+import itertools
 
 import numpy as np
 
@@ -44,7 +46,9 @@ def served(learn):
         STATE["score"] = learn(videos, offsets, catalogue)
 
     def rank(videos, seconds, offsets):
-        return np.stack([STATE["score"](videos[low:high]) for low, high in zip(offsets, offsets[1:])])
+        return np.stack(
+            [STATE["score"](videos[low:high]) for low, high in itertools.pairwise(offsets)]
+        )
 
     return fit, rank
 
@@ -60,13 +64,16 @@ def without(text, channel):
 
 
 if __name__ == "__main__":
-    from pathlib import Path
+    from programs import show
 
-    from culmen.extensions.bench.programs import show
+    from culmen.tasks import example_path
 
-    text = Path(__file__).with_name("model.py").read_text(encoding="utf-8")
+    text = (example_path("kuairec") / "model.py").read_text(encoding="utf-8")
     show(
         __file__,
         {name: f"fit, rank = served({name})" for name in ("popularity", "markov", "recent")},
-        {f"without_{name}": {"model.py": without(text, name)} for name in ("retention", "temporal", "positional")},
+        {
+            f"without_{name}": {"model.py": without(text, name)}
+            for name in ("retention", "temporal", "positional")
+        },
     )

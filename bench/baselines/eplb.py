@@ -1,4 +1,4 @@
-"""What programs of other kinds score here: python baseline.py
+"""What programs of other kinds score here: python bench/baselines/eplb.py
 
 `hierarchical` is the published policy of DeepSeek's load balancer, written anew from its description: groups of experts
 are packed onto nodes, experts replicated within each node, replicas packed onto the node's devices. `greedy` is its
@@ -44,7 +44,9 @@ def packed(weight, bins):
         seats[every, lightest * room + held[every, lightest]] = item
         held[every, lightest] += 1
         filled[every, lightest] += weight[every, item]
-        filled[every, lightest] = np.where(held[every, lightest] == room, np.inf, filled[every, lightest])
+        filled[every, lightest] = np.where(
+            held[every, lightest] == room, np.inf, filled[every, lightest]
+        )
     return seats
 
 
@@ -57,7 +59,9 @@ def greedy(load, slots, groups, nodes, devices):
 def snake(load, slots, groups, nodes, devices):
     """The same replicas, heaviest first, dealt to the devices in order, then in the opposite order, and so on."""
     chosen, each = replicated(load, slots)
-    dealt = np.take_along_axis(chosen, np.argsort(-each, axis=1), axis=1).reshape(len(load), -1, devices)
+    dealt = np.take_along_axis(chosen, np.argsort(-each, axis=1), axis=1).reshape(
+        len(load), -1, devices
+    )
     dealt[:, 1::2] = dealt[:, 1::2, ::-1].copy()
     return dealt.swapaxes(1, 2).reshape(len(load), slots)
 
@@ -96,7 +100,7 @@ def hierarchical(load, slots, groups, nodes, devices):
 
 
 if __name__ == "__main__":
-    from culmen.extensions.bench.programs import show
+    from programs import show
 
     names = ("in_order", "greedy_by_layer", "greedy", "snake", "hierarchical")
     show(__file__, {name: f"place = {name}" for name in names})
