@@ -32,7 +32,7 @@ READING = [
     ("show", "first", "--lineage"),
     ("story", "first"),
     ("show", "first", "--log"),
-    ("show", "first", "--log", "--all", "--starts"),
+    ("show", "first", "--log", "--all"),
     ("runs", "replay", "first", "--verify"),
     ("strategies",),
     ("strategies", "polca"),
@@ -176,7 +176,7 @@ def test_show_diff_and_lineage_agree(done: Place) -> None:
 
 def test_log_covers_the_whole_run(done: Place) -> None:
     status = done.here("status", "first", "--json").document
-    events = done.here("show", "first", "--log", "--all", "--starts", "--json").document["events"]
+    events = done.here("show", "first", "--log", "--all", "--json").document["events"]
     assert [event["seq"] for event in events] == list(range(1, status["events"] + 1))
     assert all(event["words"] for event in events)
     last = done.here("show", "first", "--log", "-n", "3", "--json").document["events"]

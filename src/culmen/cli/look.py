@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -194,20 +193,9 @@ class LogFlags:
     ] = None
     every: Annotated[
         bool,
-        typer.Option("--all", help="All events from the first.", rich_help_panel="With --log"),
-    ] = False
-    starts: Annotated[
-        bool,
         typer.Option(
-            "--starts", help="Also the start of each effect.", rich_help_panel="With --log"
-        ),
-    ] = False
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            "-f",
-            help="New events until the run ends. Not with --json.",
+            "--all",
+            help="Every event from the first, the starts of effects among them.",
             rich_help_panel="With --log",
         ),
     ] = False
@@ -261,7 +249,7 @@ def show(
     if not log and events != LogFlags():
         raise UserError(
             "this option is for the events of a run",
-            where="--last, --all, --starts, --follow",
+            where="--last, --all",
             fix="add --log",
         )
     path = _find_shown_run(run) if candidate is None else find_run(run)
@@ -336,9 +324,8 @@ def show_diff(
     first: CandidateDetail,
     second: CandidateDetail,
     lines: Sequence[str],
-    max_lines: int = 0,
 ) -> None:
-    """Print a diff in colour, at most `max_lines` lines of it (0: all)."""
+    """Print a diff in colour."""
     if screen.out.is_terminal:
         scores = " -> ".join(
             f"{score_with_margin(each.row.mean, each.row.margin)} (n {each.row.count})"
@@ -347,11 +334,9 @@ def show_diff(
         screen.print_heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
     if not lines:
         screen.print_line("no difference: the same texts")
-    for text in lines[: max_lines or len(lines)]:
+    for text in lines:
         style = "dim" if text.startswith(("+++", "---")) else _DIFF_STYLES.get(text[:1], "")
         screen.print_code_line(escape_controls(text), style)
-    if max_lines and len(lines) > max_lines:
-        screen.print_line(f"... and {count_text(len(lines) - max_lines, 'more line')}", style="dim")
 
 
 def _show_lineage(path: Path, name: str) -> Answer:
@@ -366,23 +351,16 @@ def _show_lineage(path: Path, name: str) -> Answer:
 
 _PAGE = 500  # events read at once
 _LOGGED = ("done", "note", "torn", "stop", "state", "tell")
-_OVER = ("finished", "failed", "paused", "interrupted")
 
 
 def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlags) -> Answer:
     """The events of a run."""
     from culmen.store import views
 
-    kinds = (*_LOGGED, "started") if wanted.starts else _LOGGED
+    kinds = (*_LOGGED, "started") if wanted.every else _LOGGED
     if candidate is not None:
         fix = f"culmen show {run_name(path)} --log"
         raise UserError("the events are those of the whole run", where="--log", fix=fix)
-    if wanted.follow and screen.as_json:
-        raise UserError(
-            "--follow does not end, so it cannot print one JSON document",
-            where="--json",
-            fix="leave one out",
-        )
     last = None if wanted.every else wanted.last or _LAST
     events = _last_events(path, kinds, last)
     if screen.as_json:
@@ -398,8 +376,6 @@ def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlag
             )
         for event in events:
             _show_event(screen, event)
-        if wanted.follow:
-            _follow_events(screen, path, kinds, events[-1].seq if events else 0)
 
     return Answer(None, show)
 
@@ -416,24 +392,6 @@ def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Even
         events += page
         seq = page[-1].seq
     return events if last is None else events[-last:]
-
-
-def _follow_events(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
-    """Print events beyond `seq` as they come, until the run ends."""
-    from culmen.store import views
-
-    while True:
-        state = views.run_status(
-            run
-        ).state  # read first, so that events before the end are still shown
-        page = views.log_events(run, seq, _PAGE, kinds)
-        for event in page:
-            _show_event(screen, event)
-            seq = event.seq
-        if state in _OVER and not page:
-            return
-        if len(page) < _PAGE:
-            time.sleep(0.5)  # seconds between two looks at a run that goes on
 
 
 def _event_data(event: Event) -> JsonObject:

@@ -1,6 +1,6 @@
 """Trained advisors: built for `train.open`, or loaded from a run's checkpoints.
 
-Loaded advisors can be talked to or exported.
+Loaded advisors can be exported.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from culmen.extensions.train.models import (
     tiny_model,
 )
 from culmen.extensions.train.torch_engine import TorchEngine
-
-Messages = list[dict[str, str]]
 
 
 def policy_settings(run: Path) -> JsonObject:
@@ -92,41 +90,6 @@ def export_advisor(run: Path, version: int | None, out: Path) -> JsonObject:
         "base": policy_settings(run)["policy"],
     }
     return {**about, "out": str(out), "files": sorted(path.name for path in out.iterdir())}
-
-
-class AdvisorChat:
-    """A conversation with one version.
-
-    The tiny policy answers with words of its menu, whatever the message.
-    """
-
-    def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
-        self._settings, self._seed = policy_settings(run), seed
-        self._engine = open_policy(run, version)
-        self.version = self._engine.version
-        self.messages: Messages = [{"role": "system", "content": system}] if system else []
-
-    def send_message(self, text: str) -> str:
-        """The advisor's reply to one more message."""
-        engine = self._engine
-        self.messages.append({"role": "user", "content": text})
-        tokenizer = getattr(engine, "tokenizer", None)
-        if isinstance(tokenizer, ChatTokenizer):
-            prompt, max_tokens, among = (
-                engine.encode(tokenizer.chat_prompt(self.messages)),
-                self._settings["most"],
-                (),
-            )
-        else:
-            prompt, max_tokens, among = (
-                engine.encode(text),
-                3,
-                engine.encode(" ".join(self._settings["menu"]))[1:],
-            )
-        self._seed += 1
-        reply = engine.sample(prompt, self._seed, max_tokens, among).text
-        self.messages.append({"role": "assistant", "content": reply})
-        return reply
 
 
 Make = Callable[[JsonObject], tuple[PolicyEngine, Persona]]
