@@ -35,7 +35,7 @@ GROUPS = {
     "skill": "mine nightly tools",
     "paper": "reproduce wording",
     "compare": "analyze bench power score",
-    "import": "algotune frontier-cs llm4ad",
+    "import": "algotune llm4ad",
 }
 FIRST = (
     "demo new check audit run resume prompt status best story report ui compare doctor docs help"

@@ -16,7 +16,7 @@ from culmen.core.inside import (
     text_inside,
 )
 from culmen.extensions.compat.openevolve import checkpoint
-from culmen.extensions.importers import algotune, frontier_cs
+from culmen.extensions.importers import algotune
 from culmen.extensions.importers.importing import write_task_folder
 from culmen.extensions.skills.mining import logs
 from culmen.extensions.skills.rollouts import broken, harbor, needs, trial
@@ -105,11 +105,6 @@ def make_openevolve(folder, config):
 
 
 LOG = '{"type": "user", "message": {"role": "user", "content": "Do it."}}\n'
-FRONTIER = {
-    "config__yaml": "type: default\nchecker: chk.cc\n",
-    "chk__cc": "x",
-    "statement__txt": "s",
-}
 # of each module that opens files of such folders: the file, a folder with it, and the reader
 READERS = {
     "tasks.schema, files": ("program.py", make_task, load),
@@ -220,11 +215,6 @@ READERS = {
         "data/a",
         lambda folder: make_files(folder, x__py="x", data_IN_a="a"),
         read_copies,
-    ),
-    "extensions.importers.frontier_cs": (
-        "testdata/1.in",
-        lambda folder: make_files(folder, testdata_IN_1__in="1", **FRONTIER),
-        lambda folder: list(frontier_cs._Problem(folder).case_lines()),
     ),
     "extensions.importers.algotune": (
         "x.py",

@@ -17,7 +17,6 @@ from culmen.report.figures import count_text
 
 if TYPE_CHECKING:
     from culmen.extensions.importers.algotune import ImportedSpeedup
-    from culmen.extensions.importers.frontier_cs import ImportedProblem
     from culmen.extensions.importers.importing import ImportedTask
     from culmen.extensions.importers.llm4ad import ImportedDesign
 
@@ -68,34 +67,6 @@ def algotune(
     return _import_each(screen, files, import_one, _SPEEDUPS, out, replace)
 
 
-def frontier_cs(
-    screen: Screen,
-    checkout: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A checkout of Frontier-CS's repository.")
-    ],
-    names: Names = None,
-    out: Out = Path("frontier-cs"),
-    testlib: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="testlib.h. Default: that of the checkout or system."),
-    ] = None,
-    replace: Replace = False,
-) -> Answer:
-    """Make task folders of the algorithmic problems of Frontier-CS: C++ programs.
-
-    Checkers are compiled; interactive problems are left out.
-    """
-    from culmen.extensions.importers.frontier_cs import find_header, import_problem, problem_folders
-
-    folders = problem_folders(checkout.expanduser(), names or [])
-    header = find_header(checkout.expanduser(), testlib)
-
-    def import_one(folder: Path, target: Path) -> ImportedProblem:
-        return import_problem(folder, target, header)
-
-    return _import_each(screen, folders, import_one, _PROBLEMS, out, replace)
-
-
 def llm4ad(
     screen: Screen,
     checkout: Annotated[
@@ -127,10 +98,6 @@ def _speedup_row(task: ImportedSpeedup) -> tuple[str, ...]:
     return task.name, f"{task.size:,}", f"{task.milliseconds:.3g} ms"
 
 
-def _problem_row(task: ImportedProblem) -> tuple[str, ...]:
-    return task.name, f"{task.cases}", f"{task.seconds:g} s", f"{task.programs or ''}"
-
-
 def _design_row(task: ImportedDesign) -> tuple[str, ...]:
     scores = task.score.values() if isinstance(task.score, dict) else (task.score,)
     score = ", ".join("none" if each is None else f"{each:.6g}" for each in scores)
@@ -145,20 +112,11 @@ def _speedup_steps(task: ImportedSpeedup, folder: str) -> tuple[tuple[str, str],
     )
 
 
-def _problem_steps(task: ImportedProblem, folder: str) -> tuple[tuple[str, str], ...]:
-    bank = "bank:" + shlex.quote(f"{task.folder}/bank")
-    return (
-        (f"culmen check {folder}", "the empty program: 0"),
-        (f"culmen run {folder} --model {bank if task.programs else 'NAME'}", "search"),
-    )
-
-
 def _design_steps(task: ImportedDesign, folder: str) -> tuple[tuple[str, str], ...]:
     return (f"culmen check {folder}", "the initial fitness"), (f"culmen run {folder}", "search")
 
 
 _SPEEDUPS = _Layout(("task", "size", "reference"), _speedup_row, _speedup_steps)
-_PROBLEMS = _Layout(("problem", "tests", "time", "recorded programs"), _problem_row, _problem_steps)
 _DESIGNS = _Layout(("task", "function", "calls", "initial fitness"), _design_row, _design_steps)
 
 
@@ -219,7 +177,7 @@ VERBS = VerbTable(
     groups={
         "import": (
             "Make tasks of other benchmarks.",
-            {"algotune": algotune, "frontier-cs": frontier_cs, "llm4ad": llm4ad},
+            {"algotune": algotune, "llm4ad": llm4ad},
         )
     },
     after="new",
