@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from culmen.core.errors import NoAnswer
 from culmen.models.call import Call, ChatMessage
 from culmen.models.caller import Providers
-from culmen.models.limits import Health
-from culmen.models.quota import LONGEST_WAIT, Quota, read_allowances, seconds_until_reset
+from culmen.models.limits import LONGEST_WAIT, Health, Quota, read_allowances, seconds_until_reset
 from culmen.models.spec import ModelSpec, Price, PriceList, Provider
 from tests.models.conftest import FakeClock
 from tests.servers.openai_server import OpenAIServer

@@ -18,8 +18,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.usage import Usage
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.costs import Costs
-from culmen.strategies.knowledge_gradient import GAIN, WAIT, KnowledgeGradient, Move
-from culmen.strategies.memory.records import Records
+from culmen.strategies.knowledge_gradient import GAIN, WAIT, KnowledgeGradient, Move, Records
 
 from .test_strategies_pedigree import Left
 

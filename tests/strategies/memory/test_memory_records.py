@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from culmen.strategies.memory.records import Lineages, Records
+from culmen.strategies.knowledge_gradient import Lineages, Records
 
 
 def test_a_wait_is_the_less_probable_the_more_regular_records_were() -> None:
