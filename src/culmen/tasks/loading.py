@@ -35,7 +35,6 @@ _MARKS = ("task.toml", "evaluator.py")
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
 _MANY = 200  # entries of a folder that are looked at
 _SHOWN = 6
-_TASKS_WRITER = "make_tasks.py"  # in an example whose folder `tasks` is written by it
 DEFAULT = "function_minimization"  # three small files and a noisy score: the usual case
 
 
@@ -300,8 +299,8 @@ def write_new(
                 dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
             )
-            if (target / _TASKS_WRITER).is_file():
-                runpy.run_path(str(target / _TASKS_WRITER))["write_tasks"](target / "tasks")
+            if (writer := target / "make_tasks.py").is_file():
+                runpy.run_path(str(writer))["write_tasks"](target / "tasks")
         for name, text in (files or {}).items():
             target.mkdir(parents=True, exist_ok=True)
             (target / name).write_text(text, encoding="utf-8")
