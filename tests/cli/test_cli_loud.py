@@ -88,6 +88,35 @@ def test_check_shows_what_the_evaluator_printed(broken: Place) -> None:
     assert done.code == 1 and "judging 3.0" in done.out and "evaluator.py line 6" in done.out
 
 
+DEEP = "".join(f"def f{n}():\n    return f{n + 1}()\n" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (
+            f"{DEEP}def f20():\n    return [] < 1\ndef run():\n    return f0()\n",
+            "TypeError: '<' not",
+        ),
+        ("def run():\n    return 3.0\n", "invalid: by the evaluator"),
+    ],
+)
+def test_show_names_the_error_below_a_long_traceback_and_who_refused(
+    place: Place, program: str, words: str
+) -> None:
+    place.task("peak", program, "def score(output):\n    return {'score': None}\n")
+    assert place.here("run", "peak", "--budget", "3", "--name", "mine").code == 1
+    assert words in place.here("show", "mine", "seed").out
+
+
+def test_check_of_a_program_that_opens_a_file_outside_names_readable(place: Place) -> None:
+    data = place.root / "data.csv"
+    data.write_text("1")
+    place.task("peak", f"def run():\n    return float(open({str(data)!r}).read())\n")
+    done = place.here("check", "peak")
+    assert done.code == 1 and "readable" in done.out, done.out
+
+
 def test_a_search_may_be_told_to_go_on_all_the_same(broken: Place) -> None:
     done = broken.here("run", "peak", "--budget", "evaluations=12", "--set", "allow_failing=on")
     assert (

@@ -141,6 +141,8 @@ def test_changed_task_seed_is_a_mismatch_that_names_fork(place: Place) -> None:
     assert asked.document["differences"]
     told = place.here("runs", "replay", "mine")
     assert "culmen runs fork mine" in told.out
+    words = " ".join(told.out.split())
+    assert "its settings, the task or culmen's version differ" in words and "after 0" not in words
     resumed = place.here("resume", "mine", "--json")
     assert (resumed.code, resumed.document["error"]["kind"]) == (4, "journal_mismatch")
     assert "culmen runs fork mine" in resumed.document["error"]["next"]

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from types import ModuleType
-from typing import get_args
+from typing import Annotated, get_args
 
 import pytest
 
@@ -19,7 +19,8 @@ from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
 from culmen.strategies.polca import FreshBatch, Polca
-from culmen.strategies.settings import field_hints
+from culmen.strategies.settings import About, field_hints
+from culmen.strategies.settings import check as check_settings
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -197,6 +198,17 @@ def test_a_strategy_of_your_own_from_a_module_beside_you(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert catalog.make_strategy("beside_me:Patient").repeats == 2
+
+
+@dataclass(frozen=True)
+class Cooling:
+    heat: Annotated[float, About("share of the gain", most=1)] = 0.5
+
+
+def test_a_range_that_is_open_below_is_named():
+    with pytest.raises(UserError) as error:
+        check_settings(Cooling(heat=2.0))
+    assert error.value.fix == "give a number of 1 or less: share of the gain"
 
 
 class Loose:

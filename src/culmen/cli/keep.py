@@ -112,7 +112,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
             if end.get("state") == "finished":
                 differences += _replay_differences(search, end)
         except JournalMismatch as error:
-            differences.append(error.what)
+            differences.append(f"{error.what}: {error.where}")
         finally:
             search.close()
     finally:
@@ -186,8 +186,8 @@ def _replay_differences(search: Search, end: JsonObject) -> list[str]:
 
 
 def _show_replay(screen: Screen, data: JsonObject) -> None:
-    effects = count_text(data["effects"], "effect")
     if data["matches"]:
+        effects = count_text(data["effects"], "effect")
         end = (
             ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
         )
@@ -195,7 +195,7 @@ def _show_replay(screen: Screen, data: JsonObject) -> None:
             end += f"; from the checkpoint after event {data['checkpoint']:,}, too"
         screen.print_line(f"matches: {effects} derived again, all the same{end}", style="green")
         return
-    screen.print_line(f"does not match, after {effects}:", style="red")
+    screen.print_line("does not match:", style="red")
     for text in data["differences"]:
         screen.print_line(f"  {escape_controls(text)}")
     screen.print_next_steps(

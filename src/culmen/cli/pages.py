@@ -15,6 +15,7 @@ from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
+from culmen.core.wording import clip_middle
 from culmen.report import sentences, story
 from culmen.report.displays import usage_texts
 from culmen.report.facts import result_facts
@@ -495,7 +496,7 @@ def _show_observations(
         outcome = (
             number_text(o.score, decimals)
             if o.ok
-            else join_nonempty([o.status.value, o.reason.replace("_", " ")], ": ")
+            else join_nonempty([o.status.value, _reason_text(o.reason)], ": ")
         )
         metrics = join_nonempty(
             f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",)
@@ -516,7 +517,12 @@ def _show_observations(
     for title, text in texts.items():
         if text.strip():
             screen.print_rule(title)
-            screen.print_text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
+            screen.print_text(clip_middle(text, _FEEDBACK))
+
+
+def _reason_text(reason: str) -> str:
+    """`score out of bounds`; the evaluator, where its own answer was that there is no score."""
+    return "by the evaluator" if reason == "invalid" else reason.replace("_", " ")
 
 
 def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:

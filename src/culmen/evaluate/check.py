@@ -760,6 +760,12 @@ def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
             "the evaluator or the machine failed, not the initial program: see the feedback, and "
             "culmen doctor"
         )
+    form = evidence.task.evaluator.form
+    if form in ("call", "serve") and "FileNotFoundError" in observation.feedback:
+        return (
+            "a program sees its own files, and those under [evaluator] options = "
+            "{ readable = [...] }: correct the path, or add it there"
+        )
     return "correct the initial program, or the evaluator if the program is right"
 
 

@@ -195,7 +195,10 @@ class Jail:
                 (extra for name, extra in EXTRAS.items() if f"'{name}'" in answer["error"]), ""
             )
             extra = extra if self.home == Jail.home else ""
-            plain = f"install it into {self.home}, or remove it from the evaluator's packages"
+            plain = (
+                f"install it into {self.home} (not with pip install -e), or remove it "
+                "from the evaluator's packages"
+            )
             raise TaskError(
                 f"a package that the task preloads cannot be imported: {answer['error']}",
                 fix=f"pip install 'culmen[{extra}]'" if extra else plain,

@@ -103,7 +103,8 @@ class EvaluatorForm(Protocol):
     backend: str
     """Address of a backend that evaluates by itself, made of (task, workers, require).
 
-    "": the jail runs the evaluator, by `new_runner`.
+    "": the jail runs the evaluator, by `new_runner`. Only the form `legacy` can so far: requests
+    of other forms lack the evaluator's path, and their reports are handed to a scorer.
     """
 
     def contract_of(self, module: Module) -> str | None:

@@ -61,6 +61,8 @@ def check(strategy: object) -> None:
 def _range_text(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"a number from {low:g} to {high:g}"
+    if high is not None:
+        return f"a number of {high:g} or less"
     return "a finite number" if low is None else f"a number of {low:g} or more"
 
 
