@@ -20,7 +20,6 @@ from culmen.core.json import JsonObject
 from culmen.jail import packed, wire
 from culmen.jail.runner import REQUEST_LIMIT, encode_exception, load_part
 
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
