@@ -9,6 +9,7 @@ Frames in: P ping (core) · B begin · I input · G go · O output. Out: L ready
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import socket
@@ -18,6 +19,8 @@ from pathlib import Path
 from culmen.core.json import JsonObject
 from culmen.jail import packed, wire
 from culmen.jail.runner import REQUEST_LIMIT, encode_exception, load_part
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 def run_timed(channel: socket.socket, request: JsonObject, work: Path) -> None:
@@ -59,6 +62,7 @@ class TimedProgram:
         elif kind == "P":
             pin_to_core(int(payload))
         elif kind == "B":
+            keep_memory()
             module = load_part(self._work, self._request["module"])
             self._entry = find_entry(module, self._request["entry"])
             gc.collect()
@@ -70,6 +74,18 @@ def find_entry(module: object, name: str) -> Callable[..., object]:
     """The function `name` of a module; of `Class.method`, the method of a new object."""
     owner, _, method = name.rpartition(".")
     return getattr(getattr(module, owner)() if owner else module, method)
+
+
+def keep_memory() -> None:
+    """Let this process keep the memory of large arrays that it frees, if the system can do that.
+
+    Whether glibc gives it back depends on what lies behind it; equal programs then differed by
+    half of their page faults, and by a tenth of their time.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        change = ctypes.CDLL(None).mallopt
+        change(_MMAP_THRESHOLD, 1 << 25)  # the highest that glibc takes
+        change(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def pin_to_core(core: int) -> None:

@@ -196,6 +196,35 @@ def test_llm4ad_siblings_objectives_and_readers_of_texts(tmp_path: Path) -> None
     assert {name: one.metrics[name] for name in found.score} == found.score
 
 
+PASSES = """
+from llm4ad.base import Evaluation
+
+
+class Passes(Evaluation):
+    def __init__(self):
+        super().__init__(template_program="def f(field):\\n    return len(field)\\n")
+
+    def evaluate_program(self, program_str, callable_func):
+        field = [[0, 1] * 250 for _ in range({rows})]
+        return float(sum(callable_func(field) for _ in range(10)))
+"""
+
+
+def test_llm4ad_time_for_large_arguments_counts_in_the_limit(tmp_path: Path) -> None:
+    checkout = tmp_path / "LLM4AD"
+    shutil.copytree(CHECKOUT, checkout)
+    seconds = {}
+    for rows in (1, 1000):
+        place = checkout / "llm4ad" / "task" / "optimization" / f"passes_{rows}"
+        place.mkdir()
+        (place / "evaluation.py").write_text(PASSES.format(rows=rows))
+        package = f"llm4ad.task.optimization.passes_{rows}"
+        facts = importing.probe(llm4ad.__name__, str(place), package, str(checkout))
+        assert facts["calls"] == 10 and facts["score"] == 10 * rows
+        seconds[rows] = facts["seconds"]
+    assert seconds[1000] > 10 * seconds[1]
+
+
 CHOOSES = """
 from llm4ad.base import Evaluation
 

@@ -9,6 +9,7 @@ class. LLM4AD: Liu et al. 2024, arXiv:2412.17287.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import math
 import sys
@@ -29,6 +30,7 @@ from culmen.extensions.importers.importing import (
     remedy,
     write_task_folder,
 )
+from culmen.jail import packed, wire
 from culmen.jail.scorer import Invalid
 
 ROOT, FILE = "llm4ad", "evaluation.py"
@@ -131,7 +133,10 @@ def objective_names(count: int) -> list[str]:
 
 
 class CountedFunction:
-    """The template's function: `count` of its calls, and what it `raised` last."""
+    """The template's function: `count` of its calls, and what it `raised` last.
+
+    A call takes as long as the way of its arguments into the jail does, too.
+    """
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
@@ -140,6 +145,8 @@ class CountedFunction:
 
     def __call__(self, *values: object, **named: object) -> object:
         self.count += 1
+        with contextlib.suppress(wire.WireError):
+            packed.decode(packed.encode([values, named]))
         try:
             return self._function(*values, **named)
         except Exception as error:
