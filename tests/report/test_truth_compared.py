@@ -105,7 +105,7 @@ def at(points: list[dict[str, float]], axis: str, x: float) -> float:
 
 
 def statistics(compared: Compared) -> Claims:
-    """What the data can tell: on the page as in the terminal, and of the runs' own values."""
+    """Statistics on the page, in the terminal, and of the values of the runs themselves."""
     (part,), (again,) = compared.page["statistics"]["tasks"], compared.printed["tasks"]
     page_rows, printed_rows = ([row["mean"] for row in each["rows"]] for each in (part, again))
     yield Claim("in the terminal", printed_rows, page_rows)
