@@ -341,6 +341,29 @@ def test_no_step_made_a_gain_within_noise(tmp_path: Path) -> None:
     assert factors and not any(level.share for each in factors for level in each.levels)
 
 
+def test_a_way_from_a_carried_candidate_has_a_gain_of_its_own(tmp_path: Path) -> None:
+    run, chance = Planted(tmp_path, exact=False), Random(5)
+    carried = run.made(1, operator="carried")
+    child = run.made(2, carried)
+    for _ in range(3):
+        for candidate, level in ((SEED, 0.0), (carried, 2.0), (child, 2.3)):
+            run.scored(candidate, level + chance.gauss(0.0, 0.2))
+    best, story = views.best_result(run.path), run.story()
+    assert best is not None and best.id == child.id and story.is_own
+    assert story.steps == () and story.why.startswith("the gain over the carried candidate is")
+
+
+def test_a_step_tells_its_island(tmp_path: Path) -> None:
+    run = Planted(tmp_path)
+    run.scored(SEED, 0.2)
+    origin = Origin("rewrite", "small", island=2)
+    child = Candidate.of({"main.py": "def f():\n    return 3\n"}, (SEED.id,), origin)
+    run.append(Entry("done", 90, "m", "propose", {}, Proposal((child,)), 5.0))
+    run.scored(child, 0.5)
+    (step,) = run.story().steps
+    assert "rewrite, small, island 2" in step_facts(run.story(), step)
+
+
 def test_no_kind_of_change_made_less_than_nothing_or_more_than_all(tmp_path: Path) -> None:
     run = Planted(tmp_path)
     run.scored(SEED, 0.2)

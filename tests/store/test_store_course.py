@@ -94,7 +94,7 @@ def test_the_final_choice_is_no_part_of_the_search(tmp_path: Path):
 def test_of_very_many_evaluations_a_dot_stands_for_those_alike(tmp_path: Path):
     noisy(tmp_path, 4_000).close()
     seen = views.search_evaluations(tmp_path / "noisy")
-    assert len(seen) < 4_000 and sum(each.count for each in seen) == 4_000
+    assert len(seen) < 1_600 and sum(each.count for each in seen) == 4_000
     assert max(each.score for each in seen if each.score is not None) > 1.0 and [
         each.seq for each in seen
     ] == sorted(each.seq for each in seen)

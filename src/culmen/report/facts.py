@@ -282,19 +282,19 @@ def read_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Facts
     failed = facts.evaluations - facts.statuses.get("ok", 0)
     many = failed >= min(3, NOTABLE * facts.evaluations) and failed > 0
     seen = tuple(islice(views.stream_observations(run), LOOKED)) if many else ()
-    stream = views.stream_observations(run)
+    failures = views.stream_observations(run, ok=False)
     return msgspec.structs.replace(
         facts,
         requests=sum(row.effects for row in views.call_costs(run) if row.effect == "propose"),
         causes=views.failure_causes(run) if failed or facts.error else facts.causes,
         seen=seen,
-        failed=tuple(islice((o for o in stream if not o.ok), LOOKED)) if many else (),
+        failed=tuple(islice(failures, LOOKED)) if many else (),
         points=tuple(views.progress_points(run)) if _needs_points(facts) else (),
         cut=tuple(views.cut_off_evaluations(run)) if facts.reason == "seconds" else (),
         first_score=_first_score(run, facts.result),
         scored=None
         if facts.result is None
-        else next((o for o in views.stream_observations(run) if o.ok), None),
+        else next(views.stream_observations(run, ok=True), None),
         paying=_paying_failures(run, facts),
     )
 

@@ -174,9 +174,10 @@ def gain_text(f: Facts) -> str:
         return ""
     gain = f.gain if best.direction == "max" else -f.gain
     size = difference_text(gain, best.gain_margin if best.confirmed else margin or None)
-    if best.initial is None or f.gain <= max(0.0, margin):
+    initial = best.initial
+    if initial is None or f.gain <= max(0.0, margin) or abs(initial.score) <= (initial.margin or 0):
         return size
-    return size + percent_gain(best.initial.score, best.initial.score + gain, margin)
+    return size + percent_gain(initial.score, initial.score + gain, margin)
 
 
 def percent_gain(before: float, after: float, margin: float | None = None) -> str:

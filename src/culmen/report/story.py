@@ -72,6 +72,7 @@ class StoryStep(msgspec.Struct, frozen=True):
     at_evaluations: int
     at_seconds: float
     seq: int
+    island: int | None = None
     at_dollars: float = 0.0
     number: int = 0
     merged: int = 0
@@ -186,7 +187,8 @@ def _why_no_steps(result: RunResult, way: Sequence[Ancestor], story: Story) -> s
     if len(way) < 2:
         return "the best candidate has no ancestor that scored, so there is no gain to divide"
     if story.gain_margin and abs(story.gain or 0.0) <= story.gain_margin:
-        return "the gain is within noise, so no step can be said to have made it"
+        what = "the gain over the carried candidate" if way[0].operator == CARRIED else "the gain"
+        return f"{what} is within noise, so no step can be said to have made it"
     return "no change on the way to the best candidate raised the expected score"
 
 
@@ -422,6 +424,7 @@ def _story_step(
         at_evaluations=main.evaluations,
         at_seconds=main.elapsed,
         seq=main.seq,
+        island=main.island,
         share=share,
     )
 
@@ -567,12 +570,13 @@ def way_line(story: Story) -> str:
 
 def step_facts(story: Story, step: StoryStep) -> list[str]:
     """Share, origin and cost of a step, for a line below its sentence."""
+    island = "" if step.island is None else f"island {step.island}"
     facts = [
         f"{_percent(step.share)} of the gain",
         "" if step.way is None else f"{_percent(step.way)} of the way to the {story.goal_name}",
         "within noise on its own" if step.is_within_noise else "",
         f"with {count_text(step.merged, 'smaller change')}" if step.merged else "",
-        join_nonempty([step.operator.replace("_", " "), step.model]),
+        join_nonempty([step.operator.replace("_", " "), step.model, island]),
     ]
     return [*filter(None, facts), step.id[:8], f"after {cost_text(step)}"]
 

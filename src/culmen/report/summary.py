@@ -218,7 +218,8 @@ def _result_steps(f: Facts) -> list[tuple[str, str]]:
         return []
     changed = [(f"culmen show {f.run} best --diff seed", "what changed")] if f.initials else []
     so_far = " so far" * (f.state == "running")
-    return [(f"culmen best {f.run}", f"print the best{so_far}"), *changed]
+    what = "front" if f.result.front else "best"
+    return [(f"culmen best {f.run}", f"print the {what}{so_far}"), *changed]
 
 
 # The error for a search that ended without any score: the evaluator's message, and the line to

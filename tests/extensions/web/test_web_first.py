@@ -5,16 +5,18 @@ For every way in which a run may stand.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from culmen.core.result import NoiseReport, Score
+from culmen.extensions.web.pages.trust import belief_marks
+from culmen.extensions.web.runs import Digest
 from culmen.report.summary import summarize_run
 from culmen.store import views
 from tests.extensions.web import worlds
 from tests.extensions.web.conftest import Site, Tab, served
-
-pytestmark = pytest.mark.browser
 
 FIRST = {  # headline, tone, state
     "better": ("+0.25 (33 %) better than the initial program", "good", "finished"),
@@ -42,6 +44,30 @@ FIRST = {  # headline, tone, state
     "begun": ("Nothing has scored yet", "quiet", "running"),
     "several": ("2 trade-offs between accuracy and latency so far", "quiet", "paused"),
 }
+
+
+@pytest.mark.parametrize(("search", "words"), [(0.95, "is within noise"), (2.0, "too hopeful")])
+def test_luck_of_few_evaluations_of_the_search_is_noise(
+    tmp_path: Path, search: float, words: str
+) -> None:
+    fields = {"se": 0.02, "search_score": search, "search_count": 1, "noise": NoiseReport(sd=0.1)}
+    run = Digest(worlds.ended(tmp_path / "run", [0.5, 0.8], winner=fields)).refresh()
+    first = belief_marks(run, views.run_status(run.run))[0]
+    assert words in first["text"] and first["healthy"] == (search < 1)
+
+
+def test_an_initial_score_of_which_0_may_be_true_gives_no_per_cent(tmp_path: Path) -> None:
+    initial = {"initial": Score("a", 0.04, 24, 0.05, 0.1), "gain": 0.4, "gain_margin": 0.2}
+    run = worlds.ended(tmp_path / "run", [0.04, 0.44], winner=initial)
+    assert summarize_run(run).verdict.headline == "+0.40 better than the initial program"
+
+
+def test_a_front_is_what_is_printed(tmp_path: Path) -> None:
+    run = worlds.ended(tmp_path / "run", [0.5, 0.8, 0.7], state="paused", metrics=True)
+    told = summarize_run(run)
+    assert "print the front" in (told.purpose, *dict(told.also).values())
+
+
 HIGH = 310  # pixels above the first chart, at most, at 1440 x 900
 SIZE = "e => parseFloat(getComputedStyle(e).fontSize)"
 
@@ -60,6 +86,7 @@ def part(page: Any, role: str) -> str:
     return found.inner_text() if found.count() else ""
 
 
+@pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name: str):
@@ -94,6 +121,7 @@ def test_the_first_screen_says_what_came_of_the_run(every: Site, tab: Tab, name:
     assert ("May I believe it?" in order) == (views.run_status(every.run(name)).best is not None)
 
 
+@pytest.mark.browser
 def test_four_bands_answer_the_four_questions(every: Site, tab: Tab):
     """The verdict, the source of the gain, its evidence, and a fold: within one screen."""
     page = tab.open(every, "/r/minimised/overview")
@@ -110,13 +138,14 @@ def test_four_bands_answer_the_four_questions(every: Site, tab: Tab):
     assert fold.get_attribute("open") is None and fold.bounding_box()["y"] < 900
     within = tab.open(every, "/r/within/overview")
     best = within.locator("section[aria-label='What the best changes']")
-    assert "the gain is within noise" in best.inner_text() and within.locator(".way").count() == 0
+    assert "The gain is within noise" in best.inner_text() and within.locator(".way").count() == 0
     doubted = tab.open(every, "/r/flaky/overview")
     assert doubted.locator(
         "section[aria-label='May I believe it?'] li.warn"
     ).first.inner_text() == ("failed in 2 of 12 evaluations, counted as the lowest score")
 
 
+@pytest.mark.browser
 @pytest.mark.slow
 def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, tab: Tab):
     page = tab.open(every, "/r/failed/overview")
@@ -143,6 +172,7 @@ def test_a_failed_run_shows_the_evaluators_own_traceback_as_text(every: Site, ta
     assert page.locator("pre[data-role=failure]").count() == 0 and part(page, "cause") == ""
 
 
+@pytest.mark.browser
 @pytest.mark.slow
 def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Site, tab: Tab):
     assert part(tab.open(every, "/r/doubted/overview"), "cause").startswith(
@@ -164,6 +194,7 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
     assert "%" not in part(crossing, "headline") + part(crossing, "details")
 
 
+@pytest.mark.browser
 def test_the_next_command_is_copied(every: Site, tab: Tab):
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=every.base)
     page = tab.open(every, "/r/paused/overview")
@@ -171,6 +202,7 @@ def test_the_next_command_is_copied(every: Site, tab: Tab):
     assert page.evaluate("() => navigator.clipboard.readText()") == "culmen resume paused"
 
 
+@pytest.mark.browser
 def test_the_list_shows_states_and_scores_also_on_a_phone(every: Site, tab: Tab):
     page = tab.open(every, "/")
     tab.resize(390)

@@ -13,6 +13,8 @@ import pytest
 
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import SHOWN
+from culmen.extensions.web.pages.overview import overview_page
+from culmen.extensions.web.runs import Digest
 from culmen.report.figures import dollars_text, number_text
 from culmen.report.story import cost_text, gain_text, run_story
 from culmen.report.summary import summarize_run
@@ -953,3 +955,17 @@ def test_a_report_sorts_and_filters_as_the_server_does(site: Site, tab: Tab):
     assert whole["rows"] == [] and len(answers) == len(asked)
     for params, (mine, server) in zip(asked, answers, strict=True):
         assert mine == server, params
+
+
+def test_the_gain_for_each_dollar_is_drawn_and_steps_are_qualified(site: Site, tab: Tab):
+    doc = overview_page(Digest(site.run("polca-1")), {})
+    page = tab.open(site, "/r/polca-1/overview?y=paid")
+    drawn = page.evaluate("() => document.querySelector('c-chart').spec.series[0].points")
+    paid = [point for point in doc["course"] if point["dollars"] > 0]
+    gains = [(each["score"] - doc["lines"]["initial"]) / each["dollars"] for each in paid]
+    assert gains and [y for _, y in drawn] == pytest.approx(gains)
+    steps, told = doc["story"]["steps"], page.locator("[data-role=qualified]").all_inner_texts()
+    assert len(told) == len(steps) > 0
+    for text, step in zip(told, steps, strict=True):
+        assert ("within noise on its own" in text) == (step["gain"] <= (step["gain_margin"] or 0))
+        assert step["operator"].replace("_", " ") in text

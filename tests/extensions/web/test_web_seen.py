@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import struct
 import zlib
 from pathlib import Path
@@ -122,6 +123,31 @@ def test_cases_are_told_in_words_the_worst_first(answered: Path) -> None:
         n = int(row["case"].split()[1])
         assert (row["input"], row["target"], row["answer"]) == (str(n), str(n * n), str(2 * n))
         assert row["mean"] == float(n * n == 2 * n)
+
+
+def test_the_scores_of_others_on_each_case_stand_beside_a_candidates(tmp_path: Path) -> None:
+    numbers, run = itertools.count(3), tmp_path / "several"
+    culmen.optimize(
+        "2",
+        doubled,
+        cases=CASES,
+        budget=24,
+        model=lambda prompt: f"```\n{next(numbers) % 6}\n```",
+        run_dir=run,
+        progress=False,
+    )
+    means: dict[tuple[str, str], list[float]] = {}
+    for seen in views.stream_observations(run):
+        means.setdefault((seen.candidate, seen.case), []).append(seen.score or 0.0)
+    initial, best = views.initial_program(run), views.best_result(run)
+    told = candidate_detail_page(Digest(run), {"id": initial})
+    assert best is not None and len(told["beside"]) > 1 and initial not in told["beside"]
+    for row in told["cases"]:
+        for name in told["beside"]:
+            scores = means.get((name, row["case"]))
+            assert row["others"][name] == (sum(scores) / len(scores) if scores else None)
+    other = candidate_detail_page(Digest(run), {"id": next(iter(told["beside"]))})
+    assert other["beside"][initial] in ("start", "best")
 
 
 @pytest.mark.browser

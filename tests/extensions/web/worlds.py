@@ -468,51 +468,51 @@ def verdicts(folder: Path) -> dict[str, Path]:
     """One run for each kind of end and result; `running` is held by this process."""
     noisy = NoiseReport(False, 0.1, 5)
     made = {
-        "better": _ended(
+        "better": ended(
             folder / "better", [0.75, 0.9, 1.0], winner={"gain_margin": 0.0, "noise": _EXACT}
         ),
-        "spent": _ended(
+        "spent": ended(
             folder / "spent", [0.75, 0.9], reason="evaluations", known=1.0, winner={"noise": _EXACT}
         ),
-        "within": _ended(
+        "within": ended(
             folder / "within",
             [0.5, 0.58],
             bounds=(0.0, 0.6),
             winner={"margin": 0.04, "gain_margin": 0.1, "noise": noisy},
         ),
-        "kept": _ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
-        "minimised": _ended(
+        "kept": ended(folder / "kept", [0.5, 0.4], winner={"kept_initial": True, "noise": _EXACT}),
+        "minimised": ended(
             folder / "minimised",
             [20.0, 12.0],
             direction="min",
             target=10.0,
             winner={"noise": _EXACT},
         ),
-        "doubted": _ended(
+        "doubted": ended(
             folder / "doubted",
             [20.0, 12.0],
             direction="min",
             reports=True,
             winner={"noise": _EXACT},
         ),
-        "crossing-zero-with-a-name-of-some-length": _ended(
+        "crossing-zero-with-a-name-of-some-length": ended(
             folder / "crossing-zero-with-a-name-of-some-length",
             [-1.0, 3.0],
             winner={"noise": _EXACT},
         ),
-        "flaky": _ended(
+        "flaky": ended(
             folder / "flaky", [0.5, 0.8], winner={"failures": 2, "count": 12, "noise": _EXACT}
         ),
-        "stopped": _ended(folder / "stopped", [0.5, 0.8], reason="user", winner={"noise": _EXACT}),
-        "failed": _ended(folder / "failed", [], reason="initial_fails"),
-        "broken": _ended(
+        "stopped": ended(folder / "stopped", [0.5, 0.8], reason="user", winner={"noise": _EXACT}),
+        "failed": ended(folder / "failed", [], reason="initial_fails"),
+        "broken": ended(
             folder / "broken", [0.5, 0.8], state="failed", error="the disk <i>broke</i>"
         ),
-        "paused": _ended(folder / "paused", [0.5, 0.8], state="paused"),
-        "interrupted": _ended(folder / "interrupted", [0.5, 0.8], state=""),
-        "running": _ended(folder / "running", [0.5, 0.8], state=""),
-        "begun": _ended(folder / "begun", None, state=""),
-        "several": _ended(folder / "several", [0.5, 0.8, 0.7], state="paused", metrics=True),
+        "paused": ended(folder / "paused", [0.5, 0.8], state="paused"),
+        "interrupted": ended(folder / "interrupted", [0.5, 0.8], state=""),
+        "running": ended(folder / "running", [0.5, 0.8], state=""),
+        "begun": ended(folder / "begun", None, state=""),
+        "several": ended(folder / "several", [0.5, 0.8, 0.7], state="paused", metrics=True),
     }
     _HELD.extend(RunLock.acquire(made[name]) for name in ("running", "begun"))
     return made
@@ -521,7 +521,7 @@ def verdicts(folder: Path) -> dict[str, Path]:
 _HELD: list[RunLock] = []  # locks of runs that seem to go on, until the tests end
 
 
-def _ended(
+def ended(
     path: Path,
     scores: list[float] | None,
     *,

@@ -10,7 +10,7 @@ import msgspec
 
 from culmen.core.candidate import CARRIED, INITIAL, Origin
 from culmen.core.result import Z
-from culmen.store.codec import decode_value, escape_text, unescape_text
+from culmen.store.codec import decode_value, escape_text, island_in_origin, unescape_text
 from culmen.store.columns import OBSERVATIONS, read_columns
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import MODELLED, Scores, evidence_of
@@ -33,6 +33,7 @@ class Ancestor(NamedTuple):
     parents: tuple[str, ...]
     operator: str
     model: str
+    island: int | None
     reward: float
     sd: float | None
     seq: int
@@ -96,11 +97,12 @@ class _ChainRow(NamedTuple):
     parents: tuple[str, ...]
     operator: str
     model: str
+    island: int | None
 
 
 def _chain_rows(connection: Connection, evidence: Evidence, name: str) -> list[_ChainRow]:
     """The candidate and its ancestors by best parents, the first one first; cycles are cut."""
-    query = "SELECT operator, model, parents FROM candidate WHERE id = :id"
+    query = "SELECT operator, model, parents, origin FROM candidate WHERE id = :id"
     rows: list[_ChainRow] = []
     seen: set[str] = set()
     while name and name not in seen:
@@ -109,7 +111,8 @@ def _chain_rows(connection: Connection, evidence: Evidence, name: str) -> list[_
         if row is None:
             break
         parents = tuple(unescape_text(row.parents).split())
-        rows.append(_ChainRow(name, parents, unescape_text(row.operator), unescape_text(row.model)))
+        made = unescape_text(row.operator), unescape_text(row.model), island_in_origin(row.origin)
+        rows.append(_ChainRow(name, parents, *made))
         name = _best_parent(evidence, parents)
     return rows[::-1]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-COLUMNS, ROWS = 220, 60  # cells of a chart with many evaluations
+COLUMNS, ROWS = 96, 28  # cells of a chart with many evaluations
 # for a chart of one run: evaluations after each of which there is a point, and later parts
 FINE = MARKS
 ROUGH = (6, 8)  # for a comparison of runs

@@ -37,11 +37,15 @@ class EvaluationMark(NamedTuple):
 
 
 def stream_observations(
-    run: Path | str, candidate: str | None = None, phase: Literal["search", "final"] | None = None
+    run: Path | str,
+    candidate: str | None = None,
+    phase: Literal["search", "final"] | None = None,
+    ok: bool | None = None,
 ) -> Iterator[Observation]:
     """All observations, or those of one candidate (full id), in journal order; streamed.
 
-    `phase`: only those of the final choice, or only those of the search (None: both).
+    `phase`: only those of the final choice, or only those of the search (None: both). `ok`: only
+    those that went well, or only the others.
     """
     folder, last = Path(run), 0
     wanted, values = ["seq > :last"], {} if candidate is None else {"id": escape_text(candidate)}
@@ -49,6 +53,8 @@ def stream_observations(
         wanted.append("candidate = :id")
     if phase is not None:
         wanted.append("phase <> ''" if phase == "final" else "phase = ''")
+    if ok is not None:
+        wanted.append(f"status {'=' if ok else '<>'} 'ok'")
     seqs = f"SELECT seq FROM observation WHERE {' AND '.join(wanted)} ORDER BY seq LIMIT {PAGE}"
     query = f"{EVENTS} WHERE seq IN ({seqs}) ORDER BY seq"
     while True:

@@ -69,7 +69,7 @@ def test_agents_climb_on_what_others_left():
         [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     )
     assert (
-        rows[1].origin == "agent:builtin"
+        rows[1].origin == "agent:builtin a00"
         and rows[1].note == "up"
         and rows[1].path == "candidates/a00/0.py"
     )

@@ -376,9 +376,10 @@ class AgentWorkspace:
             parts = {names[0]: next(iter(parts.values()))}
         elif task.seeds and len(names) > 1 and not task.surface.skills:
             parts = {**task.seeds[0], **parts}
-        origin = Origin(
-            f"agent:{self.kind.partition(':')[0]}", model=self._model, note=experiment.path
-        )
+        who = f"agent:{self.kind.partition(':')[0]}"
+        if self._coordinator.terms.agents > 1:
+            who += f" {self.tag}"
+        origin = Origin(who, model=self._model, note=experiment.path)
         return Candidate.of(parts, self._resolved_parents(experiment), origin)
 
     def _resolved_parents(self, experiment: Experiment) -> tuple[str, ...]:

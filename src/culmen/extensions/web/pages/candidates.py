@@ -150,6 +150,8 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     name = resolve_candidate(run, params.get("id", "best"))
     detail = views.candidate_detail(run.run, name, observations=200)
     origin = detail.candidate.origin
+    best = (views.best_result(run.run) or detail).id
+    beside = _beside(run, name, best) if len(run.meta.task.cases) > 1 else {}
     return {
         **candidate_statistics(detail.row, run.meta.task.objective),
         "digest": detail.candidate.digest,
@@ -165,7 +167,8 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             for each, phase in zip(detail.observations, detail.phases, strict=True)
         ],
         "outcomes": detail.outcomes,
-        "cases": _case_rows(detail, run.meta.task),
+        "cases": _case_rows(detail, run.meta.task, views.case_means(run.run, list(beside))),
+        "beside": beside,
         "hypothesis": detail.hypothesis,
         "prompt": detail.prompt,
         "reply": detail.reply,
@@ -173,8 +176,19 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "among": detail.among,
         "language": run.meta.task.surface.language,
         "direction": run.meta.task.objective.direction,
-        "best": (views.best_result(run.run) or detail).id == name,
+        "best": best == name,
     }
+
+
+_BESIDE = 5  # candidates whose scores on each case stand beside a candidate's
+
+
+def _beside(run: Digest, name: str, best: str) -> dict[str, str]:
+    """The initial program, the best and those behind it, by id, with a word for each."""
+    known = {views.initial_program(run.run): "start", best: "best"}
+    leading = [row.id for row in views.candidate_rows(run.run, limit=_BESIDE)]
+    found = {each: known.get(each, each[:8]) for each in [*known, *leading] if each}
+    return {each: word for each, word in found.items() if each != name}
 
 
 def resolve_candidate(run: Digest, name: str) -> str:
@@ -200,16 +214,22 @@ def _ancestor_row(step: views.Step) -> JsonObject:
 _CUT = 300  # characters of an input, a target and an answer in the table of cases
 
 
-def _case_rows(detail: CandidateDetail, task: Task) -> list[JsonObject]:
+def _case_rows(
+    detail: CandidateDetail, task: Task, others: Mapping[str, Mapping[str, float]]
+) -> list[JsonObject]:
     """Scores by case over the observations shown, the worst first, with the case's texts.
 
-    `answer` is what the candidate answered the last time.
+    `answer` is what the candidate answered the last time, `others` the mean of each other one.
     """
     known = {case.id: case for case in task.cases}
     by_case: dict[str, list[Observation]] = {}
     for each in detail.observations:
         by_case.setdefault(each.case, []).append(each)
-    rows = [_case_row(name, known.get(name), seen) for name, seen in by_case.items()]
+    rows = [
+        _case_row(name, known.get(name), seen)
+        | {"others": {each: means.get(name) for each, means in others.items()}}
+        for name, seen in by_case.items()
+    ]
     reward = task.objective.reward
     return sorted(rows, key=lambda row: -math.inf if row["mean"] is None else reward(row["mean"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -12,7 +13,7 @@ from culmen.core.result import RunResult
 from culmen.extensions.web.pages.candidates import candidate_statistics
 from culmen.extensions.web.runs import Digest
 from culmen.report.facts import result_facts
-from culmen.report.figures import count_text, join_nonempty, margin_decimals, number_text
+from culmen.report.figures import join_nonempty, margin_decimals, number_text
 from culmen.report.sentences import (
     end_reason,
     noise_sentence,
@@ -119,7 +120,7 @@ def _gap_note(winner: JsonObject | None, direction: str) -> str:
         return ""
     if gap == 0.0:
         return "The two are equal."
-    if not winner.get("se") or abs(gap) <= 2.0 * winner["se"]:
+    if not winner.get("se") or abs(gap) <= 2.0 * _gap_error(winner):
         return "The difference is within noise."
     if gap < 0:
         return "The search was too hopeful by more than noise explains."
@@ -138,10 +139,12 @@ def belief_marks(run: Digest, now: RunStatus) -> list[JsonObject]:
         word = best.tolerance.partition(":")[0]
         marks.append((not word.startswith("not"), f"tolerance {word}"))
     lost = {name: many for name, many in best.failed.items() if many and name != "candidate"}
-    causes = join_nonempty(f"{many:,} by the {name}" for name, many in lost.items())
-    of = count_text(best.evaluations, "evaluation")
+    named = {"scorer": "evaluator"}
+    causes = join_nonempty(
+        f"{many:,} by the {named.get(name, name)}" for name, many in lost.items()
+    )
     whole = "no evaluation was lost by the evaluator or the machine"
-    marks.append((not lost, f"of {of}, lost: {causes}" if lost else whole))
+    marks.append((not lost, f"evaluations lost: {causes}" if lost else whole))
     if not now.findings:
         marks.append((True, "no grave sign of gaming"))
     return [{"healthy": healthy, "text": text} for healthy, text in marks]
@@ -153,7 +156,7 @@ def _choice_mark(run: Digest, now: RunStatus, best: RunResult) -> tuple[bool, st
     note = _gap_note(winner, now.direction)
     if not best.confirmed or best.front or not note or best.search_score is None:
         return best.confirmed, say("basis", result_facts(run.run, now))
-    digits = margin_decimals(best.margin) if best.margin else None
+    digits = margin_decimals(best.margin) if best.margin else None if best.noise.exact else 3
     fresh = f"fresh {number_text(best.score, digits)} over {best.count:,}"
     text = f"{fresh}, search {number_text(best.search_score, digits)} over {best.search_count:,}"
     return not note.startswith("The search"), f"{text}: {note[0].lower()}{note[1:].rstrip('.')}"
@@ -165,6 +168,12 @@ def _apart_mark(now: RunStatus, best: RunResult) -> tuple[bool, str]:
         return False, MEANINGS.get(best.trust, MEANINGS["self-reported"])
     how = f", isolation {now.isolation}" if now.isolation else ""
     return True, f"scored apart{how}"
+
+
+def _gap_error(winner: JsonObject) -> float:
+    """Standard error of the gap: of the fresh mean and of the search's own, which had luck, too."""
+    sd = max(winner["noise"].get("sd", 0.0), winner["se"] * math.sqrt(winner["count"]))
+    return math.hypot(winner["se"], sd / math.sqrt(winner.get("search_count") or 1))
 
 
 def _finalist_rows(run: Digest, now: RunStatus) -> list[JsonObject]:

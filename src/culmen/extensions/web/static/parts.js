@@ -1,7 +1,7 @@
 // Small pieces that several pages share.
 
 import { h } from "./dom.js";
-import { MISSING, digits, duration, measured, number, words } from "./format.js";
+import { MISSING, digits, duration, measured, number, typeset, words } from "./format.js";
 import { meaning } from "./terms.js";
 
 /** A section with a heading; `aside` stands at the heading's right. */
@@ -17,7 +17,7 @@ export const empty = (sentence, more) => h("div", { class: "empty" }, h("p", {},
 const LONG = 60; // characters of a value that gets a line of its own
 
 /** What a strategy's notes say of it: a sentence each, marked where it is not as it should be. */
-export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, each.text))) : null);
+export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, typeset(each.text)))) : null);
 
 /** A long word with places where it may break: after signs, not within names. */
 const breakable = (text) => text.split(/(?<=[(,=/_-])(?=[^\s/])/).flatMap((piece, n) => (n ? [h("wbr"), piece] : [piece]));

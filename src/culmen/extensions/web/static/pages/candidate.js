@@ -26,7 +26,7 @@ function other(doc, ctx) {
 }
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), asked(doc), family(doc, ctx)));
+  return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc, ctx), asked(doc), family(doc, ctx)));
 }
 
 function about(doc, ctx) {
@@ -123,12 +123,12 @@ const PHASES = 40; // evaluations listed one by one
 const FEW = 12; // where a histogram tells of all
 
 /** How it was judged, case by case and one by one. */
-export function judged(doc) {
+export function judged(doc, ctx) {
   if (!doc.observations.length) return section("Evaluations", { wide: true }, empty("It has not been evaluated: the strategy passed it over, or it still waits."));
   const several = doc.cases.length > 1 || doc.cases[0].case;
   const spread = histogram(doc);
   return section("Evaluations", { wide: true, note: several ? null : "The task has no data set: every evaluation is of the same question." },
-    spread, several ? cases(doc) : [h("h3", {}, "One by one, the newest first"), single(doc, spread !== null)]);
+    spread, several ? cases(doc, ctx) : [h("h3", {}, "One by one, the newest first"), single(doc, spread !== null)]);
 }
 
 const MANY = 20; // scores that are drawn as a histogram
@@ -149,13 +149,16 @@ function histogram(doc) {
   });
 }
 
-/** A row a case, the worst first: what was asked, what is right, what was answered, and the score. */
-function cases(doc) {
-  const places = decimals(doc.cases.map((each) => each.mean).filter((mean) => mean !== null));
+/** A row a case, the worst first: what was asked, what is right, what was answered, its score and those of others. */
+function cases(doc, ctx) {
+  const beside = Object.entries(doc.beside);
+  const places = decimals(doc.cases.flatMap((each) => [each.mean, ...Object.values(each.others)]).filter((mean) => mean !== null && mean !== undefined));
   const told = ["input", "target", "answer"].filter((name) => doc.cases.some((each) => each[name]));
-  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), told.map((name) => h("td", { class: "wrap" }, each[name])), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : ""),
+  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), told.map((name) => h("td", { class: "wrap" }, each[name])), cell(number(each.mean, places)),
+    beside.map(([id]) => cell(number(each.others[id] ?? null, places))), cell(count(each.count)), cell(each.failed ? count(each.failed) : ""),
     h("td", { class: "wrap" }, said(doc.observations.findLast((seen) => seen.case === each.case)))));
-  return table("Cases, the worst first", [th("case"), ...told.map((name) => th(name)), th("score", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" }), th("feedback")], rows);
+  const others = beside.map(([id, word]) => th(idLink(ctx, id, word), { class: "num", title: `mean score of ${id} on the case` }));
+  return table("Cases, the worst first", [th("case"), ...told.map((name) => th(name)), th("score", { class: "num" }), ...others, th("n", { class: "num" }), th("failed", { class: "num" }), th("feedback")], rows);
 }
 
 function single(doc, drawn) {

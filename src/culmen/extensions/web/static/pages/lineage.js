@@ -111,7 +111,7 @@ function pane(ctx) {
     h("header", { class: "card-head" }, h("h2", {}, idLink(ctx, seen.id, seen.id)), h("div", { class: "toolbar" }, h("button", { type: "button", class: "button", onclick: () => { picked.delete(ctx.run); ctx.go({ to: seen.id }); } }, "Its path"), h("button", { type: "button", class: "button", onclick: close }, "Close"))),
     fault ? empty(fault) : [
       h("p", { class: "note" }, `${doc.operator}${doc.model ? `, ${doc.model}` : ""}. Mean ${number(doc.mean)} over ${count(doc.count)}${parent ? `; its parent ${parent.id.slice(0, 8)} had ${number(parent.mean)}` : ""}. ${doc.usage.calls ? `${dollars(doc.usage.dollars)} for the request.` : ""}`),
-      differences(seen), asked(doc), judged(doc)]);
+      differences(seen), asked(doc), judged(doc, ctx)]);
 }
 
 // The path, step by step.

@@ -8,7 +8,7 @@ import { front } from "../front.js";
 import { clock, count, duration, number, percent, plural, typeset, words } from "../format.js";
 import { choice, condition, copyButton, empty, facts, idLink, picture, pill, running, section, table, th } from "../parts.js";
 import { budgets } from "./calls.js";
-import { steps } from "./story.js";
+import { sentence, steps } from "./story.js";
 
 export const title = "Result";
 export const load = (ctx) => ctx.get("overview");
@@ -24,9 +24,9 @@ export function view(doc, ctx) {
 
 /** The chart beside what made the gain; a front takes the whole width. */
 function where(doc, ctx) {
-  const made = [steps(doc, ctx), pictures(doc), change(doc, ctx)].filter(Boolean);
+  const made = [pictures(doc), steps(doc, ctx), change(doc, ctx)].filter(Boolean);
   const many = doc.story.steps.length;
-  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many ? null : doc.story.why, aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
+  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many || !doc.story.why ? null : sentence(doc.story.why), aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
   if (doc.front) return [front(doc.front, ctx), side];
   const drawn = doc.state === "failed" && !doc.best ? null : progress(doc, ctx, TALL + STEP * Math.max(0, many - 2));
   return side ? h("div", { class: "where" }, drawn, side) : drawn;
@@ -136,15 +136,20 @@ export function progress(doc, ctx, height = TALL) {
   const kinds = ["operator", "model", "island"].filter((name) => groupsOf(doc, name).length > 1);
   const by = kinds.includes(ctx.params.colour) ? ctx.params.colour : "";
   const paid = doc.progress.some((point) => point.dollars > 0);
+  const earned = perDollar(doc, known, axis);
   const refs = Object.entries({ initial: "initial", target: "target", known: "best known" })
     .filter(([kind]) => doc.lines[kind] !== null)
     .map(([kind, text]) => ({ kind, label: text, value: doc.lines[kind] }));
   const aside = h("div", { class: "toolbar" },
-    choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? "nothing was paid for, or prices are unknown" : null]), axis, (x) => ctx.go({ x }, true)),
-    choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)),
+    choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? UNPAID : null]), axis, (x) => ctx.go({ x }, true)),
+    choice("Heights", [["", "All"], ["late", "Late half"], ["paid", "Gain per dollar", earned.length ? null : UNPAID]], ctx.params.y || "", (y) => ctx.go({ y }, true)),
     kinds.length ? choice("Colour", [["", "One"], ...kinds.map((name) => [name, name[0].toUpperCase() + name.slice(1)])], by, (value) => ctx.go({ colour: value }, true)) : null);
   if (!points.length) return section("Scores", { wide: true }, empty("Nothing has scored yet: the chart begins with the first score."));
   const end = doc.progress.at(-1)[axis] || points.at(-1)[0] || 1;
+  if (earned.length && ctx.params.y === "paid") {
+    return section("Gain per dollar", { wide: true, aside, note: "Gain over the initial program for each dollar spent until then: while it rises, further dollars buy more than the earlier ones did." },
+      chart({ label: `Gain per dollar against ${label.toLowerCase()}`, height, x: { label, unit, domain: [0, end] }, y: { label: "gain per dollar" }, series: [{ name: "", kind: "step", colour: "var(--s1)", points: earned }] }));
+  }
   points.push([end, points.at(-1)[1]]);
   const spec = {
     label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
@@ -155,10 +160,17 @@ export function progress(doc, ctx, height = TALL) {
     refs,
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
   };
+  const banded = doc.course.some(({ low, high }) => low < high);
   const note = doc.course.length
-    ? "The line is what all evaluations together let one expect of the leader, not its luckiest score; the band is its 95 % interval."
+    ? `The line is what all evaluations together let one expect of the leader, not its luckiest score${banded ? "; the band is its 95\u00a0% interval" : ""}.`
     : "The run is too long for the value model: the line is the highest mean so far.";
   return section("Scores", { wide: true, aside }, chart(spec), h("p", { class: "note below" }, note, late ? "" : beyond(doc)));
+}
+
+/** Gain over the initial program for each dollar spent so far. */
+function perDollar({ lines, direction }, known, axis) {
+  const sign = direction === "min" ? -1 : 1;
+  return lines.initial === null ? [] : known.filter(({ dollars }) => dollars > 0).map((point) => [point[axis], (sign * (point.score - lines.initial)) / point.dollars]);
 }
 
 /** How many evaluations lie beyond the axis, as the lineage says of candidates. */
@@ -168,6 +180,7 @@ function beyond(doc) {
   return far ? ` ${plural(far, "evaluation")} with a score far from the others ${far === 1 ? "lies" : "lie"} on the edge.` : "";
 }
 
+const UNPAID = "nothing was paid for, or prices are unknown";
 const GROUPS = 5; // colours of groups, beside those of the leader and the confirmed score; the rest are one
 
 /** What candidates may have come from, the most frequent first. */

@@ -22,7 +22,7 @@ export function view(doc, ctx) {
 function story(doc, ctx) {
   const told = doc.story;
   return section(STEPS, { wide: true, key: "story", note: typeset(told.line) || null },
-    told.why ? h("p", {}, `${told.why[0].toUpperCase()}${told.why.slice(1)}.`) : null,
+    told.why ? h("p", {}, sentence(told.why)) : null,
     list(told, (each) => [
       h("p", { class: "step-head" }, gained(each)),
       h("p", {}, each.sentence),
@@ -31,12 +31,15 @@ function story(doc, ctx) {
     told.notes.map((each) => h("p", { class: "note" }, typeset(each))));
 }
 
+/** A reason as a sentence of its own. */
+export const sentence = (why) => `${why[0].toUpperCase()}${why.slice(1)}.`;
+
 const prose = (doc) => Boolean(doc.change) && doc.change.language === "text";
 
 const STEPS = "Steps that made the gain";
 
 /** The same steps in a line each. */
-export const steps = (doc, ctx) => list(doc.story, (each) => h("p", { class: "step-head" }, gained(each), h("span", {}, each.sentence), idLink(ctx, each.id)), "short");
+export const steps = (doc, ctx) => list(doc.story, (each) => h("p", { class: "step-head" }, gained(each), h("span", {}, each.sentence), idLink(ctx, each.id), h("span", { class: "note", "data-role": "qualified" }, each.facts.slice(each.way === null ? 1 : 2, -1).join(" · "))), "short");
 
 /** They as a section of their own, for the first page of a report. */
 export const stepsInShort = (doc, ctx) => (doc.story.steps.length ? section(STEPS, { wide: true, key: "story" }, steps(doc, ctx)) : null);
