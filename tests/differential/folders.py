@@ -1,0 +1,79 @@
+"""Example folders: the figure of a package's own evaluation beside that of `culmen check`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.evaluate.check import TaskReport, check_task
+from culmen.evaluate.local import LocalBackend
+from culmen.tasks.loading import load
+from tests.differential.comparing import COMPARED, same
+
+SECONDS = 60
+
+
+def checkout(variable: str) -> Path:
+    """The checkout that an environment variable names; skips without it."""
+    place = os.environ.get(variable, "")
+    if not place:
+        pytest.skip(f"examples are in no package: name a checkout in {variable}")
+    return Path(place).expanduser()
+
+
+def copied(folder: Path) -> Iterator[Path]:
+    """A copy that an evaluation may write to, removed at last."""
+    with tempfile.TemporaryDirectory() as place:
+        yield Path(shutil.copytree(folder, Path(place, folder.name)))
+
+
+def own_figure(script: str, folder: Path, seconds: float = SECONDS) -> Any:
+    """The figure that a script prints after `@@` as JSON, None without one."""
+    for place in copied(folder):
+        command = [sys.executable, "-c", script, str(place)]
+        try:
+            run = subprocess.run(
+                command, capture_output=True, text=True, timeout=seconds, check=False, cwd=place
+            )
+        except subprocess.TimeoutExpired:
+            return None
+        return json.loads(run.stdout.rpartition("@@")[2]) if "@@" in run.stdout else None
+
+
+def report_of(folder: Path) -> TaskReport | str:
+    """The report of `culmen check`, or the reason why there is none."""
+    try:
+        task = load(folder)
+        return asyncio.run(check_task(task, LocalBackend(task, 1), 1, case_limit=1))
+    except UserError as error:
+        return str(error)
+
+
+def compare(script: str, folder: Path, seconds: float = SECONDS) -> str:
+    """Compare one folder; returns the outcome in a few words."""
+    figure = own_figure(script, folder, seconds)
+    if figure is None:
+        return "passed over: no figure here"
+    report = report_of(folder)
+    assert isinstance(report, TaskReport), f"{folder}: {figure}, here {report}"
+    (seed,) = report.seeds
+    if seed.mean is None:  # on purpose: no score beside words that say that it failed
+        (named,) = (each.what for each in report.findings if " is refused: " in each.what)
+        assert f"it scores {figure:.6g}, but its evaluator reports " in named
+        COMPARED["folders: the figure, and the words by which it is refused"] += 1
+        return "the figure, refused by its words"
+    if seed.mean != figure and own_figure(script, folder, seconds) != figure:
+        return f"passed over: not the same figure twice ({figure}, here {seed.mean})"
+    same("folders: the figure of check", figure, seed.mean, folder.name)
+    return f"the same figure, {figure}"
