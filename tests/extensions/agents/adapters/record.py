@@ -79,7 +79,8 @@ def _drive(kind: str, own: Path, url: str) -> tuple[int, str]:
     """Exit code and output of a program at work."""
     for name in ("tree", "home"):
         (own / name).mkdir()
-    job = AgentJob(*(str(own / name) for name in ("tree", "home")), "improve it", "scripted", url)
+    tree, home = str(own / "tree"), str(own / "home")
+    job = AgentJob(tree, home, "improve it", "scripted", url, "scripted-key")
     plan = adapter_by_name(kind).plan(job)
     for name, text in plan.files.items():
         (own / "home" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ their effect or are named in a note (`config`).
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -196,6 +197,7 @@ def _with_settings(
         *task.notes,
         *settings.notes,
         *_setting_notes(settings, task.surface, usual),
+        *_difference_notes(task, settings),
         *_fitness_notes(Path(task.evaluator.path)),
     )
     common = _system_text(settings, settings.get("prompt", "system_message", ""))
@@ -358,10 +360,57 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
     return notes
 
 
+def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
+    """Sentences on what OpenEvolve does otherwise with these files (docs/coming_from)."""
+    by_edits = settings.path and settings.get("", "diff_based_evolution", True)
+    seen = {
+        "evaluate is async or returns a bare number: it is scored; OpenEvolve gives 0": (
+            _returns_otherwise(read_text(Path(task.evaluator.path)))
+        ),
+        "a stage that hangs is a timeout without a score; OpenEvolve keeps earlier metrics": (
+            task.evaluator.thresholds is not None
+        ),
+        "no try begins that might not end within timeout; OpenEvolve waits a second between tries, "
+        "without an end": settings.get("evaluator", "max_retries"),
+        "config.yaml is empty and counts as none; OpenEvolve refuses it": (
+            settings.path and not settings.values and not settings.notes
+        ),
+        "a reply with an edit that fits nowhere or in several places is a fault, and a line ======="
+        " outside of edits is text; OpenEvolve applies the other edits, or refuses the line": (
+            by_edits
+        ),
+        "an empty text in island_system_messages is the common message; OpenEvolve sends none": (
+            "" in settings.get("prompt", "island_system_messages", [])
+        ),
+    }
+    return [sentence for sentence, is_seen in seen.items() if is_seen]
+
+
+def _returns_otherwise(text: str) -> bool:
+    """True if `evaluate` is async, or has a return of what can only be a number."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    nodes: list[ast.AST] = [
+        node for node in ast.parse(text).body if getattr(node, "name", "") == "evaluate"
+    ]
+    is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in nodes)
+    found: list[ast.AST | None] = []
+    while nodes:  # all nodes but those of functions within
+        inner = [each for each in ast.iter_child_nodes(nodes.pop()) if not isinstance(each, kinds)]
+        nodes += inner
+        found += [each.value for each in inner if isinstance(each, ast.Return)]
+    return is_async or any(
+        isinstance(value, ast.BinOp | ast.UnaryOp)
+        or (isinstance(value, ast.Constant) and isinstance(value.value, int | float))
+        or (isinstance(value, ast.Call) and ast.unparse(value.func) in ("float", "int", "round"))
+        for value in found
+    )
+
+
 def _fitness_notes(evaluator: Path) -> list[str]:
     """Sentences on the numbers that count as a score."""
     failed = (
-        "an evaluation that fails, or returns no number, has no score; OpenEvolve counts it as 0"
+        "an evaluation that fails, or returns no number, NaN or infinity, has no score; OpenEvolve "
+        "counts it, a failure as 0"
     )
     if "combined_score" in read_text(evaluator):
         return [failed]
