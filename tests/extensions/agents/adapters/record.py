@@ -144,6 +144,7 @@ def _cut(value: Any, own: str) -> Any:
     if not isinstance(value, str):
         return value
     value = value.replace(own, "/recorded").replace(own[1:], "recorded")
+    value = re.sub(r"/tmp/[\w./-]+", "/recorded/other", value)
     return value if len(value) <= _KEPT else f"{value[:40]} ... {value[-40:]}"
 
 
