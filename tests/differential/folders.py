@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,18 @@ def checkout(variable: str) -> Path:
     return Path(place).expanduser()
 
 
-def copied(folder: Path) -> Iterator[Path]:
-    """A copy that an evaluation may write to, removed at last."""
-    with tempfile.TemporaryDirectory() as place:
-        yield Path(shutil.copytree(folder, Path(place, folder.name)))
-
-
 def own_figure(script: str, folder: Path, seconds: float = SECONDS) -> Any:
     """The figure that a script prints after `@@` as JSON, None without one.
 
-    Raises TimeoutExpired.
+    It works on a copy, which evaluations may write to. Raises TimeoutExpired.
     """
-    for place in copied(folder):
-        command = [sys.executable, "-c", script, str(place)]
+    with tempfile.TemporaryDirectory() as place:
+        copy = shutil.copytree(folder, Path(place, folder.name))
+        command = [sys.executable, "-c", script, str(copy)]
         run = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, check=False, cwd=place
+            command, capture_output=True, text=True, timeout=seconds, check=False, cwd=copy
         )
-        return json.loads(run.stdout.rpartition("@@")[2]) if "@@" in run.stdout else None
+    return json.loads(run.stdout.rpartition("@@")[2]) if "@@" in run.stdout else None
 
 
 def report_of(folder: Path) -> TaskReport | str:
@@ -75,7 +70,7 @@ def compare(script: str, folder: Path, seconds: float = SECONDS) -> str:
         (named,) = (each.what for each in report.findings if " is refused: " in each.what)
         assert f"it scores {figure:.6g}, but its evaluator reports " in named
         COMPARED["folders: the figure, and the words by which it is refused"] += 1
-        return "the figure, refused by its words"
+        return f"refused by its words, {figure}"
     if seed.mean != figure and own_figure(script, folder, seconds) != figure:
         return f"passed over: not the same figure twice ({figure}, here {seed.mean})"
     same("folders: the figure of check", figure, seed.mean, folder.name)
@@ -87,3 +82,8 @@ def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def outcome_of(told: str) -> str:
+    """The outcome of a comparison without its figures."""
+    return re.split(r", | \(", told)[0]

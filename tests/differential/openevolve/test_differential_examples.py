@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.differential.folders import checkout, compare
+from tests.differential.folders import checkout, compare, outcome_of
 
 OWN = """
 import asyncio, json, logging, sys
@@ -42,7 +42,7 @@ def test_check_gives_the_packages_own_figure() -> None:
         if len(list(folder.glob("initial_program.*"))) != 1:
             continue
         outcome = compare(OWN, folder)
-        outcomes[outcome.partition(",")[0].partition(" (")[0]] += 1
+        outcomes[outcome_of(outcome)] += 1
         print(folder.relative_to(examples), outcome, sep=": ", flush=True)
     print(json.dumps(outcomes))
     assert outcomes["the same figure"]

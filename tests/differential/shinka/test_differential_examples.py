@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.differential.folders import checkout, compare
+from tests.differential.folders import checkout, compare, outcome_of
 
 OWN = """
 import json, subprocess, sys, tempfile
@@ -32,7 +32,7 @@ def test_check_gives_the_packages_own_figure() -> None:
     outcomes: Counter[str] = Counter()
     for evaluator in sorted((checkout("CULMEN_SHINKA") / "examples").glob("*/evaluate.py")):
         outcome = compare(OWN, evaluator.parent, seconds=300)
-        outcomes[outcome.partition(",")[0].partition(" (")[0]] += 1
+        outcomes[outcome_of(outcome)] += 1
         print(evaluator.parent.name, outcome, sep=": ", flush=True)
     print(json.dumps(outcomes))
     assert outcomes["the same figure"]
