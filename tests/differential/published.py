@@ -1,4 +1,4 @@
-"""Published examples, read from the descriptions of installed packages, and a model for them."""
+"""Published examples, read from descriptions of installed packages, and their model."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PAIRS = [("Is two even?", "yes"), ("Is four even?", "yes"), ("Is six even?", "ye
 
 
 class MyProgram(dspy.Module):  # type: ignore[misc]
-    """What the example leaves to its reader."""
+    """The program that the example leaves to its reader."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page From GEPA, walked: the package's published example, then the same with our import."""
+"""The page From GEPA, walked: the package's published example, then with our import."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGES = {  # what the page says
 
 
 def run_my_system(candidate: str) -> Any:
-    """What the example leaves to its reader: the longer, the better."""
+    """The system that the example leaves to its reader: the longer, the better."""
     return SimpleNamespace(output=candidate, error="none", score=min(1.0, len(candidate) / 100))
 
 

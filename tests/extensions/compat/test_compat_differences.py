@@ -44,7 +44,7 @@ SHINKA = {  # beginning of the bullet: evaluate.py's words, words of the line
 
 
 def lines_of(folder: Path) -> str:
-    """What the check of a folder says before it runs, or why it is refused."""
+    """Notes of a folder's check before it runs, or the reason of its refusal."""
     try:
         return "\n".join(load(folder).notes)
     except TaskError as error:

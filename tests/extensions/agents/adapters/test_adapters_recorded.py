@@ -1,4 +1,4 @@
-"""What real programs printed and logged, as `record` stored it, through their readers.
+"""Output and logs of real programs, as `record` stored them, through their readers.
 
 `CULMEN_TEST_AGENTS=codex,opencode` records these anew, and replays that, too.
 """
@@ -22,7 +22,7 @@ FOLDERS = sorted(RECORDED.iterdir())
 
 
 def check_recording(folder: Path, tmp_path: Path) -> None:
-    """The readers find what the program did, said, spent and logged."""
+    """The readers find the program's commands, last word, tokens and log."""
     kind, said = folder.name.partition("-")[0], json.loads((folder / "said.json").read_text())
     worked = said["worked"]
     signs = Signs()

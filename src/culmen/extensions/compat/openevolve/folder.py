@@ -361,7 +361,7 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
 
 
 def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
-    """Sentences on what OpenEvolve does otherwise with these files (docs/coming_from)."""
+    """Sentences on differences on purpose that these files show (docs/coming_from)."""
     by_edits = settings.path and settings.get("", "diff_based_evolution", True)
     seen = {
         "evaluate is async or returns a bare number: it is scored; OpenEvolve gives 0": (
@@ -387,7 +387,7 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
 
 
 def _returns_otherwise(text: str) -> bool:
-    """True if `evaluate` is async, or has a return of what can only be a number."""
+    """True if `evaluate` is async, or has a return whose value can only be a number."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     nodes: list[ast.AST] = [
         node for node in ast.parse(text).body if getattr(node, "name", "") == "evaluate"
