@@ -387,23 +387,19 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
 
 
 def _returns_otherwise(text: str) -> bool:
-    """True if `evaluate` is async, or has a return whose value can only be a number."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    nodes: list[ast.AST] = [
-        node for node in ast.parse(text).body if getattr(node, "name", "") == "evaluate"
-    ]
-    is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in nodes)
-    found: list[ast.AST | None] = []
-    while nodes:  # all nodes but those of functions within
-        inner = [each for each in ast.iter_child_nodes(nodes.pop()) if not isinstance(each, kinds)]
-        nodes += inner
-        found += [each.value for each in inner if isinstance(each, ast.Return)]
-    return is_async or any(
-        isinstance(value, ast.BinOp | ast.UnaryOp)
-        or (isinstance(value, ast.Constant) and isinstance(value.value, int | float))
-        or (isinstance(value, ast.Call) and ast.unparse(value.func) in ("float", "int", "round"))
-        for value in found
-    )
+    """True if `evaluate` is async, or ends with a return whose value can only be a number."""
+    for each in ast.parse(text).body:
+        if getattr(each, "name", "") == "evaluate":
+            last = getattr(each, "body", [each])[-1]
+            value = last.value if isinstance(last, ast.Return) else None
+            called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+            return (
+                isinstance(each, ast.AsyncFunctionDef)
+                or isinstance(value, ast.BinOp | ast.UnaryOp)
+                or (isinstance(value, ast.Constant) and isinstance(value.value, int | float))
+                or called in ("float", "int", "round")
+            )
+    return False
 
 
 def _fitness_notes(evaluator: Path) -> list[str]:
