@@ -369,6 +369,18 @@ def test_checkpoints_are_pools(folder: Path, tmp_path: Path) -> None:
         load_pool(folder)
 
 
+def test_a_run_that_ended_before_its_first_checkpoint_is_a_pool(tmp_path: Path) -> None:
+    best = tmp_path / "openevolve_output" / "best"
+    best.mkdir(parents=True)
+    (best / "best_program.rs").write_text("fn main() {}\n")
+    (best / "best_program_info.json").write_text('{"id": "x", "metrics": {"combined_score": 0.5}}')
+    (member,) = load_pool(best.parent).members
+    assert (dict(member.parts), member.score) == ({"initial_program.rs": "fn main() {}\n"}, 0.5)
+    (best / "best_program.rs").unlink()
+    with pytest.raises(UserError, match="it has no code"):
+        load_pool(best.parent)
+
+
 def test_a_limit_below_the_initial_programs_length_is_raised_to_it(folder: Path) -> None:
     (folder / "config.yaml").write_text("")
     assert load(folder).surface.max_chars == 10_000

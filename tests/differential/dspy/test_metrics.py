@@ -61,7 +61,7 @@ def results(draw: st.DrawFn) -> Any:
     return dspy.Prediction(**given)
 
 
-@inputs(1500)
+@inputs(1700)
 @given(results(), st.text(max_size=9))
 def test_scores_and_objectives(result: Any, question: str) -> None:
     example = dspy.Example(question=question, answer=question).with_inputs("question")

@@ -26,7 +26,14 @@ _MAIN = "main"
 _DIFFERENT = {  # on purpose: words of an evaluator, and what they have no effect on here
     "plotting_fn": "plotting_fn is not called: run_shinka_eval plots nothing here",
     "extra_data": "extra_data is not kept: models may see everything that is",
+    "private": "private metrics are not kept: models may see everything that is",
+    "run_workers": "runs side by side end with the first failure in the order of runs, not of time",
+    "early_stop_method": "named methods of early stopping are the package's: shinka-evolve has to "
+    "be installed for them",
 }
+_NOT_CORRECT = (
+    "what is not correct, or has no finite combined_score, has no score; ShinkaEvolve keeps both"
+)
 
 
 def initial_programs(folder: Path) -> list[Path]:
@@ -66,7 +73,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
     text = reading.read_text(evaluator)
-    notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text))
+    notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text), _NOT_CORRECT)
     return reading.with_digest(replace(task, surface=surface, notes=notes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from culmen.extensions.agents.adapters import AgentJob, Pipes, ProgramEvent
+from culmen.extensions.agents.adapters import AgentJob, Parting, Pipes, ProgramEvent
+from culmen.extensions.agents.adapters.catalog import adapter_by_name
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "agents"
 STREAMS = FIXTURES / "streams"
@@ -60,6 +62,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """The whole group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def replayed(kind: str, file: Path, code: int, work: AgentJob, signs: Signs) -> Parting:
+    """The adapter's result for a program that prints a file."""
+    return read_script(kind, f"cat {shlex.quote(str(file))}; exit {code}", work, signs)
+
+
+def read_script(kind: str, script: str, work: AgentJob, signs: Signs) -> Parting:
+    """The adapter's result for a program that is a shell script."""
+
+    async def go() -> Parting:
+        async with started("/bin/sh", "-c", script, stdin=False) as pipes:
+            return await adapter_by_name(kind).open_dialogue(pipes, work, signs).run()
+
+    return asyncio.run(go())
 
 
 def python(script: str, *arguments: str) -> tuple[str, ...]:

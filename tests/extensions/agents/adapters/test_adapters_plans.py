@@ -330,7 +330,7 @@ def test_versions_are_compared_by_number() -> None:
 
 
 def test_pinned_versions_are_printed_for_npm() -> None:
-    assert pinned("codex", "opencode") == ["@openai/codex@0.169.0", "opencode-ai@1.18.33"]
+    assert pinned("codex", "opencode") == ["@openai/codex@0.171.0", "opencode-ai@1.18.33"]
 
 
 def test_the_page_on_agents_names_what_is_known_and_was_tried() -> None:

@@ -24,7 +24,7 @@ from culmen.extensions.agents.adapters.native import (
     OpenCodeReading,
     PlainReading,
 )
-from tests.extensions.agents.adapters.driving import STREAMS, Signs, job, started
+from tests.extensions.agents.adapters.driving import STREAMS, Signs, job, read_script, started
 
 SHELL = "echo changed >> candidates/a.py && cat candidates/a.py"
 READINGS = (
@@ -36,16 +36,6 @@ READINGS = (
     MiniReading,
     PlainReading,
 )
-
-
-def _read(kind: str, script: str, work: AgentJob, signs: Signs) -> Parting:
-    """The adapter's result for a program that is a shell script."""
-
-    async def go() -> Parting:
-        async with started("/bin/sh", "-c", script, stdin=False) as pipes:
-            return await adapter_by_name(kind).open_dialogue(pipes, work, signs).run()
-
-    return asyncio.run(go())
 
 
 def _recorded(name: str, code: int) -> str:
@@ -69,7 +59,9 @@ def test_a_recorded_session_is_understood(
     tmp_path: Path, name: str, claimed: dict[str, float]
 ) -> None:
     signs = Signs()
-    parting = _read(name.partition("-")[0], _recorded(f"{name}.finished", 0), job(tmp_path), signs)
+    parting = read_script(
+        name.partition("-")[0], _recorded(f"{name}.finished", 0), job(tmp_path), signs
+    )
     assert (parting.ended, parting.word, parting.code) == ("finished", "I have finished.", 0), (
         parting
     )
@@ -102,7 +94,7 @@ def test_a_recorded_failure_is_told(
         if code >= 0
         else f"{_recorded(name, 0).partition(';')[0]}; kill -KILL $$"
     )
-    parting = _read(name.partition("-")[0], script, job(tmp_path), signs)
+    parting = read_script(name.partition("-")[0], script, job(tmp_path), signs)
     assert (parting.ended, parting.code) == (ended, code) and why in parting.why, parting
 
 
@@ -114,7 +106,7 @@ def test_a_recorded_conversation_is_understood(
     tmp_path: Path, name: str, ended: str, word: str
 ) -> None:
     signs = Signs()
-    parting = _read("mini", _recorded(name, 0), job(tmp_path), signs)
+    parting = read_script("mini", _recorded(name, 0), job(tmp_path), signs)
     assert (parting.ended, parting.word) == (ended, word) and (
         "RepeatedFormatError" in parting.why
     ) != bool(word)
@@ -123,7 +115,7 @@ def test_a_recorded_conversation_is_understood(
 
 def test_trouble_is_no_sign_of_life(tmp_path: Path) -> None:
     signs = Signs()
-    _read("codex", _recorded("codex-0.169.0.unreachable", 1), job(tmp_path), signs)
+    read_script("codex", _recorded("codex-0.169.0.unreachable", 1), job(tmp_path), signs)
     first = next(i for i, sign in enumerate(signs) if sign.kind == "trouble")
     assert {sign.kind for sign in signs[first:]} == {"trouble"}
 
@@ -131,7 +123,7 @@ def test_trouble_is_no_sign_of_life(tmp_path: Path) -> None:
 def test_a_resumed_thread_does_not_count_twice(tmp_path: Path) -> None:
     earlier = {"input_tokens": 30718.0, "output_tokens": 29.0}
     work = job(tmp_path, resume="01a1fcc6-db31-72d1-bd78-52d52283820e", claimed=earlier)
-    parting = _read("codex", _recorded("codex-0.169.0.resumed", 0), work, Signs())
+    parting = read_script("codex", _recorded("codex-0.169.0.resumed", 0), work, Signs())
     assert (
         parting.claimed == {"input_tokens": 10492, "output_tokens": 5}
         and parting.session == work.resume
@@ -156,7 +148,9 @@ def test_noise_between_events_is_passed_over(tmp_path: Path) -> None:
     noise += [b"x" * 300_000, b"[" * 5000]
     noisy = tmp_path / "noisy"
     noisy.write_bytes(b"\n".join(line for row in rows for line in (*noise, row)))
-    parting = _read("claude", f"cat {noisy}; head -c 300000 /dev/zero >&2", job(tmp_path), Signs())
+    parting = read_script(
+        "claude", f"cat {noisy}; head -c 300000 /dev/zero >&2", job(tmp_path), Signs()
+    )
     assert (parting.ended, parting.word) == ("finished", "I have finished.")
 
 
@@ -173,7 +167,7 @@ def test_a_line_that_is_too_long_is_dropped_and_no_other() -> None:
 
 def test_a_pipe_that_stays_open_does_not_hold_up(tmp_path: Path) -> None:
     script = f"sleep 600 & {_recorded('opencode-1.18.33.finished', 0)}"
-    assert _read("opencode", script, job(tmp_path), Signs()).ended == "finished"
+    assert read_script("opencode", script, job(tmp_path), Signs()).ended == "finished"
 
 
 def test_a_program_that_does_not_leave_after_its_result_has_finished(
@@ -181,7 +175,7 @@ def test_a_program_that_does_not_leave_after_its_result_has_finished(
 ) -> None:
     monkeypatch.setattr(headless, "LEAVE_SECONDS", 0.2)
     script = f"{_recorded('gemini-0.61.0.finished', 0).partition(';')[0]}; sleep 600"
-    parting = _read("gemini", script, job(tmp_path), Signs())
+    parting = read_script("gemini", script, job(tmp_path), Signs())
     assert (parting.ended, parting.code) == ("finished", None)
 
 
@@ -190,9 +184,9 @@ def test_a_program_that_says_nothing_has_crashed_unless_it_may_be_silent(
     tmp_path: Path, kind: str
 ) -> None:
     work = job(tmp_path)
-    silent = _read(kind, "exit 0", work, Signs())
+    silent = read_script(kind, "exit 0", work, Signs())
     assert silent.ended == ("finished" if kind in ("mini", "cmd: anything") else "crashed")
-    failed = _read(kind, "echo no such option >&2; exit 2", work, Signs())
+    failed = read_script(kind, "echo no such option >&2; exit 2", work, Signs())
     assert (
         failed.ended == "crashed" and "no such option" in failed.why and "exit code 2" in failed.why
     )
@@ -211,7 +205,7 @@ def test_a_prompt_goes_through_standard_input(tmp_path: Path) -> None:
 
 def test_what_a_plain_program_prints_is_its_word(tmp_path: Path) -> None:
     signs = Signs()
-    parting = _read(
+    parting = read_script(
         "cmd: anything", r"printf '\033[32mtrying\033[0m\n\nfound 2.61\n'", job(tmp_path), signs
     )
     assert signs.of("text") == ["trying", "found 2.61"] and parting.word == "found 2.61"

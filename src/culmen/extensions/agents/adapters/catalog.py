@@ -180,8 +180,8 @@ class TestedVersions:
 
 
 TESTED = {
-    "claude": TestedVersions(("2.1.197", "2.1.329"), "@anthropic-ai/claude-code"),
-    "codex": TestedVersions(("0.169.0",), "@openai/codex"),
+    "claude": TestedVersions(("2.1.197", "2.1.329", "2.1.332"), "@anthropic-ai/claude-code"),
+    "codex": TestedVersions(("0.169.0", "0.171.0"), "@openai/codex"),
     "opencode": TestedVersions(("1.18.33",), "opencode-ai"),
     "gemini": TestedVersions(("0.61.0",), "@google/gemini-cli"),
     "cursor-agent": TestedVersions(),

@@ -2,7 +2,7 @@
 
 A checkpoint has `programs/*.json`, one a program, and perhaps `best_program.*`, whose suffix is
 that of all programs. A result folder (`openevolve_output`) has `checkpoints/checkpoint_N`; the last
-one counts.
+one counts. A run that ended before its first checkpoint has its best program alone, in `best`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from culmen.extensions.compat.openevolve.scoring import DEFAULT_FEATURES, fitnes
 from culmen.run.pools import Pool, PoolMember, PoolSource
 
 PROGRAMS = "programs"
+BEST = Path("best", "best_program_info.json")  # beside it the program itself
 _MOST_BYTES = 1 << 24  # of a program's file
 
 
 class _Program(msgspec.Struct):
     """The fields that matter of a program's file."""
 
-    code: str
+    code: str = ""
     metrics: dict[str, Any] = {}
 
 
@@ -35,14 +36,18 @@ def read_pool(folder: Path) -> Pool | None:
     Raises `UserError` for a program that cannot be read.
     """
     checkpoint = _last_checkpoint(folder)
-    if checkpoint is None:
+    if checkpoint is not None:
+        files = sorted(path_inside(checkpoint, PROGRAMS).glob("*.json"))
+    elif (folder / BEST).is_file():
+        checkpoint, files = (folder / BEST).parent, [folder / BEST]
+    else:
         return None
     part = f"initial_program{_program_suffix(checkpoint)}"
-    files = sorted(path_inside(checkpoint, PROGRAMS).glob("*.json"))
     found: dict[str, PoolMember] = {}
     for file in files:
-        text = _program_text(path_inside(checkpoint, Path(PROGRAMS) / file.name))
-        member = _read_member(text, str(file), part)
+        text = _program_text(path_inside(checkpoint, file.relative_to(checkpoint)))
+        code = "" if file.parent.name == PROGRAMS else _best_text(checkpoint)
+        member = _read_member(text, str(file), part, code)
         found.setdefault(member.candidate.digest, member)  # copies on other islands are one program
     members = sorted(found.values(), key=lambda each: -(each.score or 0.0))
     members.sort(key=lambda each: each.score is None)
@@ -69,6 +74,12 @@ def _program_suffix(checkpoint: Path) -> str:
     return named[0].suffix if named else ".py"
 
 
+def _best_text(folder: Path) -> str:
+    return "".join(
+        _program_text(path_inside(folder, each.name)) for each in folder.glob("best_program.*")
+    )
+
+
 def _program_text(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -79,13 +90,16 @@ def _program_text(path: Path) -> str:
 
 
 @boundary()
-def _read_member(text: str, where: str, part: str) -> PoolMember:
-    """A program with its claimed score."""
+def _read_member(text: str, where: str, part: str, code: str = "") -> PoolMember:
+    """A program with its claimed score; `code` is its text, "" if the file has it."""
     try:
         program = msgspec.json.decode(text, type=_Program)
     except msgspec.DecodeError as error:
         raise UserError(
             f"this is no program of OpenEvolve: {error}", where=where, fix="remove the file"
         ) from None
+    code = code or program.code
+    if not code:
+        raise UserError("this is no program of OpenEvolve: it has no code", where=where)
     score = fitness(program.metrics, DEFAULT_FEATURES)
-    return PoolMember({part: program.code}, score, 0 if score is None else 1)
+    return PoolMember({part: code}, score, 0 if score is None else 1)

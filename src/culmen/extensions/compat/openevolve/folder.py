@@ -8,6 +8,7 @@ their effect or are named in a note (`config`).
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -196,6 +197,7 @@ def _with_settings(
         *task.notes,
         *settings.notes,
         *_setting_notes(settings, task.surface, usual),
+        *_difference_notes(task, settings),
         *_fitness_notes(Path(task.evaluator.path)),
     )
     common = _system_text(settings, settings.get("prompt", "system_message", ""))
@@ -358,10 +360,53 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
     return notes
 
 
+def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
+    """Sentences on differences on purpose that these files show (docs/coming_from)."""
+    by_edits = settings.path and settings.get("", "diff_based_evolution", True)
+    seen = {
+        "evaluate is async or returns a bare number: it is scored; OpenEvolve gives 0": (
+            _returns_otherwise(read_text(Path(task.evaluator.path)))
+        ),
+        "a stage that hangs is a timeout without a score; OpenEvolve keeps earlier metrics": (
+            task.evaluator.thresholds is not None
+        ),
+        "no try begins that might not end within timeout; OpenEvolve waits a second between tries, "
+        "without an end": settings.get("evaluator", "max_retries"),
+        "config.yaml is empty and counts as none; OpenEvolve refuses it": (
+            settings.path and not settings.values and not settings.notes
+        ),
+        "a reply with an edit that fits nowhere or in several places is a fault, and a line ======="
+        " outside of edits is text; OpenEvolve applies the other edits, or refuses the line": (
+            by_edits
+        ),
+        "an empty text in island_system_messages is the common message; OpenEvolve sends none": (
+            "" in settings.get("prompt", "island_system_messages", [])
+        ),
+    }
+    return [sentence for sentence, is_seen in seen.items() if is_seen]
+
+
+def _returns_otherwise(text: str) -> bool:
+    """True if `evaluate` is async, or ends with a return whose value can only be a number."""
+    for each in ast.parse(text).body:
+        if getattr(each, "name", "") == "evaluate":
+            last = getattr(each, "body", [each])[-1]
+            value = last.value if isinstance(last, ast.Return) else None
+            called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+            return (
+                isinstance(each, ast.AsyncFunctionDef)
+                or isinstance(value, ast.BinOp | ast.UnaryOp)
+                or (isinstance(value, ast.Constant) and isinstance(value.value, int | float))
+                or called in ("float", "int", "round")
+            )
+    return False
+
+
 def _fitness_notes(evaluator: Path) -> list[str]:
     """Sentences on the numbers that count as a score."""
     failed = (
-        "an evaluation that fails, or returns no number, has no score; OpenEvolve counts it as 0"
+        "an evaluation that fails, or returns no number, NaN or infinity, has no score; OpenEvolve "
+        "counts it, a failure as 0"
     )
     if "combined_score" in read_text(evaluator):
         return [failed]
