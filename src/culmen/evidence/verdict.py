@@ -21,13 +21,14 @@ from culmen.evidence.intervals import (
     Chance,
     Error,
     FreshMean,
+    bounded_variance,
     chance_margin,
     mean_difference,
     mean_of,
     t_quantile_95,
 )
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
-from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
+from culmen.evidence.spread import spread_of
 
 FEW_CASES = 4
 """Number of cases from which a single deciding one is reported."""
@@ -170,8 +171,7 @@ class FreshComparison:
         noises = [chance.noise for chance in chances]
         known = min(noise.repeats for noise in noises)
         run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
-        weight = min(float(known), RUN_WEIGHT)
-        variance, degrees = pool_with_run(own, degrees, run, weight)
+        variance, degrees = bounded_variance(own, degrees, run, float(known))
         error = math.sqrt(variance / len(pairs))
         return centre, unpaired[1]._replace(
             se=error, margin=t_quantile_95(degrees) * error, doubt=error
