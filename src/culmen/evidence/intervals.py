@@ -58,7 +58,8 @@ class Chance(NamedTuple):
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
     observed reward; `few`: rewards have few values, as pass and fail. `drawn`: evaluations draw
-    random numbers, so that equal scores are luck.
+    random numbers, so that equal scores are luck. `failing` is the candidate's own chance to fail,
+    as failures of so many trials (None: unknown, it is taken to be as that of the run).
     """
 
     noise: PooledNoise
@@ -70,6 +71,7 @@ class Chance(NamedTuple):
     span: float = 0.0
     few: bool = False
     drawn: bool = False
+    failing: tuple[float, float] | None = None
 
 
 class Error(NamedTuple):
@@ -338,12 +340,18 @@ def _unseen_share(many: int) -> float:
 def _failure_variance(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
     """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference.
 
-    Few evaluations without a failure do not prove that failures are impossible (Agresti and Coull's
-    pseudo-observations, and four at the share of the whole run).
+    Few evaluations without a failure do not prove that failures are impossible. The chance is one
+    deviation above what the candidate's kind lets expect; if that is unknown, by Agresti and
+    Coull's pseudo-observations, and four at the share of the whole run.
     """
     if chance.floor is None or chance.top is None:
         return 0.0
-    share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
+    if chance.failing is None:
+        share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
+    else:
+        lost, trials = chance.failing[0] + chance.failures, chance.failing[1] + len(units)
+        share = lost / trials
+        share += math.sqrt(share * (1 - share) / (trials + 1))
     top = max(units) if times == 1 and max(units) > chance.floor else chance.top
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 

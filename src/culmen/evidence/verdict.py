@@ -97,7 +97,19 @@ class FreshComparison:
         floor = account.floor if flaky else None
         span, few = account.score_span, account.has_few_values
         drawn = account.repeated.has_drawn
-        return Chance(noise, self.of or None, exact, failures, floor, top, span, few, drawn)
+        failing = self._failing_trials(name) if flaky and self.of <= 1 else None
+        return Chance(
+            noise, self.of or None, exact, failures, floor, top, span, few, drawn, failing
+        )
+
+    def _failing_trials(self, name: str) -> tuple[float, float] | None:
+        """The search's belief in a candidate's chance to fail, as failures of so many trials."""
+        tally, beliefs = self.account.tally(name), self.ranking.beliefs
+        if tally is None or not tally.count:
+            return None
+        rate, sd = float(beliefs.fails[tally.order]), float(beliefs.fails_sd[tally.order])
+        trials = rate * (1.0 - rate) / sd**2 - 1.0 if sd else 0.0
+        return (rate * trials, trials) if trials > 0 else None
 
     def _noise_at_level(self, name: str) -> PooledNoise:
         """The run's noise at the level of one candidate.
