@@ -58,8 +58,8 @@ class Chance(NamedTuple):
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
     observed reward; `few`: rewards have few values, as pass and fail. `drawn`: evaluations draw
-    random numbers, so that equal scores are luck. `failing` is the candidate's own chance to fail,
-    as failures of so many trials (None: unknown, it is taken to be as that of the run).
+    random numbers, so that equal scores are luck. `failing`: the candidate's own chance to fail, as
+    failures and trials (None: unknown, it is taken to be as that of the run).
     """
 
     noise: PooledNoise
@@ -268,7 +268,7 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
 
 
 def bounded_variance(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:
-    """Variance by own squares and the run's, as `pool_with_run`, bounded by what was measured.
+    """Variance by own squares and the run's, as `pool_with_run`, bounded by the former.
 
     From `_OWN` evaluations on, the interval is at most half as wide again as by them alone.
     """

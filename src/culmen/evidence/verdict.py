@@ -103,7 +103,7 @@ class FreshComparison:
         )
 
     def _failing_trials(self, name: str) -> tuple[float, float] | None:
-        """The search's belief in a candidate's chance to fail, as failures of so many trials."""
+        """The search's belief in a candidate's chance to fail, as failures and trials."""
         tally, beliefs = self.account.tally(name), self.ranking.beliefs
         if tally is None or not tally.count:
             return None
