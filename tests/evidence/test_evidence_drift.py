@@ -11,6 +11,7 @@ from bench.truth.hazards import hazard_world
 from culmen.core.result import RunResult
 from culmen.core.usage import Budget
 from culmen.evidence.drift import DriftWatch, pair_differences
+from culmen.evidence.intervals import bounded_variance, t_quantile_95
 from culmen.evidence.spread import pool_with_run, spread_of
 from culmen.report.sentences import result_sentence
 from culmen.strategies import catalog
@@ -51,6 +52,26 @@ def test_pairs_in_random_order_are_fair_whatever_the_drift(drift: float) -> None
 def test_a_pair_counts_with_what_the_run_knows_unless_it_deviates_far_more() -> None:
     assert pool_with_run(2.0, 1.0, 4.0, 8.0) == pytest.approx(((2 + 32) / 9, 9.0))
     assert pool_with_run(200.0, 1.0, 4.0, 8.0) == pytest.approx((200.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "known", "quantile"),  # of Fisher's F, 99 %
+    [(1.0, 8.0, 11.26), (1.0, 40.0, 7.31), (7.0, 8.0, 6.18), (7.0, 40.0, 3.12), (19.0, 40.0, 2.39)],
+)
+def test_a_spread_stands_alone_from_the_quantile_of_its_degrees(
+    degrees: float, known: float, quantile: float
+) -> None:
+    """At four times the run's, luck of two evaluations did that in one case of fourteen."""
+    below, above = (degrees * quantile * by for by in (0.95, 1.05))
+    assert pool_with_run(below, degrees, 1.0, known)[1] == degrees + 8.0
+    assert pool_with_run(above, degrees, 1.0, known) == pytest.approx((above / degrees, degrees))
+
+
+def test_a_margin_of_eight_pairs_comes_from_them_however_noisy_the_run() -> None:
+    own = 7 * 0.038**2  # their t interval is 0.032 wide; the run's noise made 0.11 of it
+    variance, degrees = bounded_variance(own, 7.0, 0.2**2, 40.0)
+    assert t_quantile_95(degrees) * (variance / 8) ** 0.5 == pytest.approx(1.5 * 0.0318, rel=0.01)
+    assert pool_with_run(own, 7.0, 0.2**2, 40.0)[0] > 4 * variance
 
 
 def test_a_drift_is_a_slope_that_noise_does_not_explain() -> None:

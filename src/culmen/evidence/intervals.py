@@ -24,10 +24,11 @@ import msgspec
 
 from culmen.core.result import Z
 from culmen.evidence.account import UNLIKELY, Account, PooledNoise
-from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
+from culmen.evidence.spread import pool_with_run, spread_of
 
 _OWN = 5
 """Evaluations from which a candidate's own spread bounds its interval."""
+_WIDEST = 1.5
 
 
 class FreshMean(msgspec.Struct, frozen=True):
@@ -57,7 +58,8 @@ class Chance(NamedTuple):
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
     observed reward; `few`: rewards have few values, as pass and fail. `drawn`: evaluations draw
-    random numbers, so that equal scores are luck.
+    random numbers, so that equal scores are luck. `failing`: the candidate's own chance to fail, as
+    failures and trials (None: unknown, it is taken to be as that of the run).
     """
 
     noise: PooledNoise
@@ -69,6 +71,7 @@ class Chance(NamedTuple):
     span: float = 0.0
     few: bool = False
     drawn: bool = False
+    failing: tuple[float, float] | None = None
 
 
 class Error(NamedTuple):
@@ -243,9 +246,8 @@ def _combined_error(*parts: Part) -> Error:
 def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
     """Variance of the mean of single evaluations; None if nothing is known of it.
 
-    They are pooled with the repeats of the run at this level. If their own spread is larger than
-    that by more than luck allows, it stands alone; from `_OWN` evaluations on, the interval is
-    at most half as wide again as the t interval by it.
+    They are pooled with the repeats of the run at this level; their own spread bounds that, unless
+    failures are possible that were not seen.
     """
     many, noise = len(units), chance.noise
     _, own, degrees = spread_of(units)
@@ -259,12 +261,22 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
         return Part(0.0, degrees)  # equal again and again, whatever others do
     if not run:
         return Part(own / degrees / many, degrees)
-    weight = min(float(noise.repeats), RUN_WEIGHT) + (2.0 if failing else 0.0)
-    pooled, freedom = pool_with_run(own, degrees, run, weight)
-    if many >= _OWN and own and not failing:
-        own_width = t_quantile_95(degrees) / t_quantile_95(freedom)
-        pooled = min(pooled, own / degrees * (1.5 * own_width) ** 2)
+    known = float(noise.repeats) or (2.0 if failing else 0.0)
+    pool = pool_with_run if failing else bounded_variance
+    pooled, freedom = pool(own, degrees, run, known)
     return Part(pooled / many, freedom)
+
+
+def bounded_variance(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:
+    """Variance by own squares and the run's, as `pool_with_run`, bounded by the former.
+
+    From `_OWN` evaluations on, the interval is at most half as wide again as by them alone.
+    """
+    pooled, freedom = pool_with_run(own, degrees, run, known)
+    if own and degrees >= _OWN - 1:
+        width = _WIDEST * t_quantile_95(degrees) / t_quantile_95(freedom)
+        pooled = min(pooled, own / degrees * width**2)
+    return pooled, freedom
 
 
 def _equal_part(many: int, chance: Chance) -> Part:
@@ -328,12 +340,18 @@ def _unseen_share(many: int) -> float:
 def _failure_variance(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
     """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference.
 
-    Few evaluations without a failure do not prove that failures are impossible (Agresti and Coull's
-    pseudo-observations, and four at the share of the whole run).
+    Few evaluations without a failure do not prove that failures are impossible. The chance is one
+    deviation above what the candidate's kind lets expect; if that is unknown, by Agresti and
+    Coull's pseudo-observations, and four at the share of the whole run.
     """
     if chance.floor is None or chance.top is None:
         return 0.0
-    share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
+    if chance.failing is None:
+        share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
+    else:
+        lost, trials = chance.failing[0] + chance.failures, chance.failing[1] + len(units)
+        share = lost / trials
+        share += math.sqrt(share * (1 - share) / (trials + 1))
     top = max(units) if times == 1 and max(units) > chance.floor else chance.top
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 

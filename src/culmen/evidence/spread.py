@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 ROUNDING = 1e-12
 """Share of a score up to which a deviation is an error of arithmetic."""
@@ -12,6 +12,8 @@ ROUNDING = 1e-12
 
 RUN_WEIGHT = 8.0
 """Degrees of freedom as which the noise of the whole run counts at most: candidates differ."""
+
+_LUCK = NormalDist().inv_cdf(0.99)
 
 
 def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
@@ -38,12 +40,24 @@ def pooled_variance(groups: Iterable[Sequence[float]]) -> float | None:
     return sum(each[1] for each in spreads) / sum(each[2] for each in spreads)
 
 
-def pool_with_run(own: float, degrees: float, run: float, weight: float) -> tuple[float, float]:
+def pool_with_run(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:
     """Variance by a candidate's own squares and that of the run, and its degrees of freedom.
 
-    The run's variance `run` counts as `weight` degrees of freedom (0: it is unknown). A spread that
-    is larger than that by more than luck allows stands alone.
+    The run's variance `run` is known with `known` degrees of freedom (0: it is not) and counts as
+    `RUN_WEIGHT` at most. A spread that is larger than luck allows stands alone.
     """
-    if not weight or (degrees and own > 4.0 * run * degrees):
+    if not known or (degrees and _is_larger(own / degrees, run, degrees, known)):
         return own / max(1.0, degrees), degrees
+    weight = min(known, RUN_WEIGHT)
     return (own + weight * run) / (degrees + weight), degrees + weight
+
+
+def _is_larger(one: float, other: float, degrees: float, known: float) -> bool:
+    """True if a variance is above another beyond the 99 % quantile of Fisher's F.
+
+    By Paulson's approximation (1942), whose quantile is too low where few degrees are known.
+    """
+    if not 0.0 < other < math.inf:
+        return one > other
+    above, below, root = 2.0 / (9.0 * degrees), 2.0 / (9.0 * known), math.cbrt(one / other)
+    return (1.0 - below) * root - (1.0 - above) > _LUCK * math.sqrt(above + below * root**2)

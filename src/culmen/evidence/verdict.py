@@ -21,13 +21,14 @@ from culmen.evidence.intervals import (
     Chance,
     Error,
     FreshMean,
+    bounded_variance,
     chance_margin,
     mean_difference,
     mean_of,
     t_quantile_95,
 )
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
-from culmen.evidence.spread import RUN_WEIGHT, pool_with_run, spread_of
+from culmen.evidence.spread import spread_of
 
 FEW_CASES = 4
 """Number of cases from which a single deciding one is reported."""
@@ -96,7 +97,19 @@ class FreshComparison:
         floor = account.floor if flaky else None
         span, few = account.score_span, account.has_few_values
         drawn = account.repeated.has_drawn
-        return Chance(noise, self.of or None, exact, failures, floor, top, span, few, drawn)
+        failing = self._failing_trials(name) if flaky and self.of <= 1 else None
+        return Chance(
+            noise, self.of or None, exact, failures, floor, top, span, few, drawn, failing
+        )
+
+    def _failing_trials(self, name: str) -> tuple[float, float] | None:
+        """The search's belief in a candidate's chance to fail, as failures and trials."""
+        tally, beliefs = self.account.tally(name), self.ranking.beliefs
+        if tally is None or not tally.count:
+            return None
+        rate, sd = float(beliefs.fails[tally.order]), float(beliefs.fails_sd[tally.order])
+        trials = rate * (1.0 - rate) / sd**2 - 1.0 if sd else 0.0
+        return (rate * trials, trials) if trials > 0 else None
 
     def _noise_at_level(self, name: str) -> PooledNoise:
         """The run's noise at the level of one candidate.
@@ -170,8 +183,7 @@ class FreshComparison:
         noises = [chance.noise for chance in chances]
         known = min(noise.repeats for noise in noises)
         run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
-        weight = min(float(known), RUN_WEIGHT)
-        variance, degrees = pool_with_run(own, degrees, run, weight)
+        variance, degrees = bounded_variance(own, degrees, run, float(known))
         error = math.sqrt(variance / len(pairs))
         return centre, unpaired[1]._replace(
             se=error, margin=t_quantile_95(degrees) * error, doubt=error
