@@ -113,7 +113,7 @@ def test_other_arms_see_what_an_agent_found() -> None:
     witness = Witness(world)
     run(witness, ("map_elites", "cato(agent=cmd:x, agents=40)"), trials=1.0)
     shown = [each.candidate for brief in witness.briefs for each in brief.inspirations]
-    assert "agent:cmd" in {candidate.origin.operator for candidate in shown}
+    assert "agent:cmd a00" in {candidate.origin.operator for candidate in shown}
 
 
 def test_experiments_of_an_agent_at_work_wait_for_no_turn() -> None:
