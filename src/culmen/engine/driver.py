@@ -247,6 +247,10 @@ class Driver:
                 effect = line.popleft()
                 if effect.key not in self.search.in_flight:
                     continue  # abandoned while it waited
+                if (result := self._world.result_at_once(effect)) is not None:
+                    self._outbox += [_started_entry(effect), self._done_entry(effect, result)]
+                    self._wake.set()
+                    continue
                 self._busy[name] += 1
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
                     self._outbox.append(_started_entry(effect))
@@ -332,10 +336,13 @@ class Driver:
         if words := "" if self._has_told_unreadable else unreadable_words(task.result()):
             self._has_told_unreadable = True
             self._send_message(f"A text counts as a fault, and the run goes on: {words}")
-        body, result = effect_facts(effect, self.search.purpose), canonical_result(task.result())
+        self._outbox.append(self._done_entry(effect, task.result()))
+
+    def _done_entry(self, effect: Effect, result: Result) -> Entry:
+        body, result = effect_facts(effect, self.search.purpose), canonical_result(result)
         if isinstance(effect.request, EvaluateRequest) and isinstance(result, Observation):
             result = self.search.settle_answer(effect.request.candidate, result)
-        self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
+        return Entry("done", effect.key, effect.mark, effect.kind, body, result)
 
     async def _commit_outbox(self) -> None:
         """Deliver the outbox to the search, and make it durable with all that follows.
