@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -42,7 +43,7 @@ from culmen.core.event import (
 )
 from culmen.core.foreign import UNREADABLE
 from culmen.core.json import JsonObject
-from culmen.core.ports import Journal, Observer, World
+from culmen.core.ports import Journal, Observer, World, with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.engine.checkpoint import CheckpointStore, SearchState, pack_state
 from culmen.engine.ledger import PERFORMING
@@ -92,7 +93,8 @@ class Driver:
         checkpoints: CheckpointStore | None = None,
         after: int = 0,
     ) -> None:
-        self.search, self._world, self._journal = search, world, journal
+        self.search, self._journal = search, journal
+        self._world = with_protocol_defaults(World, world)
         self._clock, self._observers, self._most = (
             clock or SystemClock(),
             observers,
@@ -286,7 +288,8 @@ class Driver:
         Otherwise the name of the budget that never will.
         """
         reservations, refused = self.search.reservations, ""
-        for request in (effect.request, *self.search.budget_queue.shorter_requests(effect.request)):
+        shorter = self.search.budget_queue.shorter_requests(effect.request)
+        for request in chain([effect.request], shorter):
             name = await reservations.open_reservation(effect.key, self._most(request))
             if not name:
                 return msgspec.structs.replace(effect, request=request), ""
