@@ -82,6 +82,7 @@ def best(
     from culmen.cli import pages
     from culmen.report.summary import summarize_run
     from culmen.store import views
+    from culmen.store.reader import JournalObservations
 
     path = find_run(run)
     result = views.best_result(path)
@@ -101,7 +102,7 @@ def best(
             where="--weights, --limit",
             fix=f"culmen best {run_name(path)}",
         )
-    candidate = views.candidate_detail(path, chosen).candidate
+    candidate = JournalObservations(path).candidate(chosen)
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {
         "run": path.name,

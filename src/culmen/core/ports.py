@@ -345,6 +345,10 @@ class World(MinimalWorld, Protocol):
         """
         return self.estimate(request)
 
+    def result_at_once(self, effect: Effect) -> Result | None:
+        """The result of an effect that costs neither money nor time; None for all others."""
+        return None
+
     async def close(self) -> None:
         """Close all resources; called once, after the last effect."""
 
@@ -477,7 +481,10 @@ class Embedder(MinimalEmbedder, Protocol):
     """Maps texts to vectors.
 
     `embed` returns an array-like of shape (len(texts), width), float32, with rows of length 1.
+    It may be called on the event loop if it `is_instant`.
     """
+
+    is_instant: ClassVar[bool] = False
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
         """The vectors and their cost; never called from a running event loop."""

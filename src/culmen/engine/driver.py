@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -42,7 +43,7 @@ from culmen.core.event import (
 )
 from culmen.core.foreign import UNREADABLE
 from culmen.core.json import JsonObject
-from culmen.core.ports import Journal, Observer, World
+from culmen.core.ports import Journal, Observer, World, with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.engine.checkpoint import CheckpointStore, SearchState, pack_state
 from culmen.engine.ledger import PERFORMING
@@ -92,7 +93,8 @@ class Driver:
         checkpoints: CheckpointStore | None = None,
         after: int = 0,
     ) -> None:
-        self.search, self._world, self._journal = search, world, journal
+        self.search, self._journal = search, journal
+        self._world = with_protocol_defaults(World, world)
         self._clock, self._observers, self._most = (
             clock or SystemClock(),
             observers,
@@ -247,6 +249,10 @@ class Driver:
                 effect = line.popleft()
                 if effect.key not in self.search.in_flight:
                     continue  # abandoned while it waited
+                if (result := self._world.result_at_once(effect)) is not None:
+                    self._outbox += [_started_entry(effect), self._done_entry(effect, result)]
+                    self._wake.set()
+                    continue
                 self._busy[name] += 1
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
                     self._outbox.append(_started_entry(effect))
@@ -282,7 +288,8 @@ class Driver:
         Otherwise the name of the budget that never will.
         """
         reservations, refused = self.search.reservations, ""
-        for request in (effect.request, *self.search.budget_queue.shorter_requests(effect.request)):
+        shorter = self.search.budget_queue.shorter_requests(effect.request)
+        for request in chain([effect.request], shorter):
             name = await reservations.open_reservation(effect.key, self._most(request))
             if not name:
                 return msgspec.structs.replace(effect, request=request), ""
@@ -332,10 +339,13 @@ class Driver:
         if words := "" if self._has_told_unreadable else unreadable_words(task.result()):
             self._has_told_unreadable = True
             self._send_message(f"A text counts as a fault, and the run goes on: {words}")
-        body, result = effect_facts(effect, self.search.purpose), canonical_result(task.result())
+        self._outbox.append(self._done_entry(effect, task.result()))
+
+    def _done_entry(self, effect: Effect, result: Result) -> Entry:
+        body, result = effect_facts(effect, self.search.purpose), canonical_result(result)
         if isinstance(effect.request, EvaluateRequest) and isinstance(result, Observation):
             result = self.search.settle_answer(effect.request.candidate, result)
-        self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
+        return Entry("done", effect.key, effect.mark, effect.kind, body, result)
 
     async def _commit_outbox(self) -> None:
         """Deliver the outbox to the search, and make it durable with all that follows.

@@ -104,6 +104,14 @@ class LiveWorld(World):
             case CustomRequest():
                 return await self._craft_for(request.kind).perform(request)
 
+    def result_at_once(self, effect: Effect) -> Result | None:
+        """The vectors of texts that are counted in no time."""
+        request = effect.request
+        if not isinstance(request, EmbedRequest) or not self._embedder.is_instant:
+            return None
+        length = sum(len(candidate.text) for candidate in request.candidates)
+        return self._embed_candidates(request) if length <= _SHORT else None
+
     async def close(self) -> None:
         """Close the performers of custom effects."""
         for craft in self._crafts.values():
@@ -190,6 +198,10 @@ class RememberingWorld(World):
         known = self._finished.get(effect.mark)
         return await self._world.perform(effect) if known is None else known
 
+    def result_at_once(self, effect: Effect) -> Result | None:
+        """The world's, for an effect that the parent did not finish."""
+        return None if effect.mark in self._finished else self._world.result_at_once(effect)
+
     def estimate(self, request: Request) -> Usage:
         """Upper bound of the cost if the effect is performed."""
         return self._world.estimate(request)
@@ -199,6 +211,7 @@ class RememberingWorld(World):
         return self._world.most(request)
 
 
+_SHORT = 50_000  # characters that are embedded without a thread
 _NO_PROPOSAL = Proposal(fault="no_model")
 _NO_TEXT = Text(model="offline")  # not a fault: a run without a model expects no prose
 

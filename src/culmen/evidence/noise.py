@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class NoiseLaw:
             return
         squares = squares / unit**2  # so that no sum overflows
         self._least = unit * math.sqrt(float(squares.sum()) / self.degrees)
-        self._middle = float(np.median(np.abs(means)))
+        self._middle = median(np.abs(means).tolist())
         sizes = np.log((np.abs(means) + self._least) / (self._middle + self._least))
         logs = np.zeros(len(SLOPES))
         for place, slope in enumerate(SLOPES):

@@ -47,8 +47,8 @@ def processes_of(uid: int) -> int:
     total = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.stat(f"/proc/{name}").st_uid == uid:
-                total += len(os.listdir(f"/proc/{name}/task"))
+            tasks = os.stat(f"/proc/{name}/task")
+            total += max(1, tasks.st_nlink - 2) if tasks.st_uid == uid else 0
         except OSError:
             continue
     return total

@@ -365,6 +365,8 @@ class _Questions:
 
     async def next_frame(self, limit: int) -> tuple[str, bytes]:
         """The next frame; raise the error of a question as soon as it fails."""
+        if not self._running:
+            return await read_frame(self._channel, limit)
         reading = asyncio.ensure_future(read_frame(self._channel, limit))
         try:
             while not reading.done():

@@ -302,6 +302,8 @@ def _build_event(row: EventRow, result: Result | None) -> Event:
 
 # A run's journal as the observation store of its own search.
 
+_FOUND = 64  # candidates at hand that were read
+
 
 class JournalObservations:
     """`core.ports.ObservationStore` on the journal in `run_dir`.
@@ -313,6 +315,7 @@ class JournalObservations:
     def __init__(self, run_dir: Path, at_hand: int = 1024) -> None:
         self._run_dir, self._at_hand = run_dir, at_hand
         self._recent: OrderedDict[str, Observation] = OrderedDict()
+        self._found: dict[str, Candidate] = {}  # those read last
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
         """Cache the observation; the journal holds it already."""
@@ -322,11 +325,17 @@ class JournalObservations:
 
     def candidate(self, id: str) -> Candidate:
         """The candidate as it first appeared; raises `KeyError` for an unknown id."""
+        if id in self._found:
+            return self._found[id]
         with open_snapshot(self._run_dir) as connection:
             row = connection.execute("SELECT * FROM candidate WHERE id = :id", id=id).first()
             if row is None:
                 raise KeyError(id)
-            return candidate_of(connection, self._run_dir, row)
+            candidate = candidate_of(connection, self._run_dir, row)
+        if len(self._found) >= _FOUND:
+            self._found.clear()
+        self._found[id] = candidate
+        return candidate
 
     def observation(self, candidate: str, mark: str) -> Observation:
         """The first observation of this candidate under this mark; `KeyError` without one."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.costs import Costs
-from culmen.strategies.memory.gain import expected_gain, expected_gain_of_best, largest_indices
+from culmen.strategies.memory.gain import expected_gain, expected_gains_of_best, largest_indices
 
 Floats = NDArray[np.float64]
 
@@ -317,11 +317,11 @@ class KnowledgeGradient:
         for node, flying in self.flying.children.items():
             weights[node] /= 1.0 + CROWD * flying
         top = largest_indices(expected_gain(gaps, deviations) * weights, _AMONG)
-        counts = range(1, self.most + 1)
+        gains = expected_gains_of_best(gaps[top], deviations[top], self.most)
         return Requests(
             top,
-            [expected_gain_of_best(gaps[top], deviations[top], k) * weights[top] for k in counts],
-            [self.costs.request_share(k) for k in counts],
+            [each * weights[top] for each in gains],
+            [self.costs.request_share(k) for k in range(1, self.most + 1)],
         )
 
 

@@ -227,13 +227,11 @@ class _Run:
         """The best candidates except the parent and its parents, children and brothers."""
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
+        counts, index = self.model.scored_counts, self.model.index
         for id in self.choice.leader_ids(50):
-            other = self.candidates.get(id) or self.lab.find(id)
-            if (
-                len(chosen) == self.settings.inspirations
-                or not self.model.scored_counts[self.model.index[id]]
-            ):
+            if len(chosen) == self.settings.inspirations or not counts[index[id]]:
                 break
+            other = self.candidates.get(id) or self.lab.find(id)
             if other.id not in near and near.isdisjoint(other.parents):
                 reward, measured = self.measured_mean(other)
                 chosen.append(Exhibit(other, reward, measured=measured))

@@ -21,9 +21,12 @@ def is_diff(lines: Sequence[str], tag: str = "", parent: Sequence[str] = ()) -> 
     """
     if tag in ("diff", "patch"):
         return True
-    written = [line for line in lines if line.strip()]
-    if any(line.startswith("@@") and _NUMBERED.match(line) for line in written):
+    if any(_NUMBERED.match(line) for line in lines if line[:2] == "@@"):
         return True
+    first = next((line for line in lines if line.strip()), " ")
+    if first[0] not in " +-@":
+        return False
+    written = [line for line in lines if line.strip()]
     if not all(line[0] in " +-@" for line in written):
         return False
     written = [line for line in written if not _HUNK.match(line)]

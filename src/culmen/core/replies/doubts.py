@@ -53,6 +53,7 @@ _WRAPPER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ENTITY = re.compile(r"^(?:#include)?[^\"'`#/\n]*&(?:lt|gt|amp|quot|#39);", re.MULTILINE)
+_BUILTINS = frozenset(dir(builtins))
 _SIGNED = re.compile(r"[ \t]*(?:\d+[ \t]*[|:]|>|\.\.\.[ \t])")
 
 
@@ -79,7 +80,7 @@ def left_out(new: str, old: str, is_code: bool) -> str:
 
 def _lost_name(new: str, old: str) -> str:
     """A name that a Python text uses, and that only the old one defines; or ""."""
-    lost = _outer_names(old) - _outer_names(new) - set(dir(builtins))
+    lost = _outer_names(old) - _outer_names(new) - _BUILTINS
     tree = parse_python_or_none(new) if lost else None
     if tree is None:
         return ""

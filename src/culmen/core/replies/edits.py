@@ -85,7 +85,9 @@ def quote_line(line: str) -> str:
 
 def has_edits(lines: Sequence[str]) -> bool:
     """True if a line begins or ends an edit."""
-    return any(_begins(line) or _ends(line) for line in lines)
+    signs = ("<<", "--", ">>", "++")
+    text = "\n".join(lines)
+    return any(sign in text for sign in signs) and any(_begins(x) or _ends(x) for x in lines)
 
 
 def begins_edit(text: str) -> bool:

@@ -57,7 +57,7 @@ class FencedBlock(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text, each line with a line feed."""
-        return "".join(f"{line}\n" for line in self.lines)
+        return "\n".join((*self.lines, ""))
 
 
 Choose = Callable[[Fence, list[int], list[int]], int | None]
@@ -85,7 +85,8 @@ def read_blocks(
 
     A block ends before a fence that `is_boundary`, which opens another one, at the latest.
     """
-    fences = [fence for number, line in enumerate(lines) if (fence := fence_at(line, number))]
+    marked = [number for number, line in enumerate(lines) if "```" in line or "~~~" in line]
+    fences = [fence for number in marked if (fence := fence_at(lines[number], number))]
     if len(fences) > MOST:
         return [FencedBlock(fences[0], None, (), doubt=True)]
     blocks: list[FencedBlock] = []

@@ -99,8 +99,9 @@ class TextReader:
         text = self._likely_text(found)
         inside = {n for each in found for n in range(each.block.opening.line, each.block.end or 0)}
         around = {line for n, line in enumerate(lines) if n not in inside and line.strip()}
-        old = set(_stripped(self._parts.get(self._lone, "")))
-        if len(old & around) > max(1, len(old & set(_stripped(text)))):
+        old = set(_stripped(self._parts.get(self._lone, ""))) if len(around) > 1 else set[str]()
+        outside = len(old & around)
+        if outside > 1 and outside > len(old & set(_stripped(text))):
             raise ReplyFault("ambiguous", f"the text of {self._lone} stands outside the fence")
         return {self._lone: text}
 

@@ -82,6 +82,8 @@ class HashingEmbedder(Embedder):
     map to the first unit vector.
     """
 
+    is_instant = True
+
     def __init__(self, width: int = 256) -> None:
         if width < 2 or width & (width - 1):
             raise ValueError(f"width must be a power of two, not {width}")

@@ -32,14 +32,17 @@ def expected_gain(gap: Floats, deviation: Floats) -> Floats:
     return np.where(deviation > 0, np.maximum(sure, 0.0), np.maximum(-gap, 0.0))
 
 
-def expected_gain_of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
-    """Expected gain of the best of `k` (1..`MOST`) independent such beliefs; see `gain`."""
-    if k == 1:
-        return expected_gain(gap, deviation)
+def expected_gains_of_best(gap: Floats, deviation: Floats, most: int) -> list[Floats]:
+    """Expected gains of the best of 1, 2, ..., `most` (at most `MOST`) independent beliefs."""
     z = _standardised_gap(gap, deviation)
-    inside = np.interp(np.minimum(z, _GRID[-1]), _GRID, _expected_excess(k))
-    below = np.where(z < _GRID[0], _expected_excess(k)[0] + _GRID[0] - z, inside)
-    return np.where(deviation > 0, deviation * below, np.maximum(-gap, 0.0))
+    capped, is_low = np.minimum(z, _GRID[-1]), z < _GRID[0]
+    is_open, sure = deviation > 0, np.maximum(-gap, 0.0)
+    gains = [expected_gain(gap, deviation)]
+    for k in range(2, most + 1):
+        excess = _expected_excess(k)
+        below = np.where(is_low, excess[0] + _GRID[0] - z, np.interp(capped, _GRID, excess))
+        gains.append(np.where(is_open, deviation * below, sure))
+    return gains
 
 
 def largest_indices(values: Floats, n: int) -> list[int]:
