@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -140,7 +141,7 @@ def test_a_state_that_cannot_be_stored_is_an_error_of_the_store_alone() -> None:
     failed: list[Exception] = []
 
     def save(state: object) -> None:
-        with pytest.raises((AttributeError, TypeError)) as caught:
+        with pytest.raises((AttributeError, TypeError, pickle.PicklingError)) as caught:
             pack_state(state, search.anchors)  # pyright: ignore[reportArgumentType]
         failed.append(caught.value)
 
