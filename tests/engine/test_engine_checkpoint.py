@@ -106,6 +106,7 @@ def test_every_member_is_stored_or_follows_from_the_settings() -> None:
         "closing",
         "_fresh",
         "_refused",
+        "_shortened",  # of requests under way
     }
     ports = {"_issue", "_remembered", "_find", "_remark", "_short", "_informed", "_hold_lane"}
     given = {"task", "workers", "seeds", "restored", "_loop", "_seed", "_train"}

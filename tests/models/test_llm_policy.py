@@ -417,7 +417,9 @@ def test_a_reply_that_its_limit_cut_off_tells_how_totals_split(clock: FakeClock)
     # nine of the ten tokens of the same prompt are certain enough, for the reply before it as well
     assert before.at_most("dollars") + exact.at_most("dollars") + after.at_most(
         "dollars"
-    ) == pytest.approx(2 * PRICES.dollars_for(Tokens(9, 41)) + PRICES.dollars_for(Tokens(10, 100)))
+    ) == pytest.approx(
+        2 * PRICES.usage_for(Tokens(9, 41)).dollars + PRICES.usage_for(Tokens(10, 100)).dollars
+    )
 
 
 def test_errors_are_billed_if_the_provider_does_that(clock: FakeClock) -> None:
