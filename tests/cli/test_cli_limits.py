@@ -20,7 +20,9 @@ LONG = "n" * 300
 @pytest.mark.parametrize("verb", ["status", "resume", "run", "check", "show", "story"])
 def test_limits_a_name_of_300_letters(place: Place, verb: str) -> None:
     done = place.here(verb, LONG)
-    assert done.code == 2 and "too long" in done.err and "Traceback" not in done.err
+    assert done.code == 2 and "Traceback" not in done.err
+    # from Python 3.14 on, a path with such a name is one where nothing is
+    assert "too long" in done.err or f"no task '{LONG}" in done.err
 
 
 def test_limits_open_files(place: Place) -> None:

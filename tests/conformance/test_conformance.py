@@ -62,7 +62,10 @@ def test_the_vectors_are_those_that_the_strategies_make_now() -> None:
     assert sorted(made) == sorted(PAPERS)
     for name in PAPERS:
         assert faults(name, made[name]) == []
-        if name != "pacevolve_plus_plus":  # its last digits depend on the processor
+        # last digits of one depend on the processor, of the other on Python: from 3.12 on, `sum`
+        # rounds less, and a search goes another way
+        later = {"polca"} if sys.version_info >= (3, 12) else set[str]()
+        if name not in {"pacevolve_plus_plus"} | later:
             assert made[name] == vectors(name), f"{name}: python conformance/make.py"
 
 

@@ -381,26 +381,45 @@ def test_bytes_of_a_reply_without_a_report_bound_its_tokens(
     assert usage.uncertain_tokens == 5 + (math.ceil(output / 4) if output < 100 else 100)
 
 
-@pytest.mark.parametrize(
-    ("total", "split"),
-    [
-        (20, Tokens(4, 16)),  # the dearest: as much of the reply as it can have
-        (10, Tokens(0, 10)),
-        (60, Tokens(18, 42)),  # what neither shows was thought
-        (10**9, None),
-    ],
-)
-def test_a_total_is_split_in_the_dearest_way(
-    total: int, split: Tokens | None, clock: FakeClock
+@pytest.mark.parametrize(("total", "likely"), [(20, Tokens(14, 6)), (60, Tokens(42, 18))])
+def test_a_total_is_split_by_bytes_and_may_have_cost_the_dearest_split(
+    total: int, likely: Tokens, clock: FakeClock
 ) -> None:
     usage = run(Playing(Reply((Completion("12345678"),), total=total)), clock).usage
-    if split is None:
-        assert usage.unpriced == 1 and usage.uncertain_tokens == 18 + 16
-        return
-    assert (usage.input_tokens, usage.output_tokens) == (split.input, split.output)
-    assert usage.dollars == pytest.approx(PRICES.dollars_for(split)) and not usage.unpriced
-    cheap_replies = PriceList("m", table=Price(2.0, 1.0)).dearest_split(total, 18, 16)
-    assert cheap_replies.input == min(total, 18) and sum(msgspec.structs.astuple(split)) == total
+    assert (usage.input_tokens, usage.output_tokens) == (likely.input, likely.output)
+    assert usage.dollars == pytest.approx(PRICES.dollars_for(likely)) and not usage.unpriced
+    # the reply may have had reasoning that it does not show
+    assert usage.at_most("dollars") == pytest.approx(PRICES.dollars_for(Tokens(0, total)))
+    absurd = run(Playing(Reply((Completion("12345678"),), total=10**9)), clock).usage
+    assert absurd.unpriced == 1 and absurd.uncertain_tokens == 18 + 16
+
+
+def test_the_dearest_split_of_a_total_is_within_what_prompt_and_reply_can_have() -> None:
+    assert PRICES.dearest_split(20, 18, 16) == Tokens(4, 16)
+    assert PRICES.dearest_split(20, 18, 16, 8) == Tokens(8, 12)
+    assert PRICES.dearest_split(60, 18, 16) == Tokens(18, 42)  # what neither shows was thought
+    assert PriceList("m", table=Price(2.0, 1.0)).dearest_split(20, 18, 16) == Tokens(18, 2)
+
+
+def test_a_reply_that_its_limit_cut_off_tells_how_totals_split(clock: FakeClock) -> None:
+    async def costs(*replies: Reply) -> list[Usage]:
+        asked = caller(Playing(*replies), clock)
+        return [(await asked.call(CALL, PRICES)).usage for _ in replies]
+
+    whole, cut = Completion("12345678" * 10), Completion("1234" * 10, "length")
+    before, exact, after = asyncio.run(
+        costs(
+            *(Reply((each,), total=total) for each, total in ((whole, 50), (cut, 110), (whole, 50)))
+        )
+    )
+    assert before.at_most("dollars") == pytest.approx(PRICES.dollars_for(Tokens(0, 50)))
+    assert (exact.input_tokens, exact.output_tokens) == (10, 100)
+    # nine of the ten tokens of the same prompt are certain enough, for the reply before it as well
+    assert before.at_most("dollars") + exact.at_most("dollars") + after.at_most(
+        "dollars"
+    ) == pytest.approx(
+        2 * PRICES.usage_for(Tokens(9, 41)).dollars + PRICES.usage_for(Tokens(10, 100)).dollars
+    )
 
 
 def test_errors_are_billed_if_the_provider_does_that(clock: FakeClock) -> None:

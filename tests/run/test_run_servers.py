@@ -69,6 +69,20 @@ def test_a_total_or_counts_as_texts_are_counts(report: str, tmp_path: Path) -> N
     assert server.tokens >= 0.8 * 30_000 and usage.unpriced == 0
 
 
+@pytest.mark.parametrize(
+    ("token_bytes", "named"), [(1.5, ""), (4.0, ""), (4.0, "token_bytes = 3.9")]
+)
+def test_totals_use_most_of_a_budget_of_dollars(
+    token_bytes: float, named: str, tmp_path: Path
+) -> None:
+    with BillingServer("the total alone", token_bytes=token_bytes) as server:
+        study = search(server, tmp_path, "dollars=0.08", model=named)
+    usage = study.status.usage
+    assert 0.064 <= server.dollars <= 0.08 and usage.uncertain.dollars >= 0
+    assert server.tokens == usage.input_tokens + usage.output_tokens and not usage.unpriced
+    assert bool(study.status.faults.get("truncated")) == (not named)
+
+
 @pytest.mark.parametrize("token_bytes", [1.0, 4.0])
 @pytest.mark.parametrize("report", ["nothing", "zeros", "words"])
 @pytest.mark.parametrize(("budget", "limit"), [("tokens", 50_000), ("dollars", 0.1)])

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from culmen.core.brief import Proposal, Text
+from culmen.core.brief import BY_BYTES, Proposal, Text
 from culmen.core.evaluation import Observation
 from culmen.core.event import (
     Custom,
@@ -79,6 +79,7 @@ class Ledger:
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         # requests whose reply was cut off, by role, if bytes of replies were taken for tokens
         self._cut: dict[str, int] = {}
+        self._split: set[str] = set()
         self._share = _MONEY if budget.final is None else budget.final
         self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
         self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
@@ -156,9 +157,20 @@ class Ledger:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
-    def note_unreported(self, role: str, is_cut: bool) -> None:
-        """Note a request of a role of which no tokens were reported; see `short_replies`."""
+    def note_unreported(self, role: str, is_cut: bool, is_split: bool = False) -> None:
+        """Note a request of a role without a report, or with a total alone; see `short_replies`."""
         self._cut[role] = self._cut.get(role, 0) + is_cut
+        self._split |= {role} if is_split else set[str]()
+
+    def wants_cut_reply(self, role: str) -> bool:
+        """True if replies of a role that are cut off would tell more than is known of its cost."""
+        return role in self._cut and self._cut[role] < _CUTS
+
+    def has_spent_half_on_splits(self, role: str) -> bool:
+        """True if half of the tokens or dollars is spent, and a role's tokens are split totals."""
+        limits = [(self.spent.at_most(name), self._search_limit(name)) for name in _LIMITS[2:]]
+        is_half = any(limit is not None and spent >= limit / 2 for spent, limit in limits)
+        return is_half and role in self._split
 
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
         """Most tokens of a role's reply if the budget holds no longer one, the largest first.
@@ -173,7 +185,7 @@ class Ledger:
         usual = max(least, math.ceil(_REPLY_ROOM * longest))
         if role not in self._cut:
             return (usual,)
-        cut = (math.ceil(longest / _CUT_BYTES),) if self._cut[role] < _CUTS else ()
+        cut = (math.ceil(longest / _CUT_BYTES),) if self.wants_cut_reply(role) else ()
         return (*cut, usual, *(max(least, usual // size) for size in _FEWER))
 
     def open_reserve(self) -> None:
@@ -520,6 +532,7 @@ class BudgetQueue:
         self._estimate = estimate
         self._fresh: list[int] = []  # of the waiting ones, the keys not yet tried
         self._refused: set[Usage] = set()  # estimates of the others
+        self._shortened: set[str | None] = set()  # roles with shorter requests under way
 
     def add(self, effect: Effect) -> None:
         """Let an effect wait."""
@@ -567,6 +580,7 @@ class BudgetQueue:
                 continue
             del self.waiting[key]
             ledger.reserve(key, estimate)
+            self._shortened |= {_shortened_role(effect.request)}
             admitted.append(effect)
         return admitted
 
@@ -604,13 +618,15 @@ class BudgetQueue:
     def learn_reply_size(self, request: Request, result: Result | None) -> None:
         """Note the tokens of a finished request's replies, their bytes if none were reported."""
         role = _asked_role(request)
+        self._shortened -= {_shortened_role(request)}
         if role is None or not isinstance(result, Proposal | Text) or not result.usage.calls:
             return
         size = len(result.reply.encode("utf-8", "replace"))
         if tokens := result.usage.output_tokens or size:
             self._ledger.learn_reply_size(role, tokens / result.usage.calls)
-        if size and not result.usage.output_tokens:
-            self._ledger.note_unreported(role, "truncated" in result.faults)
+        if size and (not result.usage.output_tokens or BY_BYTES in result.faults):
+            is_split = result.usage.output_tokens > 0
+            self._ledger.note_unreported(role, "truncated" in result.faults, is_split)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
@@ -625,12 +641,24 @@ class BudgetQueue:
     def _shortened_effect(self, effect: Effect) -> tuple[Effect, Usage]:
         """The effect and its estimate; with a shorter request if the budget never holds it."""
         estimate = self._cost(effect.request)
-        if self._ledger.exhausted_budget(estimate):
+        if self._should_cut(effect.request) or self._ledger.exhausted_budget(estimate):
             for request in self.shorter_requests(effect.request):
                 cost = self._cost(request)
                 if not self._ledger.exhausted_budget(cost):
                     return msgspec.structs.replace(effect, request=request), cost
         return effect, estimate
+
+    def _should_cut(self, request: Request) -> bool:
+        """True if it is time for a reply that is cut off: later prompts have grown longer."""
+        role, ledger = _asked_role(request), self._ledger
+        if role is None or role in self._shortened:
+            return False
+        return ledger.wants_cut_reply(role) and ledger.has_spent_half_on_splits(role)
+
+
+def _shortened_role(request: Request) -> str | None:
+    is_short = getattr(request, "limit", None) is not None
+    return _asked_role(request) if is_short else None
 
 
 def _asked_role(request: Request) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -127,13 +128,16 @@ class Reply(msgspec.Struct, frozen=True):
     total: int | None = None
     size: int | None = None
 
-    def most_tokens(self, call: Call) -> int:
-        """Strict upper bound of the reply's tokens if the provider reports none.
+    def most_tokens(self, call: Call, token_bytes: float = 1.0) -> int:
+        """Upper bound of the reply's tokens if the provider reports none; a byte each is strict.
 
-        A token for each byte, and some for the framing; all that were allowed if bytes do not tell.
+        A token for so many bytes, and some for the framing; all that were allowed if bytes do not
+        tell.
         """
         longest, size = call.samples * call.max_tokens, self.whole_bytes()
-        return longest if size is None else min(longest, size + _FRAME * len(self.choices))
+        if size is None:
+            return longest
+        return min(longest, math.ceil((size + _FRAME * len(self.choices)) / token_bytes))
 
     def whole_bytes(self) -> int | None:
         """UTF-8 bytes of all that the reply shows, None if they do not tell how long it was.

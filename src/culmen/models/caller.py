@@ -187,6 +187,60 @@ class Unreported:
         return min(self._longest, math.ceil(likely) + self._attempts)
 
 
+_THINNER = 0.9  # least tokens a byte of a prompt, as a multiple of those of one like it; assumed
+
+
+class Totals:
+    """Replies of one model of which the provider reported the total of tokens alone.
+
+    Each is charged with the likely split, and may have cost the dearest one that the bytes of its
+    prompt and reply allow. A reply that its limit cut off has as many tokens as the limit, so its
+    prompt had the rest: a prompt of about its length has at least `_THINNER` times as many.
+    """
+
+    def __init__(self) -> None:
+        self._replies: list[tuple[int, int, int, int]] = []  # total; most of prompt, reply; bytes
+        self._known: dict[int, tuple[int, int]] = {}  # by length: tokens and bytes of a prompt
+        self._charged = self._dearest = self._held = 0.0
+
+    def add_reply(
+        self, call: Call, total: int, most: tuple[int, int], prices: PriceList, charged: float
+    ) -> None:
+        """Count a reply that was charged as these dollars; `most` bounds prompt and reply."""
+        self._replies.append((total, *most, call.most_prompt_tokens()))
+        self._charged += charged
+        self._dearest += self._most_dollars(self._replies[-1], prices)
+
+    def learn_prompt(self, call: Call, tokens: int, prices: PriceList) -> None:
+        """Learn the tokens of a prompt."""
+        size = call.most_prompt_tokens()
+        key = round(4 * math.log2(size))
+        least, near = self._known.get(key, (math.inf, 1))
+        if tokens / size < least / near:
+            self._known[key] = tokens, size
+            self._dearest = sum(self._most_dollars(reply, prices) for reply in self._replies)
+
+    def settle(self) -> float:
+        """The change of the dollars that all replies may have cost beyond what was charged."""
+        held, self._held = self._held, max(0.0, self._dearest - self._charged)
+        return self._held - held
+
+    def _most_dollars(self, reply: tuple[int, int, int, int], prices: PriceList) -> float:
+        total, prompt, written, size = reply
+        least = math.floor(_THINNER * self._prompt_tokens(size))
+        return prices.dollars_for(prices.dearest_split(total, prompt, written, least)) or 0.0
+
+    def _prompt_tokens(self, size: int) -> float:
+        """The tokens of a prompt of this size, or fewer; 0 while none are known."""
+        known = sorted(self._known.values())
+        tokens, near = min(known, key=lambda each: abs(each[1] - size), default=(0, 1))
+        if size <= near:
+            return tokens * size / near
+        # part of a prompt's tokens may be the server's own: only what is between two tells of more
+        rises = [(tokens - less) / (near - short) for less, short in known if short < 0.8 * near]
+        return tokens + (size - near) * min([*rises, tokens / near]) if rises else tokens
+
+
 def _permit_always(_: Usage) -> bool:
     return True
 
@@ -233,6 +287,7 @@ class Caller:
         # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
         self._ratios: dict[str, tuple[float, int]] = {}
         self._unreported: dict[str, Unreported] = {}
+        self._totals: dict[str, Totals] = {}
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None
@@ -324,7 +379,7 @@ class Caller:
         if not is_split and prices.token_bytes == 1 and self._provider.effective_base_url:
             so_far.faults[BY_BYTES] += 1
         if tokens is not None and reply.total is not None:  # how it splits is not known
-            return prices.usage_for(tokens, reply.dollars)
+            return self._total_cost(call, reply, prices)
         if tokens is not None:
             size, (ratio, more) = (
                 call.most_prompt_tokens(),
@@ -337,6 +392,33 @@ class Caller:
         return self._with_uncertain_cost(
             prices.usage_for(tokens, reply.dollars), tokens, call, prices, reply
         )
+
+    def _total_cost(self, call: Call, reply: Reply, prices: PriceList) -> Usage:
+        """The cost of a reply with a total alone, with the change of what such may have cost."""
+        cost = prices.usage_for(reply.tokens, reply.dollars)
+        if reply.dollars is not None or cost.unpriced or reply.total is None:
+            return cost
+        totals = self._totals.setdefault(call.model, Totals())
+        rest = reply.total - call.samples * call.max_tokens
+        if reply.cut_bytes() and rest > 0:
+            totals.learn_prompt(call, rest, prices)
+        else:
+            # bytes bound no reasoning that is not shown, unless they are known to have few tokens
+            most = self._most_tokens(call, prices, reply if prices.token_bytes > 1 else None)
+            totals.add_reply(call, reply.total, most, prices, cost.dollars)
+        return msgspec.structs.replace(cost, uncertain_dollars=totals.settle())
+
+    def _likely_split(self, call: Call, reply: Reply, total: int) -> Tokens:
+        """The likely tokens of a prompt and a reply with this total: in proportion to their bytes.
+
+        Of a reply that its limit cut off they are known.
+        """
+        most, read = call.samples * call.max_tokens, call.most_prompt_tokens()
+        shown = reply.whole_bytes() or 0
+        written = total * shown // (read + shown)
+        if reply.cut_bytes() and total > most:
+            written = most
+        return Tokens(total - written, written)
 
     def _with_uncertain_cost(
         self,
@@ -368,9 +450,8 @@ class Caller:
         prompt = self._most_prompt_tokens(call)
         if reply is None:
             return prompt, call.samples * call.max_tokens
-        each, written = prices.token_bytes, reply.most_tokens(call)
-        is_known = written < call.samples * call.max_tokens
-        return math.ceil(prompt / each), math.ceil(written / each) if is_known else written
+        each = prices.token_bytes
+        return math.ceil(prompt / each), reply.most_tokens(call, each)
 
     def _stored_choice(self, choice: Completion) -> Completion:
         """A choice as it may be stored: without the provider's key."""
@@ -410,8 +491,7 @@ class Caller:
                 reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
                 texts = sum(len(choice.text) for choice in reply.choices)
                 if reply.tokens is None and reply.total is not None:
-                    bounds = self._most_tokens(call, prices, reply)
-                    tokens = prices.dearest_split(reply.total, *bounds)
+                    tokens = self._likely_split(call, reply, reply.total)
                     reply = msgspec.structs.replace(reply, tokens=tokens)
                 if not self._is_believable(call, reply.tokens, texts, so_far):
                     reply = msgspec.structs.replace(reply, tokens=None, dollars=None, total=None)

@@ -186,12 +186,14 @@ class PriceList:
             return self._table.cost_of_tokens(tokens)
         return _listed_dollars(self._model, self._provider, tokens, at) if self._provider else None
 
-    def dearest_split(self, total: int, prompt: int, reply: int) -> Tokens:
+    def dearest_split(self, total: int, prompt: int, reply: int, least: int = 0) -> Tokens:
         """The dearest tokens with this total, of which the prompt and the reply have at most these.
 
-        What is beyond both is the reply's: reasoning that it does not show.
+        What is beyond both is the reply's: reasoning that it does not show. The prompt has `least`
+        tokens or more.
         """
-        most = min(total, max(reply, total - prompt)), min(total, prompt)
+        prompt = max(prompt, least)
+        most = min(total - min(total, least), max(reply, total - prompt)), min(total, prompt)
         splits = Tokens(total - most[0], most[0]), Tokens(most[1], total - most[1])
         return max(splits, key=lambda tokens: self.dollars_for(tokens) or 0.0)
 
