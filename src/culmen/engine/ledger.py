@@ -158,7 +158,7 @@ class Ledger:
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
     def note_unreported(self, role: str, is_cut: bool, is_split: bool = False) -> None:
-        """Note a request of a role without a report, or with a total alone; see `short_replies`."""
+        """Note a request of a role without a report, or with a total alone (`short_replies`)."""
         self._cut[role] = self._cut.get(role, 0) + is_cut
         self._split |= {role} if is_split else set[str]()
 
@@ -649,7 +649,7 @@ class BudgetQueue:
         return effect, estimate
 
     def _should_cut(self, request: Request) -> bool:
-        """True if it is time for a reply that is cut off: later prompts have grown longer."""
+        """True if it is time for a reply that is cut off, since later prompts have grown longer."""
         role, ledger = _asked_role(request), self._ledger
         if role is None or role in self._shortened:
             return False

@@ -129,7 +129,7 @@ class Reply(msgspec.Struct, frozen=True):
     size: int | None = None
 
     def most_tokens(self, call: Call, token_bytes: float = 1.0) -> int:
-        """Upper bound of the reply's tokens if the provider reports none; a byte each is strict.
+        """Upper bound of the reply's tokens if the provider reports none, strict with a byte each.
 
         A token for so many bytes, and some for the framing; all that were allowed if bytes do not
         tell.

@@ -231,7 +231,7 @@ class Totals:
         return prices.dollars_for(prices.dearest_split(total, prompt, written, least)) or 0.0
 
     def _prompt_tokens(self, size: int) -> float:
-        """The tokens of a prompt of this size, or fewer; 0 while none are known."""
+        """The tokens of a prompt of this size, or fewer (0 while none are known)."""
         known = sorted(self._known.values())
         tokens, near = min(known, key=lambda each: abs(each[1] - size), default=(0, 1))
         if size <= near:
@@ -409,7 +409,7 @@ class Caller:
         return msgspec.structs.replace(cost, uncertain_dollars=totals.settle())
 
     def _likely_split(self, call: Call, reply: Reply, total: int) -> Tokens:
-        """The likely tokens of a prompt and a reply with this total: in proportion to their bytes.
+        """The likely tokens of a prompt and a reply with this total, in proportion to their bytes.
 
         Of a reply that its limit cut off they are known.
         """

@@ -71,7 +71,7 @@ def test_encodings_are_found(tmp_path: Path, data: bytes, note: str) -> None:
         ("t.csv", "", "", "empty"),
         ("t.csv", "a,b\n", "", "no rows"),
         ("t.csv", "a,b\n\0,2\n", ":2", "NUL"),
-        ("t.jsonl", '{"a": 1}\n{"a": 1,}\n', ":2:9", "not valid JSON"),
+        ("t.jsonl", '{"a": 1}\n{"a": 1 2}\n', ":2:9", "not valid JSON"),
         ("t.jsonl", '{"a": 1}\n[1]\n', ":2", "JSON object"),
     ],
 )
