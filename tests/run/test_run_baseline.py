@@ -117,8 +117,11 @@ def test_the_advised_number_grows_with_noise_and_is_none_where_no_budget_would_d
 
 
 def test_the_recommended_fork_tells_the_gain():
-    """Of the runs that recommend a fork: those of a real gain tell it, and all are answered."""
-    found = [follow_advice(300, "pedigree", seed) for seed in range(20)]
+    """Of the runs that recommend a fork: those of a real gain tell it, and all are answered.
+
+    Of 300 evaluations only two in twenty recommend one: the others tell the gain themselves.
+    """
+    found = [follow_advice(120, "pedigree", seed) for seed in range(20)]
     table = advice_table(found)
     assert all(each.same_initial for each in found)
     assert table["advised"] >= 5 and table["answered"] >= TOLD * table["advised"]
