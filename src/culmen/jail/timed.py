@@ -79,8 +79,8 @@ def find_entry(module: object, name: str) -> Callable[..., object]:
 def keep_memory() -> None:
     """Let this process keep the memory of large arrays that it frees, if the system can do that.
 
-    Whether glibc gives it back depends on what lies behind it; equal programs then differed by
-    half of their page faults, and by a tenth of their time.
+    glibc gives it back unless other memory lies behind it, by chance: equal programs then differed
+    by half of their page faults, and by a tenth of their time.
     """
     with contextlib.suppress(OSError, AttributeError):
         change = ctypes.CDLL(None).mallopt

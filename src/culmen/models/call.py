@@ -131,8 +131,8 @@ class Reply(msgspec.Struct, frozen=True):
     def most_tokens(self, call: Call, token_bytes: float = 1.0) -> int:
         """Upper bound of the reply's tokens if the provider reports none, strict with a byte each.
 
-        A token for so many bytes, and some for the framing; all that were allowed if bytes do not
-        tell.
+        `token_bytes` bytes make a token, and the framing takes some; without a size it is the
+        limit of the call.
         """
         longest, size = call.samples * call.max_tokens, self.whole_bytes()
         if size is None:

@@ -221,7 +221,7 @@ class Totals:
             self._dearest = sum(self._most_dollars(reply, prices) for reply in self._replies)
 
     def settle(self) -> float:
-        """The change of the dollars that all replies may have cost beyond what was charged."""
+        """The change of the dollars that all replies may have cost above their charges."""
         held, self._held = self._held, max(0.0, self._dearest - self._charged)
         return self._held - held
 
@@ -394,7 +394,7 @@ class Caller:
         )
 
     def _total_cost(self, call: Call, reply: Reply, prices: PriceList) -> Usage:
-        """The cost of a reply with a total alone, with the change of what such may have cost."""
+        """The cost of a reply with a total alone, with the change of the largest cost of all such."""
         cost = prices.usage_for(reply.tokens, reply.dollars)
         if reply.dollars is not None or cost.unpriced or reply.total is None:
             return cost
