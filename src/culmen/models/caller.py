@@ -394,7 +394,7 @@ class Caller:
         )
 
     def _total_cost(self, call: Call, reply: Reply, prices: PriceList) -> Usage:
-        """The cost of a reply with a total alone, with the change of the largest cost of all such."""
+        """The cost of a reply with a total alone, with the change of the largest cost of such."""
         cost = prices.usage_for(reply.tokens, reply.dollars)
         if reply.dollars is not None or cost.unpriced or reply.total is None:
             return cost
