@@ -99,6 +99,14 @@ def test_a_run_without_noise_keeps_no_more_than_before() -> None:
     assert final_evaluations(end) == 2 and end.search.evidence.account.made > 295
 
 
+def test_a_search_that_ended_early_leaves_what_its_choice_does_not_need() -> None:
+    """It evaluated the winner and the initial program until all evaluations were spent."""
+    end = run(GAIN, Budget(evaluations=5000, calls=60))
+    assert end.verdict is not None and end.verdict.gain is not None
+    assert 200 <= final_evaluations(end) <= LARGEST_SHARE * 5000
+    assert end.search.evidence.account.made < 2200
+
+
 def test_a_share_that_is_named_is_kept_as_named() -> None:
     end = run(GAIN, Budget(evaluations=200, calls=4000, final=0.1))
     assert final_evaluations(end) <= 20

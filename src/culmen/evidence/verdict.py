@@ -97,19 +97,10 @@ class FreshComparison:
         floor = account.floor if flaky else None
         span, few = account.score_span, account.has_few_values
         drawn = account.repeated.has_drawn
-        failing = self._failing_trials(name) if flaky and self.of <= 1 else None
+        failing = _failing_trials(self.ranking, name) if flaky and self.of <= 1 else None
         return Chance(
             noise, self.of or None, exact, failures, floor, top, span, few, drawn, failing
         )
-
-    def _failing_trials(self, name: str) -> tuple[float, float] | None:
-        """The search's belief in a candidate's chance to fail, as failures and trials."""
-        tally, beliefs = self.account.tally(name), self.ranking.beliefs
-        if tally is None or not tally.count:
-            return None
-        rate, sd = float(beliefs.fails[tally.order]), float(beliefs.fails_sd[tally.order])
-        trials = rate * (1.0 - rate) / sd**2 - 1.0 if sd else 0.0
-        return (rate * trials, trials) if trials > 0 else None
 
     def _noise_at_level(self, name: str) -> PooledNoise:
         """The run's noise at the level of one candidate.
@@ -185,9 +176,8 @@ class FreshComparison:
         run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
         variance, degrees = bounded_variance(own, degrees, run, float(known))
         error = math.sqrt(variance / len(pairs))
-        return centre, unpaired[1]._replace(
-            se=error, margin=t_quantile_95(degrees) * error, doubt=error
-        )
+        margin = t_quantile_95(degrees) * error
+        return centre, unpaired[1]._replace(se=error, margin=margin, doubt=error)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
         """Expected gain by the search and the choice, and its standard deviation."""
@@ -220,6 +210,16 @@ class FreshComparison:
         """True if the candidate was rejected for its integrity."""
         tally = self.account.tally(name)
         return tally is not None and tally.barred
+
+
+def _failing_trials(ranking: Ranking, name: str) -> tuple[float, float] | None:
+    """The search's belief in a candidate's chance to fail, as failures and trials."""
+    tally, beliefs = ranking.account.tally(name), ranking.beliefs
+    if tally is None or not tally.count:
+        return None
+    rate, sd = float(beliefs.fails[tally.order]), float(beliefs.fails_sd[tally.order])
+    trials = rate * (1.0 - rate) / sd**2 - 1.0 if sd else 0.0
+    return (rate * trials, trials) if trials > 0 else None
 
 
 class Verdict(FreshComparison):

@@ -17,6 +17,7 @@ import msgspec
 from culmen.core.brief import (
     BILLED_ERROR,
     BY_BYTES,
+    BY_CUT,
     MISCOUNTED,
     OVER_LIMIT,
     SERVER_ERROR,
@@ -190,7 +191,7 @@ class Unreported:
 _THINNER = 0.9  # least tokens a byte of a prompt, as a multiple of those of one like it; assumed
 
 
-class Totals:
+class SplitTotals:
     """Replies of one model of which the provider reported the total of tokens alone.
 
     Each is charged with the likely split, and may have cost the dearest one that the bytes of its
@@ -287,7 +288,7 @@ class Caller:
         # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
         self._ratios: dict[str, tuple[float, int]] = {}
         self._unreported: dict[str, Unreported] = {}
-        self._totals: dict[str, Totals] = {}
+        self._totals: dict[str, SplitTotals] = {}
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None
@@ -378,6 +379,8 @@ class Caller:
         is_split = tokens is not None and reply.total is None
         if not is_split and prices.token_bytes == 1 and self._provider.effective_base_url:
             so_far.faults[BY_BYTES] += 1
+            if reply.cut_bytes() >= _TELLING_BYTES:
+                so_far.faults[BY_CUT] += 1
         if tokens is not None and reply.total is not None:  # how it splits is not known
             return self._total_cost(call, reply, prices)
         if tokens is not None:
@@ -398,7 +401,7 @@ class Caller:
         cost = prices.usage_for(reply.tokens, reply.dollars)
         if reply.dollars is not None or cost.unpriced or reply.total is None:
             return cost
-        totals = self._totals.setdefault(call.model, Totals())
+        totals = self._totals.setdefault(call.model, SplitTotals())
         rest = reply.total - call.samples * call.max_tokens
         if reply.cut_bytes() and rest > 0:
             totals.learn_prompt(call, rest, prices)

@@ -244,7 +244,13 @@ class Model:
         """The reply to one call; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
             return self._check_reply(await self._function(call.prompt))
-        return self._check_reply(await asyncio.to_thread(self._function, call.prompt))
+        return self._check_reply(await asyncio.to_thread(self._ask, call.prompt))
+
+    def _ask(self, prompt: str) -> object:
+        try:
+            return self._function(prompt)
+        except StopIteration as error:  # no future can hold it: its call would never end
+            raise RuntimeError(f"the model {self.name} raised StopIteration") from error
 
     def _check_reply(self, reply: object) -> str:
         if isinstance(reply, str):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from culmen.core.answers import refusal_remedy
-from culmen.core.brief import BANK_EMPTY, BY_BYTES, refused_budget
+from culmen.core.brief import BANK_EMPTY, BY_BYTES, BY_CUT, refused_budget
 from culmen.core.evaluation import (
     MEANINGS,
     REFUSED,
@@ -1154,7 +1154,7 @@ def _counted_bytes(f: Facts) -> Iterator[Finding]:
     if not f.faults.get(BY_BYTES):
         return
     is_silent = usage.input_tokens + usage.output_tokens == 0 and usage.unpriced == usage.calls
-    if is_silent and f.faults.get("truncated"):
+    if is_silent and f.faults.get(BY_CUT):
         what = (
             "the server reports no tokens: budgets count as many for a byte as replies that were "
             "cut off had, for prompts a fifth more"

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from culmen.core.errors import TaskError
+from culmen.core.foreign import parse_python_or_none
 from culmen.core.inside import path_inside
 from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
@@ -388,7 +389,8 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
 
 def _returns_otherwise(text: str) -> bool:
     """True if `evaluate` is async, or ends with a return whose value can only be a number."""
-    for each in ast.parse(text).body:
+    module = parse_python_or_none(text)
+    for each in module.body if module else ():
         if getattr(each, "name", "") == "evaluate":
             last = getattr(each, "body", [each])[-1]
             value = last.value if isinstance(last, ast.Return) else None

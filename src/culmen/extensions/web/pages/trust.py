@@ -172,7 +172,7 @@ def _apart_mark(now: RunStatus, best: RunResult) -> tuple[bool, str]:
 
 def _gap_error(winner: JsonObject) -> float:
     """Standard error of the gap: of the fresh mean and of the search's own, which had luck, too."""
-    sd = max(winner["noise"].get("sd", 0.0), winner["se"] * math.sqrt(winner["count"]))
+    sd = max(winner.get("noise", {}).get("sd", 0.0), winner["se"] * math.sqrt(winner["count"]))
     return math.hypot(winner["se"], sd / math.sqrt(winner.get("search_count") or 1))
 
 
