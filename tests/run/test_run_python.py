@@ -89,6 +89,20 @@ def test_a_custom_strategy_needs_no_import_but_culmen_and_its_settings(tmp_path:
     assert made.status.state == "finished"
 
 
+def test_a_model_that_raises_stop_iteration_ends_the_run(tmp_path: Path) -> None:
+    """No future can hold it: its call never ended, and nor did the run."""
+    replies = iter(["```python\nx = 1\n```"])
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        culmen.optimize(
+            "x = 0\n",
+            lambda text: float(text.count("1")),
+            model=lambda _: next(replies),
+            budget=culmen.Budget(evaluations=20),
+            run_dir=tmp_path / "run",
+            progress=False,
+        )
+
+
 def test_a_study_shows_its_result_as_text(study: culmen.Study):
     first, *rest = repr(study).splitlines()
     assert first == f"Study('{study.path}')"
