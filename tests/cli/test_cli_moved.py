@@ -22,6 +22,7 @@ MOVED = {
     "bench polca --seeds 3": "compare bench polca --seeds 3",
     "score a best --split test": "compare score a best --split test",
     "diff": "show --diff seed",
+    "log a --follow": "runs watch a",
     "diff a": "show a --diff seed",
     "diff a 0a1b": "show a --diff 0a1b",
     "diff a 0a1b best": "show a best --diff 0a1b",

@@ -74,6 +74,8 @@ def _view_words(view: str, rest: Sequence[str]) -> list[str]:
     """The words of `show` for one of the verbs that are its views today."""
     count = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
     names, options = rest[:count], rest[count:]
+    if view == "log" and "--follow" in options:
+        return ["runs", "watch", *names]
     if view == "diff":
         run, first, second = names[:1], names[1:2] or ["seed"], names[2:]
         return ["show", *run, *second, "--diff", *first, *options]
