@@ -170,15 +170,13 @@ class Ledger:
         limits = [(self.spent.at_most(name), self._search_limit(name)) for name in _LIMITS[2:]]
         return any(limit is not None and spent >= limit / 2 for spent, limit in limits)
 
-    def exhausted_by_bytes(self, role: str, estimate: Usage) -> str:
-        """As `exhausted_budget`; of dollars, twice as many if bytes are taken for tokens.
+    def bounded_cost(self, role: str, estimate: Usage) -> Usage:
+        """The estimate of a short reply; with twice the dollars if bytes are taken for tokens.
 
-        A prompt may then be charged with three times its estimate.
+        Its prompt may then be charged with three times the estimate.
         """
-        name = self.exhausted_budget(estimate)
-        if name or role not in self._cut:
-            return name
-        return "dollars" * (self.exhausted_budget(estimate + estimate) == "dollars")
+        twice = msgspec.structs.replace(estimate, dollars=2.0 * estimate.dollars)
+        return twice if role in self._cut else estimate
 
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
         """Most tokens of a role's reply if the budget holds no longer one, the largest first.
@@ -651,8 +649,8 @@ class BudgetQueue:
         if self._should_cut(effect.request) or self._ledger.exhausted_budget(estimate):
             role = _asked_role(effect.request) or ""
             for request in self.shorter_requests(effect.request):
-                cost = self._cost(request)
-                if not self._ledger.exhausted_by_bytes(role, cost):
+                cost = self._ledger.bounded_cost(role, self._cost(request))
+                if not self._ledger.exhausted_budget(cost):
                     return msgspec.structs.replace(effect, request=request), cost
         return effect, estimate
 
