@@ -116,7 +116,7 @@ def _parse_once(text: str) -> ast.Module | None:
         return None
 
 
-@boundary(200_000)  # characters, of which about 100,000 are read in a second
+@boundary(150_000)  # characters, of which about 100,000 are read in a second
 def yaml_value(text: str) -> object:
     """The value of a YAML text; also raises `yaml.YAMLError`."""
     import yaml
