@@ -79,6 +79,7 @@ class Ledger:
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         # requests whose reply was cut off, by role, if bytes of replies were taken for tokens
         self._cut: dict[str, int] = {}
+        self._split: set[str] = set()
         self._share = _MONEY if budget.final is None else budget.final
         self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
         self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
@@ -156,27 +157,20 @@ class Ledger:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
-    def note_unreported(self, role: str, is_cut: bool) -> None:
+    def note_unreported(self, role: str, is_cut: bool, is_split: bool = False) -> None:
         """Note a request of a role without a report, or with a total alone (`short_replies`)."""
         self._cut[role] = self._cut.get(role, 0) + is_cut
+        self._split |= {role} if is_split else set[str]()
 
     def wants_cut_reply(self, role: str) -> bool:
         """True if replies of a role that are cut off would tell more than is known of its cost."""
         return role in self._cut and self._cut[role] < _CUTS
 
-    @property
-    def has_spent_half(self) -> bool:
-        """True if half of the tokens or dollars is spent."""
-        limits = [(self.spent.at_most(name), self._search_limit(name)) for name in _LIMITS[2:]]
+    def has_spent_half(self, role: str) -> bool:
+        """True if half of the tokens is spent, or of the dollars if a role's totals are split."""
+        names = _LIMITS[2:] if role in self._split else _LIMITS[2:3]
+        limits = [(self.spent.at_most(name), self._search_limit(name)) for name in names]
         return any(limit is not None and spent >= limit / 2 for spent, limit in limits)
-
-    def bounded_cost(self, role: str, estimate: Usage) -> Usage:
-        """The estimate of a short reply; with twice the dollars if bytes are taken for tokens.
-
-        Its prompt may then be charged with three times the estimate.
-        """
-        twice = msgspec.structs.replace(estimate, dollars=2.0 * estimate.dollars)
-        return twice if role in self._cut else estimate
 
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
         """Most tokens of a role's reply if the budget holds no longer one, the largest first.
@@ -631,7 +625,8 @@ class BudgetQueue:
         if tokens := result.usage.output_tokens or size:
             self._ledger.learn_reply_size(role, tokens / result.usage.calls)
         if size and (not result.usage.output_tokens or BY_BYTES in result.faults):
-            self._ledger.note_unreported(role, "truncated" in result.faults)
+            is_split = result.usage.output_tokens > 0
+            self._ledger.note_unreported(role, "truncated" in result.faults, is_split)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
@@ -647,9 +642,8 @@ class BudgetQueue:
         """The effect and its estimate; with a shorter request if the budget never holds it."""
         estimate = self._cost(effect.request)
         if self._should_cut(effect.request) or self._ledger.exhausted_budget(estimate):
-            role = _asked_role(effect.request) or ""
             for request in self.shorter_requests(effect.request):
-                cost = self._ledger.bounded_cost(role, self._cost(request))
+                cost = self._cost(request)
                 if not self._ledger.exhausted_budget(cost):
                     return msgspec.structs.replace(effect, request=request), cost
         return effect, estimate
@@ -659,7 +653,7 @@ class BudgetQueue:
         role, ledger = _asked_role(request), self._ledger
         if role is None or role in self._shortened:
             return False
-        return ledger.wants_cut_reply(role) and ledger.has_spent_half
+        return ledger.wants_cut_reply(role) and ledger.has_spent_half(role)
 
 
 def _shortened_role(request: Request) -> str | None:
