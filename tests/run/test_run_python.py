@@ -92,7 +92,7 @@ def test_a_custom_strategy_needs_no_import_but_culmen_and_its_settings(tmp_path:
 def test_a_model_that_raises_stop_iteration_ends_the_run(tmp_path: Path) -> None:
     """No future can hold it: its call never ended, and nor did the run."""
     replies = iter(["```python\nx = 1\n```"])
-    with pytest.raises(RuntimeError, match="raised StopIteration"):
+    with pytest.raises(culmen.UserError, match="raised StopIteration"):
         culmen.optimize(
             "x = 0\n",
             lambda text: float(text.count("1")),

@@ -250,7 +250,7 @@ class Model:
         try:
             return self._function(prompt)
         except StopIteration as error:  # no future can hold it: its call would never end
-            raise RuntimeError(f"the model {self.name} raised StopIteration") from error
+            raise self._error("raised StopIteration", "answer every prompt") from error
 
     def _check_reply(self, reply: object) -> str:
         if isinstance(reply, str):
@@ -260,13 +260,12 @@ class Model:
             if reply is None
             else f"a {type(reply).__name__}, not a text"
         )
+        raise self._error(f"returned {returned}", "return the reply as a str")
+
+    def _error(self, did: str, fix: str) -> UserError:
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         where = f"{code.co_filename} line {code.co_firstlineno}" if code else "model="
-        raise UserError(
-            f"the model {self.name} returned {returned}",
-            where=where,
-            fix="return the reply as a str",
-        )
+        return UserError(f"the model {self.name} {did}", where=where, fix=fix)
 
 
 def _person_model(folder: Path | None) -> ModelSpec:
