@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,7 +170,7 @@ class LengthBackend:
 
 
 class LengthForm:
-    jail_functions, jail_modules, jail_sources = {}, (), ()
+    jail_functions, evaluator_requests, jail_modules, jail_sources = {}, (), (), ()
     backend = "lends:LengthBackend"
 
     def contract_of(self, module):
@@ -222,3 +225,106 @@ def test_a_form_with_the_least_backend_is_checked_and_searched(
     assert main(["check", "longer"]) == 0, capsys.readouterr()
     code = main(["run", "longer", "--budget", "evaluations=8", "--quiet", "--run-dir", "first"])
     assert code == 0, capsys.readouterr()
+
+
+JAILED_FORM = """
+from culmen.core.evaluation import Scoring
+from culmen.core.extensions import Extension
+
+
+class LinesRunner:
+    def __init__(self, host):
+        self.host = host
+
+    async def check(self, jail):
+        pass
+
+    async def determine_scoring(self, jail):
+        return Scoring("self-reported", "one process")
+
+    async def evaluate_apart(self, candidate, case, seed, slot):
+        raise NotImplementedError
+
+
+class LinesForm:
+    jail_functions, jail_modules, jail_sources = {"lines": "lends_inside:run_lines"}, ("lends_inside",), ()
+    evaluator_requests, backend, new_runner = ("lines",), "", LinesRunner
+
+    def contract_of(self, module):
+        return None
+
+    def check_module(self, module, path):
+        pass
+
+
+FORM = LinesForm()
+EXTENSION = Extension(name="lends", evaluator_forms={"lines": "lends:FORM"})
+"""
+INSIDE = '''
+from culmen.jail import wire
+from culmen.jail.plain import load_file
+
+
+def run_lines(channel, request, work):
+    """The evaluator measures the file of the program."""
+    measure = load_file(request["evaluator"], "evaluator").measure
+    score, metrics = measure(work / next(iter(request["parts"]))), {"seed": request["seed"]}
+    report = {"score": score, "metrics": metrics, "artifacts": {}, "feedback": ""}
+    wire.send(channel, "R", wire.encode(report))
+'''
+MEASURE = """\
+def measure(path):
+    lines = open(path).read().splitlines()
+    if not lines:
+        raise ValueError("no lines to count")
+    return float(len(lines))
+"""
+
+
+SCRIPT = """\
+import asyncio, json
+from culmen.core.candidate import Candidate
+from culmen.evaluate.local import LocalBackend
+from culmen.tasks import loading
+
+task = loading.load("longer")
+
+async def evaluate_both():
+    backend = LocalBackend(task, 1)
+    await backend.start()
+    try:
+        texts = ("one\\ntwo\\n", "")
+        parts = [Candidate.of({"text.txt": text}) for text in texts]
+        return [await backend.evaluate(each, None, 7) for each in parts]
+    finally:
+        await backend.close()
+
+whole, empty = asyncio.run(evaluate_both())
+print(json.dumps([task.evaluator.suffix, whole.score, whole.metrics, whole.trust]))
+print(json.dumps([empty.ok, "no lines to count" in empty.feedback, empty.culprit]))
+"""
+
+
+def test_a_form_from_outside_runs_its_evaluator_beside_the_program_in_the_jail(tmp_path: Path):
+    venv.create(tmp_path / "own", symlinks=True)
+    place = sysconfig.get_path("purelib", "venv", {"base": str(tmp_path / "own")})
+    install(Path(place), "lends", JAILED_FORM)
+    (Path(place) / "lends_inside.py").write_text(INSIDE)
+    source = Path(extensions.__file__).parents[2]
+    (Path(place) / "culmen.pth").write_text(f"{source}\n{sysconfig.get_path('purelib')}\n")
+    folder = tmp_path / "longer"
+    folder.mkdir()
+    (folder / "task.toml").write_text(TASK.replace('"length"', '"lines"\npackages = []'))
+    (folder / "evaluator.py").write_text(MEASURE)
+    (folder / "text.txt").write_text("one\ntwo\n")
+    done = subprocess.run(
+        [tmp_path / "own" / "bin" / "python", "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    whole, empty = map(json.loads, done.stdout.splitlines())
+    assert whole == [".txt", 2.0, {"seed": 7.0}, "self-reported"]
+    assert empty == [False, True, ""]  # the trace alone says who raised

@@ -17,8 +17,9 @@ from culmen.core.evaluation import Case
 from culmen.core.foreign import parse_python, parse_python_or_none
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
+from culmen.evaluate.integrity.outputs import has_own_backend
+from culmen.jail.forms import takes_path
 
-_FORMS = ("legacy", "function", "call", "serve", "command")
 _RAISE = 'raise RuntimeError("this program fails on purpose")'
 _CONTROL = _RAISE.replace("raise", "assert")  # the same text, without an effect
 _NO_PROGRAM = "This text is no program.\n"
@@ -58,7 +59,7 @@ def failing_programs(task: Task, initial: Candidate) -> list[FailingProgram]:
     None where the candidate is not known to be a program: a prompt, or a text for a function.
     """
     evaluator, parts = task.evaluator, dict(initial.parts)
-    if evaluator.form not in _FORMS or (evaluator.form == "call" and not evaluator.entry):
+    if has_own_backend(task) or (evaluator.form == "call" and not evaluator.entry):
         return []
     part = evaluator.module if evaluator.module in parts else next(iter(parts), "")
     text, suffix = parts.get(part, ""), _suffix_of(evaluator, part)
@@ -76,7 +77,7 @@ def failing_programs(task: Task, initial: Candidate) -> list[FailingProgram]:
 
 
 def _suffix_of(evaluator: Evaluator, part: str) -> str:
-    if evaluator.form == "legacy":
+    if takes_path(evaluator.form):
         return evaluator.suffix
     name, dot, ending = part.rpartition(".")
     return f".{ending}" if dot and name else ""

@@ -28,7 +28,7 @@ from culmen.jail.fork_server import (
     read_frame,
     write_frame,
 )
-from culmen.jail.forms import find_form
+from culmen.jail.forms import OWN_FORMS, find_form, loads_evaluator
 from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
 
@@ -111,9 +111,8 @@ class JailedEvaluation(EvaluationInChildren):
 
         An evaluator beside the candidate shares its seed with it, a scorer must not.
         """
-        return (
-            self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
-        )
+        shared = loads_evaluator(self.task.evaluator.form, self.form)
+        return self.seed if shared else candidate_seed(self.seed)
 
     def _fork_child(self, slot: int) -> asyncio.Future[ChildExit]:
         """Have the child forked; return the future of its end."""
@@ -210,8 +209,9 @@ class JailedEvaluation(EvaluationInChildren):
             return await self._score_served_program(judges)
         self.has_drawn = kind == "D"
         if kind in ("R", "D"):
-            self_reported = self.form in ("legacy", "function")
-            return outcome.of_report(payload, self.task.objective) if self_reported else payload
+            if self.form not in OWN_FORMS and self.form == self.task.evaluator.form:
+                return outcome.of_report(payload, self.task.objective)
+            return payload
         if kind == "X":
             return EvaluationOutcome(
                 Status.INVALID, "no_output", feedback="the entry returned nothing"
@@ -337,8 +337,7 @@ def allowed_seconds(task: Task, form: str) -> float:
     """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
     if form == BUILD:
         return max(task.limits.seconds, BUILD_SECONDS)
-    stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
-    return task.limits.seconds * stages
+    return task.limits.seconds * (1 + len(task.evaluator.thresholds or ()))
 
 
 def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
@@ -379,14 +378,12 @@ def build_request(
         "command": evaluator.command,
         "build": evaluator.build,
         "outputs": list(evaluator.options.get("outputs", ())),
-        "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
+        "evaluator": evaluator.path if loads_evaluator(evaluator.form, form) else "",
         "contract": str(evaluator.options.get("contract", "")),
         "thresholds": evaluator.thresholds,
         "arguments": dict(evaluator.options.get("arguments", {})),
         "retries": int(evaluator.options.get("retries", 0)),
         "stage_seconds": task.limits.seconds,
         "features": list(task.features),
-        # a function in the user's own process is not jailed
-        "case": msgspec.to_builtins(case) if form == "function" else None,
         **more,
     }

@@ -10,7 +10,7 @@ whose optional members may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -95,7 +95,13 @@ class EvaluatorForm(Protocol):
     """A form of evaluators with its reader and its runner."""
 
     jail_functions: Mapping[str, str]
-    """Addresses of the functions that serve a request inside a jail, by the request's form."""
+    """Addresses of the functions `(channel, request, work)` inside a jail, by the request's form.
+
+    The request of the form's own name evaluates a program beside its evaluator and answers with a
+    report: score, metrics, artifacts and feedback (`jail.outcome.of_report`).
+    """
+    evaluator_requests: Collection[str]
+    """Requests that load the evaluator: they get its path and its random seed."""
     jail_modules: tuple[str, ...]
     """Modules that the fork-server imports before it forks children."""
     jail_sources: tuple[str, ...]
@@ -103,8 +109,7 @@ class EvaluatorForm(Protocol):
     backend: str
     """Address of a backend that evaluates by itself, made of (task, workers, require).
 
-    "": the jail runs the evaluator, by `new_runner`. Only the form `legacy` can so far: requests
-    of other forms lack the evaluator's path, and their reports are handed to a scorer.
+    "": the jail runs the evaluator, by `new_runner`.
     """
 
     def contract_of(self, module: Module) -> str | None:
@@ -133,6 +138,18 @@ class EvaluatorForm(Protocol):
 def find_form(name: str) -> EvaluatorForm | None:
     """The form of this name that an extension adds; None for culmen's own forms."""
     return None if name in OWN_FORMS or name == "function" else find_part("evaluator_forms", name)
+
+
+def takes_path(form: str) -> bool:
+    """True if an extension's evaluator of this form gets the path of a program inside the jail."""
+    added = find_form(form)
+    return added is not None and not added.backend
+
+
+def loads_evaluator(form: str, request: str) -> bool:
+    """True if a request of an evaluator's form loads the evaluator inside the jail."""
+    added = find_form(form)
+    return added is not None and request in added.evaluator_requests
 
 
 def require_form(name: str, where: str) -> EvaluatorForm:

@@ -20,6 +20,7 @@ from culmen.core.task import WIDEST, Evaluator, Objective, combined_score, missi
 from culmen.jail import wire
 from culmen.jail.culprit import culprit_of_trace
 from culmen.jail.fork_server import ChildExit
+from culmen.jail.forms import OWN_FORMS
 from culmen.jail.scorer_pool import ScorerFailed, ScorerOverfull, ScorerStalled
 from culmen.jail.wire import EvaluationTraces, storable_text
 
@@ -73,7 +74,7 @@ def certain_culprit(verdict: EvaluationOutcome, evaluator: Evaluator, candidate:
     """
     if verdict.status is Status.OK:
         return ""
-    shared = evaluator.form in ("legacy", "function")
+    shared = evaluator.form not in OWN_FORMS
     if verdict.reason == "scorer_raised" or (shared and verdict.reason in _RAISED):
         trace = verdict.feedback.partition(PRINTED_MARK)[0]
         return culprit_of_trace(trace, candidate.parts, os.path.dirname(evaluator.path))

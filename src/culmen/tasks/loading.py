@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from culmen.core.errors import TaskError, UserError
 from culmen.core.extensions import all_parts
 from culmen.core.task import Evaluator, Task, parse_direction
-from culmen.jail.forms import require_form
+from culmen.jail.forms import require_form, takes_path
 from culmen.tasks import interface, reading, task_toml
 from culmen.tasks.languages import LANGUAGES, language_files
 from culmen.tasks.reading import (
@@ -68,7 +68,7 @@ def _named_as_usual(task: Task, seeds: Seeds) -> Seeds:
     if form in ("call", "serve") or len(own) != 1 or len(given) != 1:
         return seeds
     language, usual = map(reading.language_of, (given[0], own[0]))
-    if language not in ("text", usual) or (form == "legacy" and language == usual):
+    if language not in ("text", usual) or (takes_path(form) and language == usual):
         return seeds
     return tuple({own[0]: next(iter(seed.values()))} if len(seed) == 1 else seed for seed in seeds)
 
@@ -100,7 +100,7 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     first = next(iter(parts))
     if evaluator.form in ("call", "serve") and evaluator.entry and evaluator.module not in parts:
         evaluator = replace(evaluator, module=first)
-    if evaluator.form == "legacy":
+    if takes_path(evaluator.form):
         evaluator = replace(evaluator, suffix=Path(first).suffix or evaluator.suffix)
     copies = tuple(dict(seed) for seed in seeds)
     return reading.with_digest(replace(task, seeds=copies, evaluator=evaluator))

@@ -31,7 +31,7 @@ from culmen.core.task import (
 )
 from culmen.core.usage import Budget
 from culmen.jail import spoken
-from culmen.jail.forms import OWN_FORMS, find_form, require_form
+from culmen.jail.forms import OWN_FORMS, find_form, require_form, takes_path
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     closest_name,
@@ -186,7 +186,7 @@ def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     _check_state(source, form)
     _check_command(source, form, seeds)
     name = _imported_part(source, form, seeds)
-    suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
+    suffix = Path(next(iter(seeds[0]))).suffix if seeds and takes_path(form) else ".py"
     _check_packages(source)
     return Evaluator(
         form=form,

@@ -245,6 +245,7 @@ class PromptForm:
     """See `jail.forms.EvaluatorForm`: a model answers, and no evaluator runs in a jail."""
 
     jail_functions: ClassVar[Mapping[str, str]] = {}
+    evaluator_requests: ClassVar[tuple[str, ...]] = ()
     jail_modules: ClassVar[tuple[str, ...]] = ()
     jail_sources: ClassVar[tuple[str, ...]] = ()
     backend: ClassVar[str] = "culmen.extensions.prompt.form:PromptBackend"

@@ -43,6 +43,7 @@ class LegacyForm:
         "check": f"{_PROCESSES}:run_check",
         "host": f"{_CANDIDATE}:run_host",
     }
+    evaluator_requests: ClassVar[tuple[str, ...]] = ("legacy", "proxied", "check")
     jail_modules: ClassVar[tuple[str, ...]] = (_PROCESSES, _CANDIDATE)
     jail_sources: ClassVar[tuple[str, ...]] = ("culmen.extensions.compat",)
     backend: ClassVar[str] = ""

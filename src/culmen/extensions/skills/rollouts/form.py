@@ -345,6 +345,7 @@ class RolloutForm:
     """See `jail.forms.EvaluatorForm`: rollouts use no evaluator inside a jail."""
 
     jail_functions: ClassVar[Mapping[str, str]] = {}
+    evaluator_requests: ClassVar[tuple[str, ...]] = ()
     jail_modules: ClassVar[tuple[str, ...]] = ()
     jail_sources: ClassVar[tuple[str, ...]] = ()
     backend: ClassVar[str] = "culmen.extensions.skills.rollouts.form:RolloutBackend"
