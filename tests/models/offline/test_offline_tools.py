@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.models.offline.changes import editable_literals
-from culmen.models.offline.names import exchange_name
 from culmen.models.offline.source import EditableText, EditContext
-from culmen.models.offline.tools import OPERATORS, PYTHON, TOOLS, apply_operator, tuned_texts
+from culmen.models.offline.tools import (
+    OPERATORS,
+    PYTHON,
+    TOOLS,
+    apply_operator,
+    exchange_name,
+    tuned_texts,
+)
 
 PROGRAM = '''"""Doc."""
 import math

@@ -16,23 +16,113 @@ import ast
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.event import EditRequest, Edits
 from culmen.core.json import JsonObject
+from culmen.core.task import SKILL_FILE
 from culmen.models.offline import changes, loops
 from culmen.models.offline.changes import Literal, editable_literals, numeral_text, shifted_number
-from culmen.models.offline.names import exchange_name
-from culmen.models.offline.skills import change_skills
-from culmen.models.offline.source import EditableText, EditContext, is_well_formed
+from culmen.models.offline.source import EditableText, EditContext, Span, is_well_formed
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+# Changes of names: a variable or an attribute exchanged for another, or combined with one.
+
+_COMBINED = 0.4  # probability that the other name joins the value instead of replacing it
+_SIGNS = ("+", "-", "*", "/")
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def exchange_name(source: EditableText, edit: EditContext) -> str | None:
+    """One variable or attribute that is read, exchanged for another or combined with it.
+
+    A variable gives way to another of the functions around it, an attribute to another that the
+    program reads from the same variable. Combined means their sum, difference, product or quotient.
+    """
+    places = list(_exchangeable_places(source))
+    if not places:
+        return None
+    span, others = edit.rng.choice(places)
+    other, own = edit.rng.choice(others), source.text[slice(*span)]
+    if edit.rng.random() < _COMBINED:
+        return source.replace_spans((span, f"({own} {edit.rng.choice(_SIGNS)} {other})"))
+    return source.replace_spans((span, other))
+
+
+def _exchangeable_places(source: EditableText) -> Iterator[tuple[Span, list[str]]]:
+    """The places where a value is read from a name, each with the texts that may stand there."""
+    editable = {id(node) for node in source.editable_nodes()}
+    attributes = _attributes_read(source.tree) if source.tree else {}
+    for node, visible in _values_read(source.tree) if source.tree else ():
+        match node:
+            case ast.Name(id=name):
+                others = sorted(visible - {name}) if name in visible else []
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in visible:
+                others = [f"{owner}.{other}" for other in sorted(attributes[owner] - {name})]
+            case _:
+                continue
+        if others and id(node) in editable:
+            yield source.node_span(node), others
+
+
+def _values_read(tree: ast.Module) -> Iterator[tuple[ast.expr, frozenset[str]]]:
+    """Names and attributes that are read as values, each with the variables of its functions.
+
+    What is called, and the owner of an attribute, are no values.
+    """
+    queue: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
+    while queue:
+        node, visible = queue.pop()
+        if isinstance(node, _FUNCTIONS):
+            visible |= _variables(node)
+        skipped: ast.AST | None = None
+        match node:
+            case ast.Call(func=ast.Name() | ast.Attribute() as called):
+                skipped = called
+            case ast.Attribute(value=ast.Name() as owner, ctx=ast.Load()):
+                skipped = owner
+                yield node, visible
+            case ast.Name(ctx=ast.Load()):
+                yield node, visible
+            case _:
+                pass
+        queue += [
+            (child, visible)
+            for child in ast.iter_child_nodes(node)
+            if child is not skipped and not isinstance(child, ast.JoinedStr)
+        ]
+
+
+def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
+    """The parameters of a function and the names that it assigns."""
+    nodes = list(ast.walk(function))
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    assigned = {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return frozenset(parameters | assigned)
+
+
+def _attributes_read(tree: ast.Module) -> dict[str, set[str]]:
+    """Attributes that the program reads as values, by the name of their owner."""
+    found: dict[str, set[str]] = {}
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if id(node) not in called:
+                found.setdefault(owner, set()).add(name)
+            case _:
+                pass
+    return found
+
 
 Operator = Callable[[EditableText, EditContext], str | None]
 Tool = Callable[[tuple[Candidate, ...], JsonObject, Random], Edits]
@@ -372,6 +462,52 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve_requests(sys.stdin.buffer, results)
+
+
+# Changes of a set of skills: one dropped, one taken from another candidate, or two merged.
+
+Parts = dict[str, str]
+
+
+def change_skills(
+    parent: Candidate, mates: Sequence[Candidate], most: int, rng: Random
+) -> Parts | None:
+    """The parts after one change, of at most `most` skills; None if there is none to make."""
+    names = skill_names(parent.parts)
+    whole = [name for name in names if f"{name}/{SKILL_FILE}" in parent.parts]
+    kinds = [
+        [without_skill(parent.parts, name) for name in names if len(names) > 1],
+        [parts for mate in mates for parts in _adopted(parent.parts, mate.parts, names)],
+        [_merged(parent.parts, one, other) for one in whole for other in whole if one != other],
+    ]
+    possible = [
+        found for kind in kinds if (found := [parts for parts in kind if _fits(parts, most)])
+    ]
+    return rng.choice(rng.choice(possible)) if possible else None
+
+
+def _fits(parts: Parts, most: int) -> bool:
+    return len(skill_names(parts)) <= most
+
+
+def without_skill(parts: Parts, name: str) -> Parts:
+    """The parts without one skill."""
+    return {part: text for part, text in parts.items() if not part.startswith(f"{name}/")}
+
+
+def _adopted(parts: Parts, others: Parts, names: Sequence[str]) -> Iterator[Parts]:
+    """The parts with each skill of other parts that they lack."""
+    for name in skill_names(others):
+        if name not in names:
+            taken = {part: text for part, text in others.items() if part.startswith(f"{name}/")}
+            yield {**parts, **taken}
+
+
+def _merged(parts: Parts, kept: str, dropped: str) -> Parts:
+    """One skill with another's instructions below its own; the other one's further files go."""
+    main, other = f"{kept}/{SKILL_FILE}", f"{dropped}/{SKILL_FILE}"
+    body = parts[other].removeprefix(frontmatter(parts[other]))
+    return without_skill(parts, dropped) | {main: f"{parts[main].rstrip()}\n\n{body.strip()}\n"}
 
 
 if __name__ == "__main__":

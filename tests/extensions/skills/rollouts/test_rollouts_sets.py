@@ -21,8 +21,7 @@ from culmen.core.usage import Budget
 from culmen.extensions.skills.rollouts.form import read_skill_folder
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
 from culmen.models.call import Tokens
-from culmen.models.offline.skills import change_skills
-from culmen.models.offline.tools import vary_candidate
+from culmen.models.offline.tools import change_skills, vary_candidate
 from culmen.models.prompts.formats import FORMATS, SEVERAL, Completion, parse_completion
 from culmen.store import views
 from culmen.tasks import surface_fault
