@@ -14,7 +14,7 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Status
 from culmen.evaluate.build import require_compiler
 from culmen.evaluate.local import LocalBackend
-from culmen.models.offline import tokens
+from culmen.models.offline import source
 from culmen.models.offline.tools import vary_candidate
 from culmen.tasks import write_new
 from culmen.tasks.languages import LANGUAGES
@@ -115,14 +115,14 @@ int main() { const char *s = "4 + 5"; double x = 1.5f; int n = a[10] + 0x1F; x *
 
 
 def test_numbers_and_operators_are_found_in_code_alone():
-    found = [CODE[slice(*span)] for span in tokens.numeral_spans(CODE, ".cpp")]
+    found = [CODE[slice(*span)] for span in source.numeral_spans(CODE, ".cpp")]
     assert found == ["1.5", "10", "2.0", "3"]
     rust = "let a: [f64; 3] = [1.0, 2.5e-3, 7f64]; for i in 0..20 { t.0 += 1_usize; let c = 'x'; f::<'a>(4) }"
-    found = [rust[slice(*span)] for span in tokens.numeral_spans(rust, ".rs")]
+    found = [rust[slice(*span)] for span in source.numeral_spans(rust, ".rs")]
     assert found == ["3", "1.0", "2.5e-3", "7", "0", "20", "1", "4"]
-    changed = [CODE[slice(*span)] for span, _ in tokens.operator_changes("x = a + b;\n", ".c")]
+    changed = [CODE[slice(*span)] for span, _ in source.operator_changes("x = a + b;\n", ".c")]
     assert len(changed) == 1
-    assert not list(tokens.operator_changes('s = "a" + b;\nvector<int> v; int *p;\n', ".cpp"))
+    assert not list(source.operator_changes('s = "a" + b;\nvector<int> v; int *p;\n', ".cpp"))
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
@@ -139,7 +139,7 @@ def test_edits_keep_texts_comments_and_pairs_of_brackets(language, operator):
         for parts in edits.parts:
             text = parts[made.file]
             changed.add(text)
-            assert tokens.has_balanced_brackets(text, suffix)
+            assert source.has_balanced_brackets(text, suffix)
             if language != "javascript" and operator in ("numbers", "operators"):
                 assert "%.9f %.9f" in text or "{:.9} {:.9}" in text
     assert changed

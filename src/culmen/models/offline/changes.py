@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from culmen.models.offline import tokens
 from culmen.models.offline.source import EditableText, EditContext, Span
 
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -39,7 +38,7 @@ Change = tuple[Span, str]
 def exchange_operator(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
     if source.is_code:
-        related = tokens.operator_changes(source.text, source.suffix)
+        related = source.operator_changes(source.text, source.suffix)
         return _random_change(
             source,
             edit,
@@ -256,7 +255,7 @@ def _change_code_line(source: EditableText, edit: EditContext) -> str | None:
 
     Another place may lack its variables.
     """
-    found = tokens.statement_spans(source.text, source.suffix)
+    found = source.statement_spans(source.text, source.suffix)
     spans = [span for span in found if source.is_editable(*span)]
     if not spans:
         return None
@@ -371,7 +370,7 @@ def editable_literals(source: EditableText) -> list[Literal]:
         ]
     else:
         found = (
-            tokens.numeral_spans(source.text, source.suffix)
+            source.numeral_spans(source.text, source.suffix)
             if source.is_code
             else [match.span() for match in _NUMBER.finditer(source.text)]
         )
