@@ -440,7 +440,7 @@ def test_settings_as_texts() -> None:
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:
     pytest.importorskip("sklearn")
-    from culmen.models.offline.workers import EditWorkers
+    from culmen.models.offline.proposer import EditWorkers
 
     points = [
         [math.cos(a), math.sin(a)]

@@ -205,7 +205,7 @@ def _make_performers(
     searching: Callable[[], Search],
 ) -> _Performers:
     from culmen.models.answerer import AskingBackend
-    from culmen.models.offline.workers import EditWorkers
+    from culmen.models.offline.proposer import EditWorkers
     from culmen.store.sidecar import QUESTIONS
     from culmen.tasks import surface_fault
 

@@ -8,8 +8,8 @@ import signal
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
+from culmen.models.offline.proposer import EditWorkers
 from culmen.models.offline.tools import run_tool
-from culmen.models.offline.workers import EditWorkers
 
 OPTIONS = {"weights": {"numbers": 1.0}, "count": 2}
 
