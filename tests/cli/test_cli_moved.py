@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from culmen.cli import main, moved
+from culmen.cli import main
 
 from .conftest import Place
 
@@ -49,7 +49,7 @@ def test_the_command_of_today_is_named_with_its_arguments(
     assert (asked.code, asked.out) == (2, "")
     assert asked.err.startswith("Error: ") and asked.err.endswith(f"\n  next   culmen {today}\n")
     again = shlex.split(today)
-    assert moved.current_words(again) == again
+    assert main.current_words(again) == again
 
 
 def test_it_is_a_document_with_json(place: Place) -> None:
@@ -68,14 +68,14 @@ def test_help_of_a_verb_of_before_leads_to_todays(place: Place) -> None:
 
 def test_verbs_that_have_options_of_such_names_keep_them(place: Place) -> None:
     words = ["paper", "reproduce", "polca/table1", "--embedder", "hashing"]
-    assert moved.current_words(words) == words
+    assert main.current_words(words) == words
     words = ["check", ".", "--proxy", "never"]
-    assert moved.current_words(words) == words
+    assert main.current_words(words) == words
 
 
 def test_every_verb_of_before_leads_to_one_of_today() -> None:
     commands: Any = typer.main.get_command(main.make_app())
-    for verb in moved.VERBS:
-        first, *rest = moved.current_words([verb])
+    for verb in main.VERBS:
+        first, *rest = main.current_words([verb])
         assert first in commands.commands
         assert first == "show" or rest[0] in commands.commands[first].commands
