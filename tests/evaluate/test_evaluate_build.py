@@ -12,8 +12,7 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Status
-from culmen.evaluate.build import require_compiler
-from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.local import LocalBackend, require_compiler
 from culmen.models.offline import source
 from culmen.models.offline.tools import vary_candidate
 from culmen.tasks import write_new
@@ -91,7 +90,7 @@ def test_a_program_gets_no_more_than_its_limits(tmp_path):
 def test_a_compiler_that_is_missing_is_named_with_its_package(tmp_path, monkeypatch):
     write_new(tmp_path / "task", language="go")
     task = load(tmp_path / "task")
-    monkeypatch.setattr("culmen.evaluate.build.SEARCH_PATH", str(tmp_path))
+    monkeypatch.setattr("culmen.evaluate.local.SEARCH_PATH", str(tmp_path))
     with pytest.raises(TaskError, match=r"(?s)'go'.*apt install golang-go"):
         require_compiler(task, ("namespaces",))
     require_compiler(task, ("container",))
