@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import CustomRequest, EvaluateRequest, ProposeRequest, WriteRequest
 from culmen.core.usage import Budget
-from culmen.engine.trial import ALIKE, LOOKS
+from culmen.engine.search import ALIKE, LOOKS
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, task
