@@ -8,7 +8,6 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.markers import OutsideBlocks, merge_blocks
-from culmen.core.replies.diffs import is_diff, read_diff
 from culmen.core.replies.doubts import doubt_about, left_out
 from culmen.core.replies.edits import (
     Edit,
@@ -17,7 +16,9 @@ from culmen.core.replies.edits import (
     begins_edit,
     foreign_line,
     has_edits,
+    is_diff,
     quote_line,
+    read_diff,
     read_edits,
 )
 from culmen.core.replies.fences import fence_at
