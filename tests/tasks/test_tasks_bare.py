@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.tasks import interface, load
+from culmen.tasks import load, loading
 
 LOADS = """
 import importlib.util
@@ -40,7 +40,7 @@ def load(path):
     ],
 )
 def test_functions_that_are_called(body: str, uses: list[str]) -> None:
-    found = interface.read_interface(f"{LOADS}\ndef evaluate(path):\n{body}\n", "legacy")
+    found = loading.read_interface(f"{LOADS}\ndef evaluate(path):\n{body}\n", "legacy")
     assert list(found.uses) == [use.partition("(")[0] for use in uses]
     assert [line for line in found.stub.splitlines() if line.startswith("def")] == [
         f"def {use}:" for use in uses
@@ -48,9 +48,7 @@ def test_functions_that_are_called(body: str, uses: list[str]) -> None:
 
 
 def test_the_called_function_of_a_score_is_its_entry() -> None:
-    found = interface.read_interface(
-        "def score(output):\n    return sum(output)\n", "call", "solve"
-    )
+    found = loading.read_interface("def score(output):\n    return sum(output)\n", "call", "solve")
     assert found.uses == ("solve",) and "def solve():" in found.stub and found.program == ""
 
 
