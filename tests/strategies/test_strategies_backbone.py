@@ -12,8 +12,7 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.backbone import Grids, Openevolve
-from culmen.strategies.inspirations import Middle
-from culmen.strategies.island_loops import tail_text
+from culmen.strategies.island_loops import Middle, tail_text
 from culmen.strategies.memory.grid import Axis, Elite, Grid, GridIsland, Selection
 from culmen.strategies.memory.population import ProgramPopulation
 from culmen.strategies.turboevolve import TurboEvolve

@@ -10,8 +10,7 @@ from typing import Annotated, ClassVar
 
 from culmen.core.ports import Lab
 from culmen.strategies.backbone import Backbone, Grids, Openevolve
-from culmen.strategies.inspirations import Inspirations, Middle, Usual
-from culmen.strategies.island_loops import IslandLoops
+from culmen.strategies.island_loops import Inspirations, IslandLoops, Middle, Usual
 from culmen.strategies.judging import Judge
 from culmen.strategies.memory.grid import Selection
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
