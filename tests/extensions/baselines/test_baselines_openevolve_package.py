@@ -14,8 +14,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.strategies.backbone import ProgramPopulation
 from culmen.strategies.memory.grid import Axis, Elite, Selection
-from culmen.strategies.memory.population import ProgramPopulation
 
 database = pytest.importorskip("openevolve.database", reason="pip install openevolve==0.4.1")
 config = pytest.importorskip("openevolve.config")

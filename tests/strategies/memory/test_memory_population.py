@@ -13,8 +13,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.strategies.backbone import ProgramPopulation
 from culmen.strategies.memory.grid import Axis, Elite, Selection
-from culmen.strategies.memory.population import ProgramPopulation
 
 
 def population(
