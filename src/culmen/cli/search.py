@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Task as SearchTask
     from culmen.core.usage import Budget
     from culmen.report.forecast import RunForecast
-    from culmen.report.tracking import RunTracker
-    from culmen.report.watch import Display, Watch
+    from culmen.report.watch import Display, RunTracker, Watch
     from culmen.run.plan import RunPlan
     from culmen.run.study import Study
     from culmen.store.database import RunMeta
@@ -214,7 +213,7 @@ def _named_trackers(wanted: Sequence[str] | None) -> Sequence[RunTracker]:
     """The observers named by `--track`; raises `UserError` for an unknown one."""
     if not wanted:
         return ()
-    from culmen.report.tracking import make_trackers
+    from culmen.report.watch import make_trackers
 
     return make_trackers(wanted)
 

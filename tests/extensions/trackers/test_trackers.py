@@ -21,7 +21,7 @@ from culmen.extensions.trackers.tracking import (
     TrackedRun,
     Tracking,
 )
-from culmen.report.tracking import make_trackers
+from culmen.report.watch import make_trackers
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.extensions.bench.worlds import Asking, Told, run

@@ -24,7 +24,7 @@ def track(
     ],
 ) -> Answer:
     """Copy an existing run to trackers; a run in progress is followed to its end."""
-    from culmen.report.tracking import make_trackers
+    from culmen.report.watch import make_trackers
 
     path, counts = find_run(run), dict[str, int]()
     for tracking in make_trackers(to):
