@@ -10,7 +10,14 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from culmen.models.offline.source import EditableText, EditContext, Span
+from culmen.models.offline.source import (
+    EditableText,
+    EditContext,
+    Span,
+    numeral_spans,
+    operator_changes,
+    statement_spans,
+)
 
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _ARITHMETIC = {
@@ -38,7 +45,7 @@ Change = tuple[Span, str]
 def exchange_operator(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
     if source.is_code:
-        related = source.operator_changes(source.text, source.suffix)
+        related = operator_changes(source.text, source.suffix)
         return _random_change(
             source,
             edit,
@@ -255,7 +262,7 @@ def _change_code_line(source: EditableText, edit: EditContext) -> str | None:
 
     Another place may lack its variables.
     """
-    found = source.statement_spans(source.text, source.suffix)
+    found = statement_spans(source.text, source.suffix)
     spans = [span for span in found if source.is_editable(*span)]
     if not spans:
         return None
@@ -370,7 +377,7 @@ def editable_literals(source: EditableText) -> list[Literal]:
         ]
     else:
         found = (
-            source.numeral_spans(source.text, source.suffix)
+            numeral_spans(source.text, source.suffix)
             if source.is_code
             else [match.span() for match in _NUMBER.finditer(source.text)]
         )
