@@ -10,7 +10,7 @@ import msgspec
 from culmen.core.event import Effect, Entry, Event, Result
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
-from culmen.engine.losses import loss_group
+from culmen.engine.ledger import loss_group
 from culmen.engine.search import Estimate, Search
 
 

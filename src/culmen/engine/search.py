@@ -60,12 +60,12 @@ from culmen.engine.ledger import (
     Estimate,
     Ledger,
     Reservations,
+    loss_group,
     may_rest_on_tolerance,
     usage_of,
 )
 from culmen.engine.loop import CheckpointBarrier, Future, Loop
 from culmen.engine.loop import Fiber as Coroutine
-from culmen.engine.losses import loss_group
 from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
 from culmen.engine.reserve import LeaderControl, ReservePlanner
 from culmen.evidence.evidence import SEARCH, Evidence, FailureAttribution
