@@ -25,7 +25,7 @@ from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
 from culmen.store.transfer import recover_run
 from culmen.store.views import CandidateQuery, course
-from culmen.store.views.table import float_ranks, text_words
+from culmen.store.views.listing import float_ranks, text_words
 from tests.store.runs import address, new_run, observed, proposed
 
 pytestmark = pytest.mark.usefixtures("each_store")
