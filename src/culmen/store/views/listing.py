@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import msgspec
 from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import LEVELS, trust_rank
+from culmen.store import columns
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.columns import NO_ISLAND
 from culmen.store.database import open_snapshot
@@ -31,10 +33,6 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.int64]
     Column = columns.Array
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-from culmen.store import columns
 
 SORTS = (
     "best",
