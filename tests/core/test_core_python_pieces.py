@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.core.python_pieces import parses, split_pieces
+from culmen.core.foreign import parses, split_pieces
 
 TEXTS = {
     "definitions": "x = 1\n\ndef f():\n    return x\n\n@cache\nclass A:\n    y = 2\n",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from culmen.core.candidate import Candidate
+from culmen.core.foreign import parses
 from culmen.core.markers import has_blocks
-from culmen.core.python_pieces import parses
 from culmen.core.task import SKILL_FILE, Objective, Surface, Task
 
 _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs

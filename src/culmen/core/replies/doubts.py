@@ -7,8 +7,7 @@ import builtins
 import re
 from functools import lru_cache
 
-from culmen.core.foreign import parse_python_or_none
-from culmen.core.python_pieces import split_pieces
+from culmen.core.foreign import parse_python_or_none, split_pieces
 from culmen.core.replies.edits import quote_line
 from culmen.core.replies.fences import fence_at
 from culmen.core.replies.json_forms import read_objects

@@ -26,8 +26,14 @@ import msgspec
 
 from culmen.core import admissions
 from culmen.core.evaluation import SIGNS, Observation, Sign
-from culmen.core.foreign import boundary, parse_python_or_none
-from culmen.core.python_pieces import ODD_LINES, SHORT, parses, split_pieces
+from culmen.core.foreign import (
+    ODD_LINES,
+    SHORT,
+    boundary,
+    parse_python_or_none,
+    parses,
+    split_pieces,
+)
 from culmen.core.task import Objective, Task
 from culmen.evaluate.integrity import inserted
 
