@@ -53,10 +53,10 @@ from culmen.extensions.baselines.map_elites import MapElites
 from culmen.run.assemble import restore_checkpoint
 from culmen.store import views
 from culmen.store.archive import archive_run, stored_bytes, vacuum_store
-from culmen.store.checkpoints import CheckpointFile
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.store.reader import JournalObservations
+from culmen.store.sidecar import CheckpointFile
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.pedigree import PedigreeSearch
 

@@ -26,7 +26,7 @@ from culmen.extensions.train.advisors import policy_settings
 from culmen.models import bank
 from culmen.models.prompts.template import read_folder
 from culmen.store import archive
-from culmen.store.checkpoints import CheckpointFile
+from culmen.store.sidecar import CheckpointFile
 from culmen.tasks import load
 from tests import boundaries
 

@@ -15,8 +15,8 @@ import pytest
 
 from culmen.cli.keep import replay_run
 from culmen.run.study import Study
-from culmen.store.checkpoints import FILE
 from culmen.store.journal import SqlJournal
+from culmen.store.sidecar import FILE
 
 PROGRAM = """
 import random, sys

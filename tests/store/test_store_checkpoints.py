@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.store import checkpoints
-from culmen.store.checkpoints import FILE, PART, CheckpointFile, StoredCheckpoint
+from culmen.store.sidecar import FILE, PART, CheckpointFile, StoredCheckpoint
 from tests.store.runs import new_run, observed, program, proposed
 
 STATE = b"state of a search" * 100

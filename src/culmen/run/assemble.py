@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.integrity.guard import IntegrityBackend, ToleranceCheck
     from culmen.models.answerer import QuestionAnswerer
-    from culmen.store.checkpoints import CheckpointFile
     from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
+    from culmen.store.sidecar import CheckpointFile
 
 
 T = TypeVar("T")
@@ -91,12 +91,12 @@ async def run_session(
     by mark, of the run that it was forked from. A checkpoint that does not fit the journal is
     removed, and the whole journal replayed.
     """
-    from culmen.store import checkpoints
+    from culmen.store import sidecar
 
     try:
         return await _run_assembled(path, meta, objects, remembered)
     except JournalMismatch:
-        file = path / checkpoints.FILE
+        file = path / sidecar.FILE
         if not file.exists():
             raise
         file.unlink()
@@ -408,7 +408,7 @@ def checkpoint_file(path: Path, meta: RunMeta, search: Search) -> CheckpointFile
 
     A change of such code would go unseen.
     """
-    from culmen.store.checkpoints import CheckpointFile
+    from culmen.store.sidecar import CheckpointFile
 
     if not meta.checkpoints or not all(map(_is_own, search.deciding_parts)):
         return None
@@ -428,7 +428,7 @@ def _is_own(part: object) -> bool:
 
 def restore_checkpoint(search: Search, checkpoints: CheckpointFile) -> int:
     """Take the newest checkpoint into a search not started; its event, 0 without one."""
-    stored = checkpoints.read()
+    stored = sidecar.read()
     if stored is None:
         return 0
     search.restore(unpack_state(stored.state, search.anchors))
