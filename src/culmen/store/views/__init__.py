@@ -33,9 +33,16 @@ from culmen.store.views.course import (
     LeaderPoint,
     ProgressPoint,
     SeenScore,
+    StrategyNote,
+    event_count,
+    last_seq,
     leader_course,
+    log_events,
+    note_events,
     progress_points,
     search_evaluations,
+    seq_at,
+    strategy_notes,
 )
 from culmen.store.views.effects import (
     EffectCost,
@@ -86,15 +93,6 @@ from culmen.store.views.listing import (
     candidate_facets,
     candidate_page,
     search_candidates,
-)
-from culmen.store.views.log import (
-    StrategyNote,
-    event_count,
-    last_seq,
-    log_events,
-    note_events,
-    seq_at,
-    strategy_notes,
 )
 from culmen.store.views.run import (
     Agents,
