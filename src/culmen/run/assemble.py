@@ -40,9 +40,8 @@ from culmen.core.ports import (
 )
 from culmen.core.usage import amount_text
 from culmen.engine.checkpoint import unpack_state
-from culmen.engine.driver import Driver
+from culmen.engine.driver import Driver, graft_results
 from culmen.engine.loop import CheckpointBarrier
-from culmen.engine.replay import graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
