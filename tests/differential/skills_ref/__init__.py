@@ -1,1 +1,1 @@
-"""The reference library of Agent Skills beside `culmen.tasks.skill_head`."""
+"""The reference library of Agent Skills beside `culmen.tasks.surface`."""

@@ -14,7 +14,7 @@ from skills_ref.errors import ParseError
 from skills_ref.parser import parse_frontmatter
 
 from culmen.core.candidate import frontmatter
-from culmen.tasks.skill_head import HeadFault, head_faults, read_head
+from culmen.tasks.surface import HeadFault, head_faults, read_head
 from tests.differential.comparing import inputs, same
 
 pytestmark = pytest.mark.timeout(900)

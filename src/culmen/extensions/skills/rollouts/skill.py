@@ -19,8 +19,15 @@ from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside
 from culmen.core.task import SKILL_FILE as MAIN
 from culmen.tasks.reading import read_text
-from culmen.tasks.skill_head import HeadFault, head_faults, is_skill_name, read_head, skill_name
-from culmen.tasks.surface import MOST_FILES, skills_fault
+from culmen.tasks.surface import (
+    MOST_FILES,
+    HeadFault,
+    head_faults,
+    is_skill_name,
+    read_head,
+    skill_name,
+    skills_fault,
+)
 from culmen.tasks.toolset import ToolFault, has_tools, read_tools
 
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
