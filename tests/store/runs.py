@@ -10,8 +10,7 @@ from culmen.core.event import Entry
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.store.address import read_pointer
-from culmen.store.database import RunMeta, connect
-from culmen.store.databases import run_database
+from culmen.store.database import RunMeta, connect, run_database
 from culmen.store.journal import SqlJournal
 
 DATABASE = None  # the URL, while a test asks for both kinds of store

@@ -12,8 +12,7 @@ from culmen.core.extensions import installed_extensions, part_addresses
 from culmen.core.task import Task
 from culmen.store import views
 from culmen.store.address import Address, parse_address, write_pointer
-from culmen.store.database import RunMeta
-from culmen.store.databases import run_database
+from culmen.store.database import RunMeta, run_database
 from culmen.store.journal import SqlJournal
 from culmen.testing.store_kit import JournalContract, RunDatabaseContract
 

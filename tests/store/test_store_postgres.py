@@ -21,8 +21,7 @@ from culmen.store import inbox, transfer, views
 from culmen.store import inbox as sending
 from culmen.store.address import Address, has_run, local_folder, parse_address, read_pointer
 from culmen.store.archive import vacuum_store
-from culmen.store.database import run_folders
-from culmen.store.databases import run_database
+from culmen.store.database import run_database, run_folders
 from culmen.store.journal import SqlJournal
 from culmen.store.lease import current_owner, run_signature
 from culmen.store.transfer import recover_run

@@ -10,8 +10,7 @@ import pytest
 from culmen.core.errors import Unavailable, UserError
 from culmen.store import transfer
 from culmen.store.address import local_folder, parse_address
-from culmen.store.database import run_folders
-from culmen.store.databases import run_database
+from culmen.store.database import run_database, run_folders
 from tests.postgres import USER
 from tests.store.runs import new_run
 

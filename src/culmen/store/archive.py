@@ -28,8 +28,7 @@ from culmen.core.foreign import boundary
 from culmen.core.inside import OutsideFolder, path_inside
 from culmen.store import sidecar, transfer, views
 from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
-from culmen.store.database import translate_errors
-from culmen.store.databases import run_database
+from culmen.store.database import run_database, translate_errors
 from culmen.store.lease import RunLock, take_lease
 
 SUFFIX = ".culmen.tar.xz"

@@ -22,7 +22,7 @@ from culmen.core.errors import UserError
 from culmen.store import views
 from culmen.store.address import read_pointer
 from culmen.store.codec import decode_value, encode_value
-from culmen.store.databases import run_database
+from culmen.store.database import run_database
 
 FOLDER = "inbox"
 HINT_CHARS, PART_CHARS = 4_000, 400_000

@@ -17,8 +17,14 @@ import msgspec
 
 from culmen.core.errors import RunLocked, UserError
 from culmen.store.address import FILE, PART, Owner, read_pointer
-from culmen.store.database import NOT_ALLOWED, connect, may_not_write
-from culmen.store.databases import Make, WriteLease, run_database
+from culmen.store.database import (
+    NOT_ALLOWED,
+    Make,
+    WriteLease,
+    connect,
+    may_not_write,
+    run_database,
+)
 from culmen.store.sql import Connection
 
 _PATIENCE = 0.5  # seconds; a reader that looks up the owner holds a shared lock for an instant

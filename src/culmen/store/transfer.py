@@ -41,17 +41,17 @@ from culmen.store.database import (
     open_snapshot,
     read_meta,
     require_run,
+    run_database,
     run_folders,
     translate_errors,
 )
-from culmen.store.databases import run_database
 from culmen.store.packing import compress
 from culmen.store.reader import PAGE, lookup_in, read_page
 from culmen.store.schema import TABLES, create_tables
 from culmen.store.sql import Connection, insert_into
 
 if TYPE_CHECKING:
-    from culmen.store.databases import WriteLease
+    from culmen.store.database import WriteLease
 
 
 _COPIED = tuple(table for table in TABLES if table not in ("run", "seal"))

@@ -31,12 +31,12 @@ from culmen.store.codec import (
 )
 from culmen.store.database import (
     RunMeta,
+    WriteLease,
     check_format,
     pack_meta,
     read_meta,
     translate_errors,
 )
-from culmen.store.databases import WriteLease
 from culmen.store.lease import current_owner, take_lease
 from culmen.store.packing import Packer, compress
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page

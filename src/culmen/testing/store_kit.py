@@ -25,8 +25,7 @@ from culmen.core.ports import Journal, ObservationStore
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.store.address import Address
-from culmen.store.database import RunMeta
-from culmen.store.databases import RunDatabase, run_database
+from culmen.store.database import RunDatabase, RunMeta, run_database
 from culmen.store.journal import SqlJournal
 
 ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"

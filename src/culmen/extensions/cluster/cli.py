@@ -96,7 +96,7 @@ def db_drop(
     Refused while a process is writing it.
     """
     from culmen.store.address import parse_address
-    from culmen.store.databases import run_database
+    from culmen.store.database import run_database
 
     address = parse_address(run)
     if not address.name:

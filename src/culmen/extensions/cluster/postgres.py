@@ -21,7 +21,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.store.address import VARIABLE, Address, Owner
-from culmen.store.databases import Make, RunDatabase
+from culmen.store.database import Make, RunDatabase
 from culmen.store.schema import TABLES
 from culmen.store.sql import Connection, Row, RowCursor
 
