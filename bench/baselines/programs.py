@@ -13,8 +13,8 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
+from culmen.evaluate.backends import SettlingBackend
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.settling import SettlingBackend
 from culmen.tasks import example_path, load
 
 

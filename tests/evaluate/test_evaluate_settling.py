@@ -6,8 +6,8 @@ import asyncio
 
 from culmen.core.evaluation import REFUSED, Observation
 from culmen.core.task import Task
+from culmen.evaluate.backends import SettlingBackend
 from culmen.evaluate.function import FunctionBackend
-from culmen.evaluate.settling import SettlingBackend
 
 TASK = Task("numbers", goal="be long", seeds=({"text": "abc"}, {"text": ""}))
 

@@ -35,11 +35,11 @@ from culmen.core.packages import install_hint
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.core.usage import total_usage
+from culmen.evaluate.backends import SettlingBackend
 from culmen.evaluate.failing_programs import FailingResult, failing_programs, try_failing_programs
 from culmen.evaluate.integrity import signs
 from culmen.evaluate.integrity.guard import APART, REWRITTEN
 from culmen.evaluate.misleading_cases import case_problems
-from culmen.evaluate.settling import SettlingBackend
 from culmen.evidence.spread import pooled_deviation
 from culmen.tasks.surface import surface_fault
 

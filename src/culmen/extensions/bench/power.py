@@ -29,7 +29,7 @@ from culmen.core.evaluation import REFUSED, Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.engine.reserve import FACTOR, LEVEL, evaluations_to_tell
-from culmen.evaluate.settling import SettlingBackend
+from culmen.evaluate.backends import SettlingBackend
 from culmen.evidence.evidence import FINAL, SEARCH, Evidence
 from culmen.evidence.spread import pooled_variance
 from culmen.evidence.verdict import reported_split

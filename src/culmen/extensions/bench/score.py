@@ -25,7 +25,7 @@ from culmen.core.event import seed_from_digest
 from culmen.core.ports import Backend
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
-from culmen.evaluate.settling import SettlingBackend
+from culmen.evaluate.backends import SettlingBackend
 from culmen.extensions.bench.records import programs_of
 from culmen.run import assemble
 from culmen.run.options import RunObjects
