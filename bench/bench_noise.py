@@ -21,8 +21,7 @@ from culmen.core.usage import Budget
 from culmen.extensions.baselines.map_elites import MapElites
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.memory.priorities import Quantile, UcbSigma
-from culmen.strategies.polca import Polca
-from culmen.strategies.special_cases import Beam, Sequential
+from culmen.strategies.polca import Beam, Polca, Sequential
 from culmen.testing.landscape import Landscape, task, written_reward
 from culmen.testing.virtual import Simulation, simulate
 

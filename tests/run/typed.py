@@ -6,8 +6,7 @@
 from pathlib import Path
 
 import culmen
-from culmen.strategies.polca import Polca
-from culmen.strategies.special_cases import Beam
+from culmen.strategies.polca import Beam, Polca
 
 
 def score(program: str) -> float:

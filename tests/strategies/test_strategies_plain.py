@@ -19,7 +19,7 @@ from culmen.extensions.baselines.openevolve import Cascade, OpenEvolve
 from culmen.extensions.baselines.puct import PuctSearch
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.best_of_n import BestOfN
-from culmen.strategies.special_cases import Sequential
+from culmen.strategies.polca import Sequential
 from culmen.testing.landscape import Faults, Landscape, landscape_program, task, written_reward
 from culmen.testing.virtual import simulate
 

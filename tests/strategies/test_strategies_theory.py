@@ -12,8 +12,7 @@ from culmen.extensions.baselines.map_elites import MapElites
 from culmen.strategies import catalog
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.memory.priorities import Newest, UcbSigma
-from culmen.strategies.polca import Polca
-from culmen.strategies.special_cases import Sequential
+from culmen.strategies.polca import Polca, Sequential
 from culmen.testing.landscape import Faults, Landscape, Restart, task, written_reward
 from culmen.testing.virtual import simulate
 

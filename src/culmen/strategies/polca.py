@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
 from culmen.strategies.memory import priorities as by
-from culmen.strategies.memory.priorities import Quantile
+from culmen.strategies.memory.priorities import Newest, Quantile, ThisRound
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
 
@@ -289,3 +289,68 @@ _CROWDED = (
     "known ones"
 )
 _KEPT = "--set epsilon=q0.05 would refuse fewer, --set epsilon=off none"
+
+
+# Special cases of POLCA (Appendix C): sequential search and beam search.
+
+
+class _SpecialCase:
+    paper = "POLCA: Stochastic Generative Optimization with LLM, Appendix C"
+
+    summarizer: SummaryRule
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def asides(self) -> str:
+        """Requests to models besides those for programs, in words."""
+        return "" if self.summarizer is None else self.summarizer.cost
+
+
+@dataclass(frozen=True)
+class Sequential(_SpecialCase):
+    """Iterative refinement of the newest program, with any score.
+
+    It is the simplest loop; a bad proposal sets it back (Theorem 2), and it waits for every step.
+    The filter and the summary are off, as in plain iterative refinement; switch them on to isolate
+    the effect of the priority.
+    """
+
+    batch: Batch = 2
+    epsilon: Epsilon = None
+    summarizer: SummaryRule = None
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        polca = Polca(1, self.batch, self.epsilon, priority=Newest(), summarizer=self.summarizer)
+        await polca.search(lab)
+
+
+@dataclass(frozen=True)
+class Beam(_SpecialCase):
+    """Beam search over generations.
+
+    It keeps the best `width` programs of the newest generation and asks for `proposals`
+    improvements of each. Everything older is dropped. Each program is judged once, on its own
+    iteration's minibatch: efficient if evaluations are exact, misled by luck if they are not. A
+    generation that fails altogether does not replace the one before it.
+    """
+
+    width: Annotated[int, About("programs kept per generation", least=1)] = 3
+    proposals: Proposals = 3
+    batch: Batch = 2
+    epsilon: Epsilon = None
+    summarizer: SummaryRule = None
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        polca = Polca(
+            self.width,
+            self.batch,
+            self.epsilon,
+            priority=ThisRound(),
+            summarizer=self.summarizer,
+            proposals=self.proposals,
+        )
+        await polca.search(lab)
