@@ -45,7 +45,7 @@ EVERYWHERE = ("main",)
 UNTYPED = 403
 """Annotations with `Any`, at most: values of libraries without types."""
 
-PROGRAMS = ("culmen.evaluate.integrity.signs",)
+PROGRAMS = ("culmen.evaluate.integrity.inserted",)
 """Modules whose texts are pasted into candidates: their docstrings are fixed."""
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,12 +13,12 @@ import pytest
 
 import culmen.extensions.builtin  # noqa: F401 - a built-in task is read
 from culmen.core.candidate import Candidate
-from culmen.evaluate.integrity import signs
+from culmen.evaluate.integrity import inserted, signs
 from culmen.models.offline.tools import vary_candidate
 from culmen.tasks import example_path, load
 
 TASK = load(example_path("circle_packing"))
-LOOP = inspect.getsource(signs.refine_by_gradient)
+LOOP = inspect.getsource(inserted.refine_by_gradient)
 PLAYS = "import sys\n\n\ndef run():\n    return sys._getframe(1).f_locals\n"
 
 

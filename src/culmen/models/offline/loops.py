@@ -13,7 +13,7 @@ import textwrap
 from dataclasses import dataclass
 from functools import cache
 
-from culmen.evaluate.integrity import signs
+from culmen.evaluate.integrity import inserted
 from culmen.models.offline.source import INSERTED, EditableText, EditContext, Span
 
 _HANDED = 0.6  # probability of choosing a value that one function passes to another
@@ -99,7 +99,7 @@ def _with_scaled_limits(source: EditableText, factor: float) -> str | None:
 @cache
 def inserted_source() -> str:
     """The source text of the inserted function."""
-    return inspect.getsource(signs.refine_by_gradient)
+    return inspect.getsource(inserted.refine_by_gradient)
 
 
 def _refinable_spots(source: EditableText) -> list[Spot]:
