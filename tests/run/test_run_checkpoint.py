@@ -16,7 +16,7 @@ import pytest
 from culmen.cli.keep import replay_run
 from culmen.run.study import Study
 from culmen.store.journal import SqlJournal
-from culmen.store.sidecar import FILE
+from culmen.store.sidecar import CHECKPOINT
 
 PROGRAM = """
 import random, sys
@@ -72,7 +72,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, space) -> None
     code = f"{PROGRAM}\nrun({str(tmp_path / 'killed')!r}, 90)"
     killed = subprocess.Popen([sys.executable, "-c", code])
     until = time.monotonic() + 60
-    while not (tmp_path / "killed" / FILE).exists() and time.monotonic() < until:
+    while not (tmp_path / "killed" / CHECKPOINT).exists() and time.monotonic() < until:
         time.sleep(0.02)
     stored = len(effects(tmp_path / "killed"))
     while len(effects(tmp_path / "killed")) < stored + 4 and time.monotonic() < until:
@@ -131,10 +131,10 @@ def number_differently(run: Path) -> None:
 
 def test_without_its_file_the_same_run_replays_all(tmp_path: Path, space) -> None:
     study = space["run"](tmp_path / "run", 60)
-    assert (tmp_path / "run" / FILE).exists()
+    assert (tmp_path / "run" / CHECKPOINT).exists()
     found = replay_run(tmp_path / "run", True)
     assert found.data["matches"] and found.data["checkpoint"] > 0
-    (tmp_path / "run" / FILE).unlink()
+    (tmp_path / "run" / CHECKPOINT).unlink()
     again = replay_run(tmp_path / "run", True)
     assert again.data["matches"] and again.data["checkpoint"] == 0
     assert study.best is not None
@@ -165,7 +165,7 @@ def test_code_of_ones_own_has_no_checkpoints(tmp_path: Path, space) -> None:
         run_dir=tmp_path / "run",
         progress=False,
     )
-    assert not (tmp_path / "run" / FILE).exists()
+    assert not (tmp_path / "run" / CHECKPOINT).exists()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.store.sidecar import FILE, PART, CheckpointFile, StoredCheckpoint
+from culmen.store import sidecar
+from culmen.store.sidecar import CHECKPOINT, CHECKPOINT_PART, CheckpointFile, StoredCheckpoint
 from tests.store.runs import new_run, observed, program, proposed
 
 STATE = b"state of a search" * 100
@@ -35,7 +36,7 @@ def test_a_checkpoint_is_read_back(run: Path) -> None:
     assert CheckpointFile(run, "run-1").read() == StoredCheckpoint(2, STATE)
     file.write(1, b"older")
     assert file.read() == StoredCheckpoint(1, b"older")
-    assert [path.name for path in run.iterdir() if path.name.startswith(f".{FILE}")] == []
+    assert [path.name for path in run.iterdir() if path.name.startswith(f".{CHECKPOINT}")] == []
 
 
 def test_one_of_another_run_or_of_an_event_that_is_not_there_is_not_read(run: Path) -> None:
@@ -47,7 +48,7 @@ def test_one_of_another_run_or_of_an_event_that_is_not_there_is_not_read(run: Pa
 
 def test_one_of_other_code_is_not_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CheckpointFile(run, "run-1").write(2, STATE)
-    monkeypatch.setattr(checkpoints, "code_digest", lambda: "another")
+    monkeypatch.setattr(sidecar, "code_digest", lambda: "another")
     assert CheckpointFile(run, "run-1").read() is None
 
 
@@ -66,16 +67,16 @@ def test_one_that_somebody_else_wrote_is_not_read(run: Path, own_cache: Path) ->
 @pytest.mark.parametrize("place", [0, 20, 40, 100, 200, -1])
 def test_one_with_another_byte_is_not_read(run: Path, place: int) -> None:
     CheckpointFile(run, "run-1").write(2, STATE)
-    stored = bytearray((run / FILE).read_bytes())
+    stored = bytearray((run / CHECKPOINT).read_bytes())
     stored[place] ^= 1
-    (run / FILE).write_bytes(stored)
+    (run / CHECKPOINT).write_bytes(stored)
     assert CheckpointFile(run, "run-1").read() is None
 
 
 @pytest.mark.parametrize("length", [0, 3, 31, 32, 40, 300])
 def test_one_that_was_cut_is_not_read(run: Path, length: int) -> None:
     CheckpointFile(run, "run-1").write(2, STATE)
-    (run / FILE).write_bytes((run / FILE).read_bytes()[:length])
+    (run / CHECKPOINT).write_bytes((run / CHECKPOINT).read_bytes()[:length])
     assert CheckpointFile(run, "run-1").read() is None
 
 
@@ -86,7 +87,7 @@ def test_one_of_an_altered_journal_is_not_read(run: Path, tmp_path: Path) -> Non
     other.append([proposed(1, program(1))])
     other.append([observed(2, program(1), 1.0)])
     other.close()
-    (other.run_dir / FILE).write_bytes((run / FILE).read_bytes())
+    (other.run_dir / CHECKPOINT).write_bytes((run / CHECKPOINT).read_bytes())
     assert CheckpointFile(other.run_dir, "run-1").read() is None
 
 
@@ -107,7 +108,7 @@ def test_a_user_without_a_home_has_no_checkpoints(
 
 
 def test_what_a_killed_process_left_is_overwritten(run: Path) -> None:
-    (run / PART).write_bytes(b"half")
+    (run / CHECKPOINT_PART).write_bytes(b"half")
     CheckpointFile(run, "run-1").write(2, STATE)
     assert CheckpointFile(run, "run-1").read() == StoredCheckpoint(2, STATE)
-    assert not (run / PART).exists()
+    assert not (run / CHECKPOINT_PART).exists()

@@ -95,7 +95,7 @@ async def run_session(
     try:
         return await _run_assembled(path, meta, objects, remembered)
     except JournalMismatch:
-        file = path / sidecar.FILE
+        file = path / sidecar.CHECKPOINT
         if not file.exists():
             raise
         file.unlink()
@@ -427,7 +427,7 @@ def _is_own(part: object) -> bool:
 
 def restore_checkpoint(search: Search, checkpoints: CheckpointFile) -> int:
     """Take the newest checkpoint into a search not started; its event, 0 without one."""
-    stored = sidecar.read()
+    stored = checkpoints.read()
     if stored is None:
         return 0
     search.restore(unpack_state(stored.state, search.anchors))

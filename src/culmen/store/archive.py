@@ -34,7 +34,7 @@ from culmen.store.lease import RunLock, take_lease
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
 _LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
-_LEFT += (sidecar.FILE, sidecar.PART)
+_LEFT += (sidecar.CHECKPOINT, sidecar.CHECKPOINT_PART)
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -211,10 +211,10 @@ def sampling_time(run: Path) -> float:
 
 # The newest checkpoint of a run, in the file RUN/checkpoint; a resume can do without.
 
-FILE = "checkpoint"
+CHECKPOINT = "checkpoint"
 """Name of the file in a run's folder."""
 
-PART = f".{FILE}"
+CHECKPOINT_PART = f".{CHECKPOINT}"
 """Its name while it is written."""
 
 _MAC, _KEY = 32, 32  # bytes
@@ -242,7 +242,7 @@ class CheckpointFile:
 
     def __init__(self, run_dir: Path, run_id: str) -> None:
         self._run_dir, self._run_id = run_dir, run_id
-        self._path = run_dir / FILE
+        self._path = run_dir / CHECKPOINT
         self._code = ""
 
     def write(self, seq: int, state: bytes) -> None:
@@ -254,7 +254,9 @@ class CheckpointFile:
         header = _Header(self._code_digest(), self._run_id, seq, self._link(seq) or b"", len(state))
         packed = msgspec.msgpack.encode(header)
         body = len(packed).to_bytes(4, "big") + packed + state
-        part = self._path.with_name(PART)  # one that a killed process left is overwritten
+        part = self._path.with_name(
+            CHECKPOINT_PART
+        )  # one that a killed process left is overwritten
         part.write_bytes(self._mac(body) + body)
         part.replace(self._path)
 
