@@ -19,6 +19,7 @@ from culmen.evidence.account import FINAL
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.intervals import mean_of
 from culmen.evidence.verdict import FreshComparison
+from culmen.extensions.bench.fresh_scores import FILE, FreshScore, fresh_scores, keep_scores
 from culmen.extensions.bench.measure import (
     ScoreRequest,
     Wanted,
@@ -31,7 +32,6 @@ from culmen.extensions.bench.measure_cli import measurement_remarks, score_text
 from culmen.extensions.bench.score import Scored
 from culmen.run.options import folder_task
 from culmen.store.evidence import evidence_before
-from culmen.store.scores import FILE, FreshScore, fresh_scores, keep_scores
 
 from .conftest import Place
 from .test_cli_power import noisy

@@ -13,8 +13,8 @@ import pytest
 
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
+from culmen.extensions.bench.fresh_scores import FreshScore
 from culmen.extensions.bench.records import ComparedRun, Measurement
-from culmen.store.scores import FreshScore
 
 CASES, REPEATS = 24, 1
 INITIAL = "initial"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from culmen.extensions.bench.fresh_scores import fresh_scores
 from culmen.store import views
-from culmen.store.scores import fresh_scores
 from tests.cli.conftest import Done, Place
 
 pytestmark = pytest.mark.jail

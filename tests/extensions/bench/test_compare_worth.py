@@ -12,8 +12,8 @@ import pytest
 
 from culmen.core.task import Objective
 from culmen.extensions.bench.compare import compare_runs
+from culmen.extensions.bench.fresh_scores import FreshScore
 from culmen.extensions.bench.records import ComparedRun, Measurement
-from culmen.store.scores import FreshScore
 from tests.extensions.bench import luck
 from tests.extensions.bench.test_compare import one, rows
 

@@ -14,12 +14,12 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry
 from culmen.core.task import Task
+from culmen.extensions.bench.fresh_scores import FILE, FreshScore, fresh_scores
 from culmen.extensions.bench.records import read_compared
 from culmen.extensions.bench.score import score_plan
 from culmen.run.study import Study
 from culmen.store import views
 from culmen.store.journal import SqlJournal
-from culmen.store.scores import FILE, FreshScore, fresh_scores
 from tests.cli.conftest import Place
 
 CASES = 8

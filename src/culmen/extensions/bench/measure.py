@@ -28,6 +28,13 @@ from culmen.evidence.account import FINAL, Fact
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.intervals import Chance, Error, mean_difference, mean_of
 from culmen.evidence.verdict import FreshComparison
+from culmen.extensions.bench.fresh_scores import (
+    FreshScore,
+    fresh_scores,
+    keep_scores,
+    of_candidates,
+    scored_candidates,
+)
 from culmen.extensions.bench.records import programs_of
 from culmen.extensions.bench.score import Scored, ScorePlan, Told, score_candidates, score_plan
 from culmen.report.figures import RUNS, run_name
@@ -35,13 +42,6 @@ from culmen.run import assemble
 from culmen.run.options import RunObjects
 from culmen.store import views
 from culmen.store.database import RunMeta
-from culmen.store.scores import (
-    FreshScore,
-    fresh_scores,
-    keep_scores,
-    of_candidates,
-    scored_candidates,
-)
 
 REPEATS = 10
 """Evaluations of each candidate on each case, of a task whose scores are not declared exact."""

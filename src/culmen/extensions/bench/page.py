@@ -13,12 +13,12 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.extensions.bench.compare import comparison_document
+from culmen.extensions.bench.fresh_scores import fresh_score_bytes
 from culmen.extensions.bench.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.extensions.web.pages.overview import progress_series, reference_levels
 from culmen.extensions.web.runs import Digest, thin_points
 from culmen.report.sentences import state_label
 from culmen.store import views
-from culmen.store.scores import fresh_score_bytes
 
 _POINTS = 160  # of a curve on the page
 _BAND = 5  # number of runs from which on quartiles of a group are shown

@@ -24,11 +24,11 @@ from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
+from culmen.extensions.bench.fresh_scores import FreshScore, fresh_scores, of_candidates
 from culmen.store import views
 from culmen.store.address import FILE, POINTER
 from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
-from culmen.store.scores import FreshScore, fresh_scores, of_candidates
 
 _KINDS = ("started", "done", "note")
 _GRIDS = ("event", "grid")  # notes that hold the number of cells taken

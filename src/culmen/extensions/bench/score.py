@@ -2,7 +2,7 @@
 
 `score_candidates` does it for any candidates of a task; `plans` and `score_runs` for the results
 and initial programs of runs. An evaluation is kept beside the runs as soon as it ends
-(`store.scores`), so interrupted scoring continues, and only missing evaluations are made. Equal
+(`fresh_scores`), so interrupted scoring continues, and only missing evaluations are made. Equal
 programs are evaluated once.
 """
 
@@ -26,12 +26,17 @@ from culmen.core.ports import Backend
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
 from culmen.evaluate.backends import SettlingBackend
+from culmen.extensions.bench.fresh_scores import (
+    FreshScore,
+    fresh_scores,
+    keep_scores,
+    of_candidates,
+)
 from culmen.extensions.bench.records import programs_of
 from culmen.run import assemble
 from culmen.run.options import RunObjects
 from culmen.store import views
 from culmen.store.database import RunMeta
-from culmen.store.scores import FreshScore, fresh_scores, keep_scores, of_candidates
 
 EACH = 12  # evaluations of a program behind its mean, if scores are noisy
 _SPLITS = ("test", "val", "train")

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.task import Objective
+from culmen.extensions.bench.fresh_scores import FreshScore
 from culmen.extensions.bench.records import ComparedRun, Measurement
 from culmen.extensions.bench.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
-from culmen.store.scores import FreshScore
 
 if TYPE_CHECKING:
     from culmen.extensions.bench.stats import Floats
