@@ -19,7 +19,7 @@ from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Surface, Task
 from culmen.core.usage import Budget, Usage
 from culmen.extensions.baselines.gepa import Gepa
-from culmen.strategies.memory.pareto import Family, Frontier
+from culmen.extensions.baselines.pareto import Family, Frontier
 from culmen.testing.virtual import Simulation, simulate
 from tests.strategies.helpers import Witness
 

@@ -13,7 +13,7 @@ from culmen.core.evaluation import Rollout
 from culmen.strategies.memory.epsilon_net import EpsilonNet
 from culmen.strategies.memory.grid import Axis, Elite, Grid
 from culmen.strategies.memory.grid import GridIsland, Selection, migrate_to_next
-from culmen.strategies.memory.pareto import Frontier
+from culmen.extensions.baselines.pareto import Frontier
 from culmen.strategies.memory.tree import Tree
 
 rng, out = Random(1), []

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from culmen.core.candidate import Candidate
-from culmen.strategies.memory.pareto import Family, Frontier, Merge
+from culmen.extensions.baselines.pareto import Family, Frontier, Merge
 
 
 def text(parts: str) -> Candidate:

@@ -11,7 +11,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.strategies.memory.pareto import Family, Frontier
+from culmen.extensions.baselines.pareto import Family, Frontier
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 
 
