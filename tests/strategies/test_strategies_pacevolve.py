@@ -23,6 +23,7 @@ from culmen.core.usage import Budget
 from culmen.extensions.train.arms import FrontierAdvisor
 from culmen.extensions.train.plus_plus import PacevolvePlusPlus
 from culmen.extensions.train.policy import Tinker, score_bounds
+from culmen.extensions.train.starts import Puct
 from culmen.models.offline.proposer import OPERATORS
 from culmen.models.offline.tools import run_tool
 from culmen.strategies import catalog
@@ -48,7 +49,6 @@ from culmen.strategies.pacevolve.memory import (
     first_sentences,
 )
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 

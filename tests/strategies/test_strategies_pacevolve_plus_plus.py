@@ -13,9 +13,9 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.extensions.baselines.puct import PuctSearch
 from culmen.extensions.train.policy import Steps, decision_reward
+from culmen.extensions.train.starts import Puct
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 

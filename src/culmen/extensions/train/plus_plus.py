@@ -34,6 +34,7 @@ from culmen.extensions.train.policy import (
     score_bounds,
 )
 from culmen.extensions.train.schedule import PhaseSchedule
+from culmen.extensions.train.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.pacevolve.advisor import (
     GAVE_UP,
     PATIENCE,
@@ -44,7 +45,6 @@ from culmen.strategies.pacevolve.advisor import (
 )
 from culmen.strategies.pacevolve.implementing import NO_CANDIDATE, ExperimentOutcome
 from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
-from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
