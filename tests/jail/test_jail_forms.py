@@ -452,3 +452,9 @@ def test_a_score_that_is_none_is_said_with_its_value_and_whose_it_is(
         and f"the evaluator {words}" in found.feedback
         and "and more" in found.feedback
     )
+
+
+def test_a_metric_that_no_package_has_names_the_extension_that_may_have_it() -> None:
+    with pytest.raises(TaskError, match="no installed package has the metric memory") as caught:
+        require_metric(Evaluator("serve", "evaluator.py", metric="memory"))
+    assert "the extension timing has speedup" in caught.value.fix

@@ -42,6 +42,8 @@ class Extension:
     """Readers of task folders (`tasks.loading.FolderAdapter`), asked in order."""
     evaluator_forms: Addresses = field(default_factory=_no_addresses)
     """Ways to run an evaluator (`jail.forms.EvaluatorForm`), by `Evaluator.form`."""
+    metrics: Addresses = field(default_factory=_no_addresses)
+    """Measures of programs (`jail.forms.Metric`), by `[evaluator] metric`."""
     judges: Addresses = field(default_factory=_no_addresses)
     """Judges (`jail.spoken.JudgeType`), for programs written `NAME:...`."""
     backends: Addresses = field(default_factory=_no_addresses)

@@ -31,9 +31,9 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.jail import outcome, probes, spoken, wire
 from culmen.jail import probes as levels
 from culmen.jail.container import ContainerJail
-from culmen.jail.evaluation import BUILD, TIMED_MODULES, JailedEvaluation, TimedEvaluation
+from culmen.jail.evaluation import BUILD, JailedEvaluation
 from culmen.jail.fork_server import SEARCH_PATH, Jail, JailFailed
-from culmen.jail.forms import find_form
+from culmen.jail.forms import find_form, require_metric
 from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer import PROGRAM
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
@@ -66,6 +66,7 @@ class LocalBackend:
             tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
         )
         self._form = find_form(task.evaluator.form)
+        self._metric = require_metric(task.evaluator) if task.evaluator.metric else None
         self._runner = None if self._form is None else self._form.new_runner(self)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))
@@ -164,7 +165,9 @@ class LocalBackend:
         visible = tuple(evaluator.options.get("readable", ()))
         shut = (os.path.dirname(evaluator.path),) if self._form is not None else ()
         modules = () if self._form is None else self._form.jail_modules
-        modules = (*modules, *TIMED_MODULES) if evaluator.metric else modules
+        sources = () if self._form is None else self._form.jail_sources
+        if self._metric is not None:
+            modules, sources = self._metric.jail_modules, self._metric.jail_sources
         if level == "container":
             return ContainerJail(
                 evaluator.image,
@@ -174,7 +177,7 @@ class LocalBackend:
                 evaluator.optional_packages,
                 visible,
                 shut,
-                () if self._form is None else self._form.jail_sources,
+                sources,
             )
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
         return levels.plain_jail(level, (*evaluator.packages, *there, *modules), visible, shut)
@@ -248,7 +251,7 @@ class LocalBackend:
             built = await self._builds.files_of(jail, candidate, seed, slot)
         if isinstance(built, EvaluationOutcome):
             return built
-        kind = TimedEvaluation if self.task.evaluator.metric else JailedEvaluation
+        kind = JailedEvaluation if self._metric is None else self._metric.evaluation
         with kind(self.task, jail, candidate, case, seed, built=built) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Self
 
-import msgspec
-
 from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
-from culmen.core.task import Evaluator, Task
+from culmen.core.task import Task
 from culmen.jail import outcome, wire
 from culmen.jail.fork_server import (
     ChildExit,
@@ -28,7 +26,7 @@ from culmen.jail.fork_server import (
     read_frame,
     write_frame,
 )
-from culmen.jail.forms import OWN_FORMS, find_form, loads_evaluator
+from culmen.jail.forms import OWN_FORMS, find_form, loads_evaluator, require_metric
 from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
 
@@ -255,75 +253,6 @@ class JailedEvaluation(EvaluationInChildren):
         return encode_request(content, self.task, self.case)
 
 
-_TIMED = "culmen.jail.timed"
-TIMED_MODULES = ("msgspec", _TIMED)
-"""What the program's side of a timed evaluation imports, once before children are forked."""
-
-
-class TimedEvaluation(JailedEvaluation):
-    """One evaluation with the metric `speedup`: the reference runs in a jailed process beside.
-
-    Both run on the same core, one of those that this process may use.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        jail: Jail,
-        candidate: Candidate,
-        case: Case | None,
-        seed: int,
-        built: Mapping[str, bytes] | None = None,
-    ) -> None:
-        super().__init__(task, jail, candidate, case, seed, built=built)
-        self._slot = 0
-        reference = Candidate.of(reference_parts(task.evaluator))
-        name = os.path.basename(task.evaluator.path)
-        own = msgspec.structs.replace(task.evaluator, module=name, entry="reference")
-        rival_task = msgspec.structs.replace(task, evaluator=own)
-        self._rival = JailedEvaluation(rival_task, jail, reference, case, seed)
-
-    def close(self) -> None:
-        """As without a reference, whose child is killed first."""
-        self._rival.close()
-        super().close()
-
-    async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
-        """As without a reference, which is started first."""
-        self._slot = slot
-        if failure := await self._rival.start(slot):
-            text = f"the reference's process was not started: {failure}"
-            return outcome.lost_outcome("jail_error", text)
-        return await super().perform(slot, judges)
-
-    def _driven_channels(self) -> tuple[socket.socket, ...]:
-        return (self.channel, self._rival.channel)
-
-    def _judge_facts(self) -> JsonObject:
-        return {"core": core_of_slot(self._slot), "allowed": self.allowed}
-
-
-def reference_parts(evaluator: Evaluator) -> dict[str, str]:
-    """The program of the reference: the evaluator's file and the Python files beside it."""
-    folder = os.path.dirname(evaluator.path)
-    # an audit's copy of a task lists no files
-    listed = evaluator.files or os.listdir(folder)
-    names = {os.path.basename(evaluator.path), *(n for n in listed if n.endswith(".py"))}
-    parts = {}
-    for name in sorted(names):
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            parts[name] = file.read()
-    return parts
-
-
-def core_of_slot(slot: int) -> int:
-    """The core for the evaluation of this number, -1 if the system cannot hold it there."""
-    if not hasattr(os, "sched_getaffinity"):
-        return -1
-    cores = sorted(os.sched_getaffinity(0))
-    return cores[slot % len(cores)]
-
-
 def candidate_seed(seed: int) -> int:
     """The candidate's random seed, derived from the evaluator's by a one-way function.
 
@@ -354,9 +283,9 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 
 
 def _jail_function(task: Task, form: str) -> str:
-    """The address of the function that serves a timed or an extension's request; "" for others."""
+    """The address of the function that serves an extension's request; "" for others."""
     if task.evaluator.metric:
-        return f"{_TIMED}:run_timed"
+        return require_metric(task.evaluator).jail_function
     added = find_form(task.evaluator.form)
     return "" if added is None or form == BUILD else added.jail_functions[form]
 

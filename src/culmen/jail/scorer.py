@@ -82,7 +82,7 @@ def main() -> None:
 
     argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify),
     and as JSON the command or URL of an evaluator that is not a Python file, the address of its
-    judge, its memory in MB, its metric, and True if it keeps state.
+    judge, its memory in MB, its metric's module, and True if it keeps state.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with_pipe(int(sys.argv[2]))
@@ -240,13 +240,12 @@ def load_evaluator(path: str) -> ModuleType:
 def find_judge(
     module: ModuleType, form: str, role: str = "score", metric: str = ""
 ) -> Callable[..., object]:
-    """The function of an evaluator or verifier, or that of a metric of culmen's.
+    """The function of an evaluator or verifier, or that of a metric's module.
 
     Raises NameError if the module has no such function.
     """
     if metric:
-        measure = importlib.import_module(f"culmen.jail.{metric}")  # it needs this module
-        return measure.make_judge(module)
+        return importlib.import_module(metric).make_judge(module)  # it needs this module
     wanted = ("drive", "score") if form == "serve" else (role,)
     for candidate in wanted:
         function = getattr(module, candidate, None)

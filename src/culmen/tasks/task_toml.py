@@ -31,7 +31,7 @@ from culmen.core.task import (
 )
 from culmen.core.usage import Budget
 from culmen.jail import spoken
-from culmen.jail.forms import OWN_FORMS, find_form, require_form, takes_path
+from culmen.jail.forms import OWN_FORMS, find_form, require_form, require_metric, takes_path
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     closest_name,
@@ -62,12 +62,6 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "ask": ("call", "serve", "command"),
     "data": ("command",),
     "files": ("command",),
-}
-# functions of an evaluator with a metric, and their arguments; only generate's go by name
-MEASURED_FUNCTIONS = {
-    "generate": ("case", "seed"),
-    "reference": ("input",),
-    "check": ("input", "output"),
 }
 
 
@@ -149,8 +143,15 @@ def _check_form(source: TaskToml) -> None:
 
 
 def _check_metric(source: TaskToml) -> None:
-    """Refuse a metric (`speedup`) for what it cannot time."""
-    table = source.table.evaluator
+    """Refuse a metric that nobody has, or for what it cannot time."""
+    table, known = source.table.evaluator, part_addresses("metrics")
+    if table.metric and known and table.metric not in known:
+        raise source.error_at_key(
+            f"there is no metric '{table.metric}'",
+            "evaluator",
+            "metric",
+            one_of(table.metric, known),
+        )
     if table.metric and (table.program or table.url):
         fix = "remove metric, or give a Python evaluator"
         raise source.error_at_key(
@@ -238,7 +239,8 @@ def _measured_form(source: TaskToml, module: reading.Module, path: Path) -> str:
         raise source.error_at_key(
             f'metric = "{table.metric}" has a form of its own', "evaluator", "form", fix
         )
-    for name, arguments in MEASURED_FUNCTIONS.items():
+    metric = require_metric(Evaluator("serve", str(path), metric=table.metric))
+    for name, arguments in metric.functions.items():
         why = f'metric = "{table.metric}" needs it: define {name}({", ".join(arguments)})'
         definition = reading.require_function(module, name, path, why)
         unknown = [each for each in definition.params or () if each not in arguments]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jail.test_jail_speedup import CHEATS, HONEST, TOML, evaluate, write_task
+from tests.extensions.timing.test_timing_speedup import CHEATS, HONEST, TOML, evaluate, write_task
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 SLOW = HONEST.replace(

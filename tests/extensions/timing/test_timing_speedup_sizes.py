@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.evaluation import Status
-from tests.jail.test_jail_speedup import TOML, evaluate, write_task
+from tests.extensions.timing.test_timing_speedup import TOML, evaluate, write_task
 
 pytestmark = pytest.mark.jail
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from culmen.core.evaluation import Status, culprit_of
-from culmen.jail.speedup import Round, Use, estimate_speedup
-from tests.jail.test_jail_speedup import evaluate, write_task
+from culmen.extensions.timing.speedup import Round, Use, estimate_speedup
+from tests.extensions.timing.test_timing_speedup import evaluate, write_task
 
 HASHES = """
 import hashlib

@@ -59,7 +59,8 @@ class Solver:
 PATCHED = (
     HONEST
     + """
-from culmen.jail import packed, timed, wire
+from culmen.extensions.timing import timed
+from culmen.jail import packed, wire
 read, write, send = packed.decode, packed.encode, wire.send
 """
 )
@@ -195,7 +196,7 @@ class Solver:
     "answers pings slowly": HONEST
     + """
 import time
-from culmen.jail import timed
+from culmen.extensions.timing import timed
 perform = timed.TimedProgram.perform
 def slow(self, kind, payload):
     if kind == "P":

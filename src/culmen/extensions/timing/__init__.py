@@ -1,0 +1,1 @@
+"""Timing: the time of programs against a reference, as the score of a task."""
