@@ -17,8 +17,8 @@ from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate.local import LocalBackend
 from culmen.jail import outcome
-from culmen.jail.forms import require_metric
 from culmen.jail.plain import number_or_type
+from culmen.jail.spoken import require_metric
 from tests.evaluate.conftest import LIMITS, Ground, Grounds
 
 pytestmark = pytest.mark.jail

@@ -43,7 +43,7 @@ class Extension:
     evaluator_forms: Addresses = field(default_factory=_no_addresses)
     """Ways to run an evaluator (`jail.forms.EvaluatorForm`), by `Evaluator.form`."""
     metrics: Addresses = field(default_factory=_no_addresses)
-    """Measures of programs (`jail.forms.Metric`), by `[evaluator] metric`."""
+    """Measures of programs (`jail.spoken.ProgramMeasure`), by `[evaluator] metric`."""
     judges: Addresses = field(default_factory=_no_addresses)
     """Judges (`jail.spoken.JudgeType`), for programs written `NAME:...`."""
     backends: Addresses = field(default_factory=_no_addresses)

@@ -312,6 +312,9 @@ NO_TOLERANCE = f"not checked: {NOT_PUSHED}; the evaluator's text shows no tolera
 """Note about a winner whose evaluator has no tolerance, as far as its text shows."""
 
 
+OWN_FORMS = ("call", "serve", "command")  # of evaluators with score(); culmen runs the program
+
+
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rules for running and judging candidates.
 

@@ -33,7 +33,7 @@ from culmen.jail import probes as levels
 from culmen.jail.container import ContainerJail
 from culmen.jail.evaluation import BUILD, JailedEvaluation
 from culmen.jail.fork_server import SEARCH_PATH, Jail, JailFailed
-from culmen.jail.forms import find_form, require_metric
+from culmen.jail.forms import find_form
 from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer import PROGRAM
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
@@ -66,7 +66,7 @@ class LocalBackend:
             tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
         )
         self._form = find_form(task.evaluator.form)
-        self._metric = require_metric(task.evaluator) if task.evaluator.metric else None
+        self._metric = spoken.require_metric(task.evaluator) if task.evaluator.metric else None
         self._runner = None if self._form is None else self._form.new_runner(self)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits, several=bool(task.objective.metrics))

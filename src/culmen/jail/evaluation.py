@@ -17,8 +17,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
-from culmen.core.task import Task
-from culmen.jail import outcome, wire
+from culmen.core.task import OWN_FORMS, Task
+from culmen.jail import outcome, spoken, wire
 from culmen.jail.fork_server import (
     ChildExit,
     Jail,
@@ -26,7 +26,7 @@ from culmen.jail.fork_server import (
     read_frame,
     write_frame,
 )
-from culmen.jail.forms import OWN_FORMS, find_form, loads_evaluator, require_metric
+from culmen.jail.forms import find_form, loads_evaluator
 from culmen.jail.outcome import EvaluationOutcome
 from culmen.jail.scorer_pool import ScorerFailed, ScorerPool
 
@@ -285,7 +285,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 def _jail_function(task: Task, form: str) -> str:
     """The address of the function that serves an extension's request; "" for others."""
     if task.evaluator.metric:
-        return require_metric(task.evaluator).jail_function
+        return spoken.require_metric(task.evaluator).jail_function
     added = find_form(task.evaluator.form)
     return "" if added is None or form == BUILD else added.jail_functions[form]
 

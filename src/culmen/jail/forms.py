@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from culmen.core.errors import TaskError
 from culmen.core.extensions import find_part
+from culmen.core.task import OWN_FORMS
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import BackendNote, Case, Scoring
-    from culmen.core.task import Evaluator, Task
-    from culmen.jail.evaluation import JailedEvaluation
+    from culmen.core.task import Task
     from culmen.jail.fork_server import Jail
     from culmen.jail.outcome import EvaluationOutcome
-
-OWN_FORMS = ("call", "serve", "command")
 
 
 class Definition(NamedTuple):
@@ -134,34 +132,6 @@ class EvaluatorForm(Protocol):
     def with_agent(self, task: Task, agent: str) -> Task:
         """The task with this agent in its evaluations; asked only of forms with a backend."""
         ...
-
-
-class Metric(Protocol):
-    """A measure of programs that takes the place of `score` (`[evaluator] metric`)."""
-
-    judge: str
-    """Module whose `make_judge(evaluator)` is the scorer's function."""
-    functions: Mapping[str, tuple[str, ...]]
-    """Functions that the evaluator must define, and their arguments."""
-    jail_function: str
-    """Address of the function that serves the program inside the jail."""
-    jail_modules: tuple[str, ...]
-    """Modules that the fork-server imports before it forks children."""
-    jail_sources: tuple[str, ...]
-    """Packages whose sources a container needs."""
-    evaluation: type[JailedEvaluation]
-
-
-def require_metric(evaluator: Evaluator) -> Metric:
-    """The metric of an evaluator; raise `TaskError` if no installed package adds it."""
-    found = find_part("metrics", evaluator.metric)
-    if found is None:
-        raise TaskError(
-            f"no installed package has the metric {evaluator.metric}",
-            where=evaluator.path,
-            fix="the extension timing has speedup: pip install --force-reinstall culmen",
-        )
-    return found
 
 
 def find_form(name: str) -> EvaluatorForm | None:

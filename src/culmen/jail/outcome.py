@@ -16,11 +16,17 @@ from culmen.core.candidate import Candidate, is_text
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Refusal, Status
 from culmen.core.foreign import boundary
 from culmen.core.json import JsonObject
-from culmen.core.task import WIDEST, Evaluator, Objective, combined_score, missing_metrics
+from culmen.core.task import (
+    OWN_FORMS,
+    WIDEST,
+    Evaluator,
+    Objective,
+    combined_score,
+    missing_metrics,
+)
 from culmen.jail import wire
 from culmen.jail.culprit import culprit_of_trace
 from culmen.jail.fork_server import ChildExit
-from culmen.jail.forms import OWN_FORMS
 from culmen.jail.scorer_pool import ScorerFailed, ScorerOverfull, ScorerStalled
 from culmen.jail.wire import EvaluationTraces, storable_text
 

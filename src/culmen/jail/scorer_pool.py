@@ -24,7 +24,6 @@ from culmen.core.task import Evaluator, Limits
 from culmen.jail import bubblewrap, container_engine, procfs, spoken, wire
 from culmen.jail.asking import LIMIT
 from culmen.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
-from culmen.jail.forms import require_metric
 
 _CODE = "import sys; sys.path += {folders!r}; from culmen.jail.scorer import main; main()"
 
@@ -79,7 +78,7 @@ class ScorerProcess:
             self._contained = spoken.starts_containers(evaluator.program)
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(folders=folders)]
         role = "certify" if path else "score"
-        measure = require_metric(evaluator).judge if evaluator.metric else ""
+        measure = spoken.require_metric(evaluator).judge if evaluator.metric else ""
         elsewhere = json.dumps(
             [
                 *(evaluator.program, evaluator.url, judge, memory_mb, measure),

@@ -13,17 +13,18 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
+from culmen.core.errors import TaskError
 from culmen.core.evaluation import Scoring
-from culmen.core.extensions import import_part, part_addresses
+from culmen.core.extensions import find_part, import_part, part_addresses
 from culmen.core.json import JsonObject
-from culmen.core.task import IMAGE_PREFIX
+from culmen.core.task import IMAGE_PREFIX, Evaluator
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -316,3 +317,32 @@ class ServerEvaluator:
         if len(body) > LIMIT:
             raise ContractViolated(f"the evaluator's answer is longer than {LIMIT} bytes")
         return body
+
+
+class ProgramMeasure(Protocol):
+    """A measure of programs that takes the place of `score` (`[evaluator] metric`)."""
+
+    judge: str
+    """Module whose `make_judge(evaluator)` is the scorer's function."""
+    functions: Mapping[str, tuple[str, ...]]
+    """Functions that the evaluator must define, and their arguments."""
+    jail_function: str
+    """Address of the function that serves the program inside the jail."""
+    jail_modules: tuple[str, ...]
+    """Modules that the fork-server imports before it forks children."""
+    jail_sources: tuple[str, ...]
+    """Packages whose sources a container needs."""
+    evaluation: Any
+    """The class of its evaluations, a `jail.evaluation.JailedEvaluation`."""
+
+
+def require_metric(evaluator: Evaluator) -> ProgramMeasure:
+    """The metric of an evaluator; raise `TaskError` if no installed package adds it."""
+    found = find_part("metrics", evaluator.metric)
+    if found is None:
+        raise TaskError(
+            f"no installed package has the metric {evaluator.metric}",
+            where=evaluator.path,
+            fix="the extension timing has speedup: pip install --force-reinstall culmen",
+        )
+    return found

@@ -19,6 +19,7 @@ from culmen.core.extensions import part_addresses
 from culmen.core.inside import path_inside
 from culmen.core.options import BackendChoice, Needs, TaskDefaults, setting_texts
 from culmen.core.task import (
+    OWN_FORMS,
     Asks,
     Evaluator,
     Objective,
@@ -31,7 +32,7 @@ from culmen.core.task import (
 )
 from culmen.core.usage import Budget
 from culmen.jail import spoken
-from culmen.jail.forms import OWN_FORMS, find_form, require_form, require_metric, takes_path
+from culmen.jail.forms import find_form, require_form, takes_path
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     closest_name,
@@ -239,7 +240,7 @@ def _measured_form(source: TaskToml, module: reading.Module, path: Path) -> str:
         raise source.error_at_key(
             f'metric = "{table.metric}" has a form of its own', "evaluator", "form", fix
         )
-    metric = require_metric(Evaluator("serve", str(path), metric=table.metric))
+    metric = spoken.require_metric(Evaluator("serve", str(path), metric=table.metric))
     for name, arguments in metric.functions.items():
         why = f'metric = "{table.metric}" needs it: define {name}({", ".join(arguments)})'
         definition = reading.require_function(module, name, path, why)

@@ -87,7 +87,7 @@ def core_of_slot(slot: int) -> int:
 
 
 class Speedup:
-    """See `jail.forms.Metric`."""
+    """See `jail.spoken.ProgramMeasure`."""
 
     judge = "culmen.extensions.timing.speedup"
     functions: ClassVar[Mapping[str, tuple[str, ...]]] = {
