@@ -16,7 +16,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.report.traces import traces_line
+from culmen.report.figures import traces_line
 from culmen.run.options import function_task
 from culmen.run.study import Study
 from culmen.store import views

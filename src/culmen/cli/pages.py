@@ -30,9 +30,9 @@ from culmen.report.figures import (
     percent_text,
     run_name,
     score_with_margin,
+    traces_line,
 )
 from culmen.report.summary import RunSummary, summarize_run
-from culmen.report.traces import traces_line
 from culmen.store import views
 from culmen.store.views.run import WINDOW
 

@@ -365,7 +365,7 @@ def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> 
 
 
 def _traces_text(task: Task, report: TaskReport) -> str:
-    from culmen.report.traces import describe_traces
+    from culmen.report.figures import describe_traces
 
     drew, left = dict.fromkeys(report.draws, 1), dict.fromkeys(report.leaves, 1)
     return describe_traces(drew, left, task.evaluator.keeps_state)

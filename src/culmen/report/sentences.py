@@ -45,6 +45,7 @@ from culmen.report.figures import (
     count_text,
     difference_text,
     dollars_text,
+    drawn_names,
     duration_text,
     join_nonempty,
     margin_decimals,
@@ -52,7 +53,6 @@ from culmen.report.figures import (
     percent_text,
     score_with_margin,
 )
-from culmen.report.traces import drawn_names
 from culmen.store.views import Front
 
 

@@ -21,6 +21,7 @@ from culmen.report.figures import (
     duration_text,
     join_nonempty,
     short_path,
+    traces_line,
 )
 from culmen.report.sentences import (
     noise_sentence,
@@ -28,7 +29,6 @@ from culmen.report.sentences import (
     run_verdict,
     say,
 )
-from culmen.report.traces import traces_line
 from culmen.store import views
 from culmen.store.views import RunStatus
 

@@ -13,7 +13,7 @@ from culmen.core.result import RunResult
 from culmen.extensions.web.pages.candidates import candidate_statistics
 from culmen.extensions.web.runs import Digest
 from culmen.report.facts import result_facts
-from culmen.report.figures import join_nonempty, margin_decimals, number_text
+from culmen.report.figures import join_nonempty, margin_decimals, number_text, traces_line
 from culmen.report.sentences import (
     end_reason,
     noise_sentence,
@@ -21,7 +21,6 @@ from culmen.report.sentences import (
     run_verdict,
     say,
 )
-from culmen.report.traces import traces_line
 from culmen.store import views
 from culmen.store.views import RunStatus
 
