@@ -12,10 +12,9 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.backbone import Grids, Openevolve, ProgramPopulation
-from culmen.strategies.island_loops import Middle, tail_text
+from culmen.strategies.island_loops import Adaptive, Fixed, Middle, Requery, tail_text
 from culmen.strategies.memory.grid import Axis, Elite, Grid, GridIsland, Selection
 from culmen.strategies.turboevolve import TurboEvolve
-from culmen.strategies.width import Adaptive, Fixed, Requery
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 

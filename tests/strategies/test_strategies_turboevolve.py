@@ -28,6 +28,7 @@ from culmen.extensions.baselines.openevolve import OpenEvolve
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.backbone import Grids, Openevolve
+from culmen.strategies.island_loops import Adaptive, Fixed, Requery
 from culmen.strategies.judging import Features, Known, dimension_value
 from culmen.strategies.seed_pool import (
     Everywhere,
@@ -40,7 +41,6 @@ from culmen.strategies.seed_pool import (
 )
 from culmen.strategies.seed_pool import Random as RandomSplit
 from culmen.strategies.turboevolve import TurboEvolve
-from culmen.strategies.width import Adaptive, Fixed, Requery
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 

@@ -20,8 +20,8 @@ from culmen.core.event import Event
 from culmen.core.usage import Budget
 from culmen.run.study import Study
 from culmen.store.database import FILE
+from culmen.strategies.island_loops import Fixed
 from culmen.strategies.turboevolve import TurboEvolve
-from culmen.strategies.width import Fixed
 from culmen.testing.scripted import ScriptedModel
 
 

@@ -10,12 +10,20 @@ from typing import Annotated, ClassVar
 
 from culmen.core.ports import Lab
 from culmen.strategies.backbone import Backbone, Grids, Openevolve
-from culmen.strategies.island_loops import Inspirations, IslandLoops, Middle, Usual
+from culmen.strategies.island_loops import (
+    Adaptive,
+    Fixed,
+    Inspirations,
+    IslandLoops,
+    Middle,
+    Requery,
+    Usual,
+    Width,
+)
 from culmen.strategies.judging import Judge
 from culmen.strategies.memory.grid import Selection
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
-from culmen.strategies.width import Adaptive, Fixed, Requery, Width
 
 Dimensions = Annotated[
     tuple[str, ...],

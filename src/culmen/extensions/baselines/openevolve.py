@@ -13,7 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
 from culmen.strategies.backbone import Openevolve
-from culmen.strategies.island_loops import IslandLoops, Usual
+from culmen.strategies.island_loops import Fixed, IslandLoops, Requery, Usual
 from culmen.strategies.judging import CascadeJudge, Judge
 from culmen.strategies.memory.grid import Selection
 from culmen.strategies.seed_pool import Clusters, Evaluated, Everywhere
@@ -27,7 +27,6 @@ from culmen.strategies.turboevolve import (
     Interval,
     Top,
 )
-from culmen.strategies.width import Fixed, Requery
 
 
 @dataclass(frozen=True)
