@@ -154,7 +154,7 @@ class CommandFlags:
             raise UserError(
                 "a task and a command are two evaluators", where=str(path), fix="leave one out"
             )
-        from culmen.tasks.command_task import command_task
+        from culmen.tasks.loading import command_task
 
         return command_task(self.as_command(), direction, goal)
 
