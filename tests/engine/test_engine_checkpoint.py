@@ -14,9 +14,8 @@ from bench.truth.worlds import FrontWorld
 from culmen.core.event import Effect, Entry, EvaluateRequest, Result
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
-from culmen.engine.checkpoint import pack_state
 from culmen.engine.lab import _STORED as LAB_STORED
-from culmen.engine.loop import CheckpointBarrier
+from culmen.engine.loop import CheckpointBarrier, pack_state
 from culmen.engine.search import _STORED, Search
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, task

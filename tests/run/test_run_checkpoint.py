@@ -112,7 +112,7 @@ class Told:
 
 def number_differently(run: Path) -> None:
     """Store a state that asks for its next effect under another number."""
-    from culmen.engine.checkpoint import pack_state, unpack_state
+    from culmen.engine.loop import pack_state, unpack_state
     from culmen.run.assemble import checkpoint_file, rebuild_search
     from culmen.run.options import RunObjects
 

@@ -46,8 +46,8 @@ from culmen.core.foreign import UNREADABLE
 from culmen.core.json import JsonObject
 from culmen.core.ports import Journal, Observer, World, with_protocol_defaults
 from culmen.core.usage import Usage
-from culmen.engine.checkpoint import CheckpointStore, SearchState, pack_state
 from culmen.engine.ledger import PERFORMING, loss_group
+from culmen.engine.loop import CheckpointStore, SearchState, pack_state
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt

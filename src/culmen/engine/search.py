@@ -42,7 +42,6 @@ from culmen.core.ports import (
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.checkpoint import SaveState, SearchState
 from culmen.engine.finale import (
     UNBUDGETED,
     Finale,
@@ -64,7 +63,7 @@ from culmen.engine.ledger import (
     may_rest_on_tolerance,
     usage_of,
 )
-from culmen.engine.loop import CheckpointBarrier, Future, Loop
+from culmen.engine.loop import CheckpointBarrier, Future, Loop, SaveState, SearchState
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
 from culmen.engine.reserve import LeaderControl, ReservePlanner

@@ -27,7 +27,7 @@ from culmen.core.event import Entry
 from culmen.core.options import BankProgram, RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
-from culmen.engine.checkpoint import EVERY
+from culmen.engine.loop import EVERY
 from culmen.run.options import RunObjects
 from culmen.run.request import (
     BudgetChoice,
