@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.jail import fork_server, groups
+from culmen.jail import fork_server, tree
 
 # No tests of the mark jail, which must run where a jail is required: few machines let tests divide
 # a control group.
@@ -85,4 +85,4 @@ def test_where_others_share_the_group_there_are_none() -> None:
     own = Path("/proc/self/cgroup").read_text()
     assert fork_server._delegated_group() is None  # whoever started the tests is in it, too
     assert Path("/proc/self/cgroup").read_text() == own
-    assert groups.ChildGroups(-1).take(1024, 8) == "" and groups.ChildGroups(-1).kills("") == 0
+    assert tree.ChildGroups(-1).take(1024, 8) == "" and tree.ChildGroups(-1).kills("") == 0

@@ -32,8 +32,7 @@ from culmen.jail.confine import (
     confine_process,
 )
 from culmen.jail.deputy import Deputy
-from culmen.jail.groups import ChildGroups
-from culmen.jail.tree import TreeWatch
+from culmen.jail.tree import ChildGroups, TreeWatch
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
