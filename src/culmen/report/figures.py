@@ -6,9 +6,9 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from culmen.core.evaluation import FILE_MARK, LEVELS, meets_trust_level
-from culmen.store.views import RunStatus
 
 Bounds = tuple[float | None, float | None]
 
@@ -177,7 +177,10 @@ def run_name(run: Path | str) -> str:
 
     Its name if it is under ./runs, else its path or address.
     """
-    from culmen.store.address import read_pointer
+
+
+if TYPE_CHECKING:
+    from culmen.store.views import RunStatus
 
     path = Path(run)
     address = read_pointer(path)

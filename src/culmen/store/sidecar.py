@@ -1,7 +1,7 @@
-"""Sidecar files of a run: data that processes other than its writer keep beside it.
+"""Sidecar files of a run: what is kept beside its journal.
 
-They hold tags and a remark of people, prompts that wait for a person, and the progress of an
-advisor's replies.
+They hold tags and a remark of people, prompts that wait for a person, the progress of an advisor's
+replies, and the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import platform
 import time
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,9 +253,8 @@ class CheckpointFile:
         header = _Header(self._code_digest(), self._run_id, seq, self._link(seq) or b"", len(state))
         packed = msgspec.msgpack.encode(header)
         body = len(packed).to_bytes(4, "big") + packed + state
-        part = self._path.with_name(
-            CHECKPOINT_PART
-        )  # one that a killed process left is overwritten
+        # one that a killed process left is overwritten
+        part = self._path.with_name(CHECKPOINT_PART)
         part.write_bytes(self._mac(body) + body)
         part.replace(self._path)
 
@@ -292,6 +290,8 @@ class CheckpointFile:
 
 def code_digest() -> str:
     """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
+    from importlib.metadata import version  # takes 30 ms, and short runs have no checkpoint
+
     digest = hashlib.sha256()
     packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
     digest.update(" ".join([platform.python_version(), *packages]).encode())
