@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from culmen.core.evaluation import FILE_MARK, LEVELS, meets_trust_level
 
+if TYPE_CHECKING:
+    from culmen.store.views import RunStatus
+
 Bounds = tuple[float | None, float | None]
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
@@ -177,10 +180,7 @@ def run_name(run: Path | str) -> str:
 
     Its name if it is under ./runs, else its path or address.
     """
-
-
-if TYPE_CHECKING:
-    from culmen.store.views import RunStatus
+    from culmen.store.address import read_pointer
 
     path = Path(run)
     address = read_pointer(path)
