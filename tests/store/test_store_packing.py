@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.core.errors import Unavailable
+from culmen.store.codec import Packer, compress, decompress
 from culmen.store.journal import SqlJournal
-from culmen.store.packing import Packer, compress, decompress
 from tests.store.runs import new_run, observed, program, proposed
 
 ALIKE = "".join(f"Line {number} of a prompt that every request repeats.\n" for number in range(60))

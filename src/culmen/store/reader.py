@@ -21,6 +21,7 @@ from culmen.store.codec import (
     blobs_of,
     bytes_text,
     decode_value,
+    decompress,
     escape_text,
     is_reference,
     parse_result,
@@ -28,7 +29,6 @@ from culmen.store.codec import (
     unescape_text,
 )
 from culmen.store.database import open_snapshot
-from culmen.store.packing import decompress
 from culmen.store.schema import TABLES
 from culmen.store.sql import Connection, Row
 

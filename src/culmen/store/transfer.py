@@ -33,7 +33,7 @@ from culmen.store.address import (
     read_pointer,
 )
 from culmen.store.chain import count_intact_events, read_seal, settings_hash
-from culmen.store.codec import Blobs, check_entry
+from culmen.store.codec import Blobs, check_entry, compress
 from culmen.store.database import (
     RunMeta,
     check_format,
@@ -45,7 +45,6 @@ from culmen.store.database import (
     run_folders,
     translate_errors,
 )
-from culmen.store.packing import compress
 from culmen.store.reader import PAGE, lookup_in, read_page
 from culmen.store.schema import TABLES, create_tables
 from culmen.store.sql import Connection, insert_into

@@ -22,8 +22,10 @@ from culmen.store import chain
 from culmen.store.codec import (
     INLINE,
     Blobs,
+    Packer,
     RowBatch,
     check_entry,
+    compress,
     encode_value,
     escape_text,
     store_body,
@@ -38,7 +40,6 @@ from culmen.store.database import (
     translate_errors,
 )
 from culmen.store.lease import current_owner, take_lease
-from culmen.store.packing import Packer, compress
 from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
 from culmen.store.schema import FORMAT, MARKS, TABLES, create_tables, is_mark_due
 from culmen.store.sql import Connection, Dialect, insert_into, insert_rows
