@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 import culmen
 from culmen.cli.main import main
 from culmen.core.errors import UserError
-from culmen.core.explanation import Explanation
+from culmen.core.result import Explanation
 from culmen.extensions.web.server import Dashboard
 from culmen.report.reasons import explanation_lines
 from culmen.run.explain import explain_evaluation, explain_for_dashboard

@@ -26,7 +26,7 @@ from culmen.report.figures import (
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event
-    from culmen.core.explanation import DecisionFacts, Explanation
+    from culmen.core.result import DecisionFacts, Explanation
     from culmen.store.views import CandidateDetail
 
 

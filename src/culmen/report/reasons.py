@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from culmen.core.candidate import CARRIED, INITIAL
-from culmen.core.explanation import (
+from culmen.core.json import JsonObject
+from culmen.core.result import (
     ConsideredAction,
     DecisionFacts,
     Explanation,
     FinalistFacts,
 )
-from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.report import sentences
 from culmen.report.figures import (

@@ -19,9 +19,9 @@ from culmen.core.candidate import CARRIED, Candidate
 from culmen.core.errors import CulmenError, JournalMismatch, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Event
-from culmen.core.explanation import DecisionFacts, Explanation, FinalistFacts
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab, Strategy, with_protocol_defaults
+from culmen.core.result import DecisionFacts, Explanation, FinalistFacts
 from culmen.report.figures import run_name
 from culmen.report.reasons import explanation_lines
 from culmen.run.assemble import rebuild_search, strategy_of

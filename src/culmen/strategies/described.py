@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from culmen.core.explanation import ConsideredAction, DecisionFacts
 from culmen.core.ports import Lab
+from culmen.core.result import ConsideredAction, DecisionFacts
 from culmen.core.task import Task
 from culmen.evidence.evidence import evidence_of
 from culmen.evidence.pedigree import ValueModel

@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from culmen.core import extensions
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.explanation import Explanation
 from culmen.core.json import JsonObject
+from culmen.core.result import Explanation
 from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.runs import RunCatalog, change_signature
 from culmen.report import reasons
