@@ -45,7 +45,7 @@ data BYTES  -- raw bytes of vectors
 hash BYTES  -- in the chain over all events, see `chain.py`
 """
 
-# texts by their SHA-256, and what they are compressed with, see `packing.py`
+# texts by their SHA-256, and what they are compressed with, see `codec.Packer`
 _BLOB = """
 sha BYTES PRIMARY KEY
 dictionary INTEGER NOT NULL
