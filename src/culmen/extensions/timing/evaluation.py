@@ -1,4 +1,4 @@
-"""Evaluations with the metric `speedup`: a reference runs in a jailed process beside the program.
+"""Evaluations with the metric `speedup`: a reference runs jailed beside the program.
 
 Both run on the same core, one of those that this process may use.
 """
