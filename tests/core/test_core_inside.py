@@ -222,7 +222,7 @@ READERS = {
         lambda folder: algotune._goal(folder / "x.py"),
     ),
 }
-APART = {"store.archive", "store.checkpoints"}  # tested below
+APART = {"store.archive", "store.sidecar"}  # tested below
 
 
 def link(path, secret):

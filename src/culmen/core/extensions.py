@@ -49,7 +49,7 @@ class Extension:
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
     journals: Addresses = field(default_factory=_no_addresses)
-    """Databases that hold runs (makers of a `store.databases.RunDatabase` of an `Address`).
+    """Databases that hold runs (makers of a `store.database.RunDatabase` of an `Address`).
 
     By the scheme of their URLs; of several schemes for one address, the first one is stored.
     """

@@ -230,7 +230,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class StoredCheckpoint(NamedTuple):
-    """The state of a search (`engine.checkpoint.pack_state`) after event `seq`."""
+    """The state of a search (`engine.loop.pack_state`) after event `seq`."""
 
     seq: int
     state: bytes

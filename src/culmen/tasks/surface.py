@@ -108,7 +108,7 @@ def skills_fault(parts: Mapping[str, str], most: int, seeds: Sequence[Mapping[st
     """Reason why parts are not a set of at most `most` skills, "" if they are.
 
     unknown_part · too_many_skills · bad_skill: the reference library would refuse a skill that it
-    does not refuse in `seeds` (`tasks.skill_head`)
+    does not refuse in `seeds`
     """
     folders = {str(folder) for name in parts for folder in PurePosixPath(name).parents}
     if len(parts) > MOST_FILES or folders & parts.keys() or not all("/" in name for name in parts):

@@ -214,7 +214,7 @@ def _with_texts(entry: Entry, whole: Callable[[str], str]) -> Entry:
 
 
 class RunDatabaseContract:
-    """The contract of `store.databases.RunDatabase`, as tests for pytest.
+    """The contract of `store.database.RunDatabase`, as tests for pytest.
 
     Its databases are found as any are, by the scheme of their address.
     """
