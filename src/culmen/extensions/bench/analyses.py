@@ -593,7 +593,6 @@ class Group(msgspec.Struct, frozen=True):
     label: str
     task: str
     direction: str
-    strategy: str
     runs: tuple[str, ...]
     tables: tuple[Table, ...]
     trust: str = ""

@@ -182,12 +182,6 @@ def test_tools():
         act(
             "evaluate", files=["candidates/a00/x.py", "candidates/a00/none.py"], parents=["seed-0"]
         ),
-        act("show", candidate="candidates/a00/x.py")
-        + act("diff", one="seed-0", other="candidates/a00/x.py"),
-        act("history", where=["score>0.2"])
-        + act("history", where=["?"])
-        + act("history", top=1)
-        + act("show", candidate="zz"),
         act("report", text="the seed is weak") + act("list") + act("finish", word=""),
     ]
     replies = iter(steps)
@@ -202,12 +196,6 @@ def test_tools():
     assert "exit code 1\ncommand of {'command': 'ls'}" in said[1]
     assert "mu=0.4" in said[2] and "failed: missing" in said[2]
     assert '"score":0.4' in said[3] and '"reason":"missing"' in said[3] and "(1 of " in said[3]
-    assert "mu=0.4" in said[4] and "+mu=0.4" in said[4]
-    assert (
-        said[5].count('"score":0.4') == 2
-        and "not a filter" in said[5]
-        and "no such candidate" in said[5]
-    )
     assert notes(end, "report")[0]["text"] == "the seed is weak"
     row = next(
         row for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 0
