@@ -438,10 +438,10 @@ def _show_comparison(screen: Screen, comparison: Comparison, done: bool) -> None
     )
     for part in comparison.tasks:
         _show_task(screen, part, comparison.axis)
-        _show_scaled(screen, part.rows, comparison.thresholds)
+        _show_scaled(screen, part.rows)
         _show_pairs(screen, part.pairs)
     if comparison.overall is not None:
-        _show_overall(screen, comparison.overall, comparison.thresholds)
+        _show_overall(screen, comparison.overall)
     _show_unfinished(screen, comparison.unfinished)
     for remark in comparison.remarks:
         screen.print_note(remark)
@@ -476,7 +476,7 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     )
 
 
-def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
+def _show_overall(screen: Screen, overall: Overall) -> None:
     tasks = count_text(len(overall.tasks), "task")
     screen.print_rule(f"over {tasks} on the common scale: {', '.join(overall.tasks)}")
     cells = [
@@ -489,14 +489,12 @@ def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float])
         for row in overall.rows
     ]
     screen.print_table(["strategy", "runs", "best", *MEANS], cells, right=["runs", "best"])
-    _show_scaled(screen, overall.rows, thresholds)
+    _show_scaled(screen, overall.rows)
     _show_pairs(screen, overall.pairs)
 
 
-def _show_scaled(
-    screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]
-) -> None:
-    """Expected best of n runs, and performance profiles, on the common scale."""
+def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures]) -> None:
+    """Expected best of n runs on the common scale."""
     longest = max(len(row.best_of) for row in rows)
     marks = sorted({index for index in (*_BEST_OF, longest - 1) if index < longest})
     screen.print_line("On the common scale: IQM, and expected best of n runs:")
@@ -513,13 +511,6 @@ def _show_scaled(
         for row in rows
     ]
     screen.print_table(heads, cells)
-    screen.print_line("Share of runs at or above a level of this scale:")
-    heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
-    screen.print_table(
-        heads,
-        [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows],
-        heads[1:],
-    )
 
 
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:

@@ -122,7 +122,7 @@ def test_one_good_reply_wipes_out_the_bad_ones():
         [
             "nonsense",
             "```json\n{\n```",
-            act("best"),
+            act("list"),
             "nonsense",
             "nonsense",
             act("finish", word="tired"),
@@ -148,11 +148,11 @@ def test_without_a_model_the_offline_agent_works_and_that_is_said(none):
 
 
 def test_its_calls_are_limited():
-    world = Desks(model=lambda messages: act("best"))
+    world = Desks(model=lambda messages: act("list"))
     run(world, agents=2, calls=7)
     assert [commit.trailers["Stop-Reason"] for commit in world.of(Commit)] == ["calls", "calls"]
     assert (
-        run(Desks(model=lambda messages: act("best")), agents=1, calls=7).search.ledger.spent.calls
+        run(Desks(model=lambda messages: act("list")), agents=1, calls=7).search.ledger.spent.calls
         == 7
     )
 
@@ -163,7 +163,7 @@ def test_the_runs_budget_is_hard_and_ends_it_in_good_order(budget):
         asks = isinstance(request, WriteRequest)
         return Usage(calls=1, input_tokens=200, dollars=0.05) if asks else at_least(request)
 
-    answer = Text(act("best"), model="m", usage=Usage(calls=1, input_tokens=150, dollars=0.04))
+    answer = Text(act("list"), model="m", usage=Usage(calls=1, input_tokens=150, dollars=0.04))
     world = Desks(model=lambda messages: answer)
     end = run(world, budget=budget, estimate=estimate, agents=3)
     spent = end.search.ledger.spent
