@@ -90,16 +90,12 @@ def test_a_preset_or_a_pool_that_a_task_has_not_is_said_before_any_run(place: Pl
         ("map_elites(pool=kernels)", "cannot read the pool"),
         ("pacevolve_plus_plus(preset=paper)", "there is no preset 'paper'"),
     ):
-        done = place.here(
-            "compare", "--tasks", "kernels", "--strategies", strategies, "--json"
-        )
+        done = place.here("compare", "--tasks", "kernels", "--strategies", strategies, "--json")
         assert done.code == 2 and what in done.document["error"]["what"], strategies
     assert not (place.root / "runs").exists()
     (place.root / "one").mkdir()
     place.task("one/one")
-    twice = place.here(
-        "compare", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json"
-    )
+    twice = place.here("compare", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json")
     assert twice.code == 2 and "two tasks are called 'one'" in twice.document["error"]["what"]
 
 
