@@ -380,7 +380,7 @@ def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
 
 
 def cheap_answers(result: object) -> dict[str, object]:
-    """Results without work, by what they are, that differ from an honest one."""
+    """Results without work, by kind, that differ from an honest one."""
     from culmen.jail import packed
 
     tried = {
