@@ -18,7 +18,6 @@ ranks where it is below 0.05.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
@@ -46,6 +45,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.core.wording import fence_part
 from culmen.extensions.bench.picks import Afresh, pick_cases
+from culmen.extensions.bench.records import find_runs
 from culmen.models.offline.proposer import UNTIMED
 from culmen.models.offline.tools import edited_child
 from culmen.run.study import Study
@@ -157,14 +157,14 @@ def reply(
     return f"One edit.\n\n{blocks[0]}"
 
 
-def reported(file: Path) -> dict[str, dict[str, dict[int, Candidate]]]:
+def reported(folder: Path) -> dict[str, dict[str, dict[int, Candidate]]]:
     """The program that each finished run reports, by task, strategy and random seed."""
     found: dict[str, dict[str, dict[int, Candidate]]] = defaultdict(lambda: defaultdict(dict))
-    for row in csv.DictReader(file.open(encoding="utf-8")):
-        best = views.best_result(row["run"])
-        if best is not None:
-            candidate = views.candidate_detail(row["run"], best.id, observations=0).candidate
-            found[row["task"]][row["strategy"]][int(row["seed"])] = candidate
+    for run in find_runs(folder):
+        now = views.run_status(run)
+        if now.best is not None:
+            candidate = views.candidate_detail(run, now.best.id, observations=0).candidate
+            found[run.parent.parent.name][run.parent.name][now.seed] = candidate
     return found
 
 
@@ -189,14 +189,14 @@ def worth(task: Task, programs: list[Candidate], times: int) -> dict[str, float]
     return {name: fmean(rewards) for name, rewards in seen.items()}
 
 
-def compared(file: Path, times: int) -> str:
+def compared(folder: Path, times: int) -> str:
     """Median worth of each strategy's report, and its wins and losses by random seed.
 
     On how many random seeds it was better and worse than the default's,
     and p of Wilcoxon's signed ranks if below 0.05.
     """
     lines = list[str]()
-    for name, of in reported(file).items():
+    for name, of in reported(folder).items():
         task = taskfiles.load(taskfiles.example_path(name))
         programs = {each.id: each for runs in of.values() for each in runs.values()}
         true = worth(task, list(programs.values()), times)
@@ -247,7 +247,7 @@ def main() -> None:
         )
         words = [
             "compare",
-            "bench",
+            "--suite",
             "turboevolve",
             "--model",
             "editor",
@@ -269,7 +269,7 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-m", "culmen.cli.main", *words], check=True, env=environment
         )
-    print(compared(given.out / "cells.csv", given.times))
+    print(compared(given.out, given.times))
 
 
 if __name__ == "__main__":

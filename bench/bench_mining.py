@@ -385,14 +385,9 @@ def write_codex(file: Path, steps: Sequence[Said]) -> None:
 
 
 def write_opencode(file: Path, steps: Sequence[Said]) -> None:
-    """A session in OpenCode's storage."""
-    storage, session = file.parent / "storage", f"ses_{file.name}"
-    (storage / "session" / "p").mkdir(parents=True, exist_ok=True)
-    (storage / "session" / "p" / f"{session}.json").write_text(
-        json.dumps({"id": session, "directory": "/work"})
-    )
-    for number, step in enumerate(steps):
-        message = f"msg_{file.name}_{number:03d}"
+    """A session as OpenCode exports it."""
+    messages: list[dict[str, Any]] = []
+    for step in steps:
         role = "user" if step.who == "user" else "assistant"
         parts: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
         if step.command:
@@ -404,13 +399,9 @@ def write_opencode(file: Path, steps: Sequence[Said]) -> None:
             parts.append(
                 {"type": "tool", "tool": "bash", "state": {"status": "completed", **state}}
             )
-        place = storage / "message" / session / f"{message}.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps({"id": message, "role": role}))
-        for count, part in enumerate(parts):
-            place = storage / "part" / message / f"prt_{count}.json"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(part))
+        messages.append({"info": {"role": role}, "parts": parts})
+    document = {"info": {"directory": "/work"}, "messages": messages}
+    (file.parent / f"ses_{file.name}.json").write_text(json.dumps(document))
 
 
 def write_atif(file: Path, steps: Sequence[Said]) -> None:

@@ -1,6 +1,6 @@
 """The candidates of a bench's finished runs that other rules would report, evaluated afresh.
 
-    culmen compare bench polca --strategies polca,gepa --seeds 30 --budget evaluations=300 --out runs/picks
+    culmen compare --suite polca --strategies polca,gepa --seeds 30 --budget evaluations=300 --out runs/picks
     python bench/bench_picks.py runs/picks [--times 1]        # writes picks.csv there; goes on where it was cut off
 
 POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings,
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 from pathlib import Path
 
 from culmen.extensions.bench.analyses import Rows
 from culmen.extensions.bench.picks import Pick, evaluate_picks, pick_rows
+from culmen.extensions.bench.records import find_runs
+from culmen.store import views
 
 
 def main() -> None:
@@ -29,13 +30,12 @@ def main() -> None:
         "--times", type=int, default=1, help="evaluations of each pick on each case"
     )
     given = parser.parse_args()
-    document = json.loads((given.folder / "bench.json").read_text(encoding="utf-8"))
-    parts = {name: document["suite"][name] for name in ("model", "models_file", "workers")}
     picks: list[Pick] = []
-    for cell in document["cells"]:
-        if cell["state"] == "finished":
-            run = given.folder.joinpath(*Path(cell["run"]).parts[-3:])
-            picks += evaluate_picks(run, cell["strategy"], cell["seed"], given.times, **parts)
+    for run in find_runs(given.folder):
+        now, about = views.run_status(run), views.run_meta(run)
+        if now.state == "finished":
+            parts = {"model": about.model, "workers": about.workers or None}
+            picks += evaluate_picks(run, run.parent.name, now.seed, given.times, **parts)
     rows = pick_rows(picks)
     print(picks_markdown(rows))
     with (given.folder / "picks.csv").open("w", encoding="utf-8", newline="") as file:

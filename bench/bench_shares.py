@@ -2,7 +2,7 @@
 
 They are given as tables, and over the course of the runs.
 
-    culmen compare bench polca --tasks kernels --seeds 3 --out runs/kernels
+    culmen compare --suite polca --tasks kernels --seeds 3 --out runs/kernels
     python bench/bench_shares.py runs/kernels          # writes shares.csv and shares_by_steps.csv there
 
 A task is solved by a run whose reported candidate reaches the task's target, with its certified
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from culmen.extensions.bench.analyses import Rows
+from culmen.extensions.bench.records import find_runs
 from culmen.extensions.bench.shares import (
     METRIC,
     SuiteRun,
@@ -32,15 +33,13 @@ from culmen.store import views
 
 
 def read_runs(folder: Path) -> list[SuiteRun]:
-    """Runs that `culmen compare bench` has recorded in its folder, with theirs."""
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    """The runs that `culmen compare` has made below its folder, TASK/STRATEGY/seed-N each."""
     runs: list[SuiteRun] = []
-    for row in rows:
-        run = folder.joinpath(*Path(row["run"]).parts[-3:])
-        best, objective = views.best_result(run), views.run_meta(run).task.objective
-        reported = is_solved(objective, best), speed_ups(run, best)
-        runs.append(SuiteRun(row["task"], row["strategy"], str(run), row["state"], *reported))
+    for run in find_runs(folder):
+        best, about, now = views.best_result(run), views.run_meta(run), views.run_status(run)
+        reported = is_solved(about.task.objective, best), speed_ups(run, best)
+        task, strategy = run.parent.parent.name, run.parent.name
+        runs.append(SuiteRun(task, strategy, str(run), now.state, *reported))
     return runs
 
 

@@ -1,7 +1,7 @@
 """Makes the pools of programs that come with culmen, and certifies them again.
 
     python bench/bench_baselines.py --seconds 600 --out CONSTRUCTIONS     # long searches
-    culmen compare bench turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
+    culmen compare --suite turboevolve --untimed --seeds 3 --budget evaluations=800 --out RUNS
     python bench/make_pools.py --constructions CONSTRUCTIONS --runs RUNS  # writes the pools
     python bench/make_pools.py --add --piece NAME --constructions CONSTRUCTIONS  # adds those with the piece, or these
     python bench/make_pools.py --check                                    # certifies the present pools

@@ -45,13 +45,3 @@ def test_power_names_the_evaluations_that_a_gain_takes(tmp_path: Path) -> None:
     assert 0.01 < within < 0.1 and plan["gain"] == 0.1
     each = 2 * within * (2.8016 / 0.1) ** 2
     assert each <= plan["rounds"] < each + 1 and plan["final"] == 2 * plan["rounds"]
-
-
-def test_equals_that_come_out_equal_end_with_code_0_and_a_sentence(tmp_path: Path) -> None:
-    done = noisy(tmp_path).here("compare", "power", "noisy", "--aa", "5")
-    assert done.code == 0, done.err
-    assert (
-        "5 comparisons of the initial program with itself found a difference: no more than chance"
-        in done.out
-    )
-    assert "--budget evaluations=" in done.out and "final=0.3" in done.out

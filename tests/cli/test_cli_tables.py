@@ -33,8 +33,8 @@ PANELS = {
 GROUPS = {
     "runs": "watch stop tell fork export track replay recover archive vacuum db pool advisor",
     "skill": "mine nightly tools",
-    "paper": "reproduce wording",
-    "compare": "analyze bench power score",
+    "paper": "reproduce",
+    "compare": "analyze power score",
     "import": "algotune llm4ad",
 }
 FIRST = (

@@ -352,7 +352,8 @@ VERBS = {
         "runs",
     ),
     **dict.fromkeys(["mine", "nightly", "tools"], "skill"),
-    **dict.fromkeys(["bench", "analyze", "score", "power"], "compare"),
+    **dict.fromkeys(["analyze", "score", "power"], "compare"),
+    "bench": "compare --suite",
     "reproduce": "paper",
     **dict.fromkeys(["explain", "lineage", "log", "diff"], "show"),
 }
@@ -379,6 +380,8 @@ def current_words(words: Sequence[str]) -> list[str]:
     """The words of a command line by today's names; the same words if nothing has moved."""
     verb, rest = words[0], list(words[1:])
     group = VERBS.get(verb)
+    if verb == "bench":
+        return ["compare", "--suite", *rest]
     found = _view_words(verb, rest) if group == "show" else [*([group] if group else []), *words]
     searches = any(found[: len(each)] == each for each in _SEARCHING)
     return list(_words_with_settings(found)) if searches else found

@@ -150,7 +150,7 @@ def test_picks_of_a_bench(
     place.task("peak")
     command = (
         "compare",
-        "bench",
+        "--suite",
         "polca",
         "--tasks",
         "peak",

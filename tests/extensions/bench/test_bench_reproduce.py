@@ -9,6 +9,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from bench.make_reproduce import write_page
 
 from culmen.core.errors import UserError
 from culmen.extensions.bench.reproduce import places, running
@@ -18,7 +19,6 @@ from culmen.extensions.bench.reproduce.making import (
     experimenters_of,
     make_place,
     place_markdown,
-    write_page,
 )
 from culmen.extensions.bench.reproduce.results import PlaceResult
 from culmen.report.forecast import Cost

@@ -216,7 +216,7 @@ def test_the_shares_of_a_bench(
     suite_of(place)
     words = (
         "compare",
-        "bench",
+        "--suite",
         "polca",
         "--tasks",
         "kernels",
@@ -234,7 +234,7 @@ def test_the_shares_of_a_bench(
     assert printed.count(": three.") == 2
     with (place.root / "out/shares.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for strategy in ("map_elites(preset=paper)", "best_of_n"):
+    for strategy in ("map_elites-preset-paper", "best_of_n"):
         found = {row["measure"]: row for row in rows if row["strategy"] == strategy}
         told = {
             measure: (float(row["share"]), row["tasks"], row["runs"])

@@ -77,7 +77,7 @@ def test_a_task_in_its_own_scores_by_hand():
     assert (a.best, a.mean.value, a.median.value, a.iqm.value) == (9.0, 5.0, 4.5, 4.5)
     assert a.normalised.value == pytest.approx(0.45) and b.normalised.value == pytest.approx(0.1)
     assert a.best_of[0] == pytest.approx(0.5) and a.best_of[-1] == pytest.approx(0.9)
-    assert a.profile == (1.0, 0.75, 0.5, 0.25, 0.25, 0.0, 0.0, 0.0)
+    assert [share for _, share in a.steps] == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert (a.reach.reached, a.reach.evaluations, a.reach.expected_evaluations) == (1, None, 35.0)
     assert (a.reach.dollars, a.reach.expected_dollars) == (None, 35.0)
     assert b.reach.reached == 0 and b.reach.expected_evaluations is None
@@ -300,7 +300,8 @@ def test_no_order_matters_and_nothing_is_nan(first: Any, second: Any, direction:
     json.dumps(found, allow_nan=False)
     for row in (row for part in comparing.compare_runs(made).tasks for row in part.rows):
         assert all(each >= 0 and math.isfinite(each) for each in row.best_of)
-        assert list(row.profile) == sorted(row.profile, reverse=True)
+        shares = [share for _, share in row.steps]
+        assert shares == sorted(shares, reverse=True)
 
 
 def test_entries_come_from_journals(tmp_path: Path):

@@ -116,11 +116,8 @@ def test_holm_by_hand():
 
 
 def test_profiles_and_best_of_by_hand():
-    assert stats.profile_at_thresholds([[0.0, 0.5], [1.0, 1.0, 0.0, 1.0]], [0.0, 0.5, 1.0]) == [
-        1.0,
-        0.625,
-        0.375,
-    ]
+    steps = stats.profile_steps([[0.0, 0.5], [1.0, 1.0, 0.0, 1.0]])
+    assert steps == [(0.0, 1.0), (0.0, 0.625), (0.5, 0.375), (1.0, 0.0)]
     values = [1.0, 4.0, 2.0]
     means = [sum(map(max, combinations(values, n))) / math.comb(3, n) for n in (1, 2, 3)]
     assert stats.best_of(values) == pytest.approx(means)

@@ -1,4 +1,4 @@
-"""The views culmen compare analyze and culmen compare bench."""
+"""The view culmen compare analyze, and runs that culmen compare makes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
     place.task("peak")
     command = (
         "compare",
-        "bench",
+        "--suite",
         "turboevolve",
         "--tasks",
         "peak",
@@ -101,30 +101,17 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
     made = place.here(*command)
     assert made.code == 0, made.err + made.out
     answer = made.document
-    assert answer["complete"] is True
-    assert [(cell["strategy"], cell["state"]) for cell in answer["cells"]] == [
-        ("best_of_n", "finished"),
-        ("map_elites", "finished"),
-    ]
-    for cell, row in zip(answer["cells"], answer["summary"]):
-        assert 0 < cell["evaluations"] <= 6 and cell["calls"] == 0 and cell["proposals"] > 0
-        assert (
-            row["best"]
-            == row["median"]
-            == cell["score"]
-            == views.best_result(place.root / cell["run"]).score
-        )  # pyright: ignore
-    assert json.loads((place.root / "out/bench.json").read_text())["summary"] == answer["summary"]
-    assert (
-        ("out/plots/peak.png" in answer["files"])
-        == (place.root / "out/plots/peak.png").exists()
-        == DRAWN
-    )
-    before = [views.run_status(place.root / cell["run"]).events for cell in answer["cells"]]
-    assert place.here(*command).document["summary"] == answer["summary"]
-    assert [
-        views.run_status(place.root / cell["run"]).events for cell in answer["cells"]
-    ] == before  # nothing was run again
+    assert answer["complete"] is True and not answer["unfinished"]
+    assert [Path(run).parts[2] for run in answer["runs"]] == ["best_of_n", "map_elites"]
+    (part,) = answer["tasks"]
+    for name, row in zip(answer["runs"], part["rows"]):
+        status = views.run_status(place.root / name)
+        assert status.state == "finished" and 0 < status.evaluations <= 6
+        assert (row["runs"], row["best"]) == (1, views.best_result(place.root / name).score)  # pyright: ignore
+    before = [views.run_status(place.root / run).events for run in answer["runs"]]
+    assert place.here(*command).document["tasks"] == answer["tasks"]
+    after = [views.run_status(place.root / run).events for run in answer["runs"]]
+    assert after == before  # nothing was run again
     other = place.here(*(word.replace("evaluations=6", "evaluations=7") for word in command))
     assert other.code == 2 and "another budget" in other.document["error"]["what"]
 
@@ -134,7 +121,7 @@ def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(
     place.task("peak")
     command = (
         "compare",
-        "bench",
+        "--suite",
         "turboevolve",
         "--tasks",
         "peak",
@@ -149,9 +136,9 @@ def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(
     for out in ("one", "two"):
         made = place.here(*command, out)
         assert made.code == 0, made.err + made.out
-        (cell,) = made.document["cells"]
-        assert cell["run"].endswith("seed-0-untimed")
-        run = place.root / cell["run"]
+        (name,) = made.document["runs"]
+        assert name.endswith("seed-0-untimed")
+        run = place.root / name
         texts.append(
             [
                 "\n".join(views.candidate_detail(run, row.id).parts.values())
@@ -195,7 +182,7 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
         made = place.here(
             *(
                 "compare",
-                "bench",
+                "--suite",
                 "turboevolve",
                 "--tasks",
                 "peak",
@@ -217,11 +204,11 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
             *("--out", "out", "--json"),
         )
     assert made.code == 0, made.err + made.out
-    turbo, plain_one = made.document["cells"]
-    for cell in (turbo, plain_one):
-        assert cell["state"] == "finished" and 0 < cell["dollars"] <= 0.02 and cell["unpriced"] == 0
-        assert cell["calls"] > 0 and cell["tokens"] > 0 and cell["proposals"] > 0
-    assert turbo["proposals"] / turbo["calls"] > plain_one["proposals"] / plain_one["calls"]
+    turbo, plain_one = (views.run_status(place.root / run) for run in made.document["runs"])
+    for now in (turbo, plain_one):
+        assert now.state == "finished" and 0 < now.usage.dollars <= 0.02
+        assert now.usage.unpriced == 0 and now.usage.calls > 0 and now.usage.output_tokens > 0
+    assert turbo.candidates / turbo.usage.calls > plain_one.candidates / plain_one.usage.calls
 
 
 JUDGED = """
@@ -256,7 +243,7 @@ def test_every_cell_pays_for_its_own_replies_in_any_order(
             made = place.here(
                 *(
                     "compare",
-                    "bench",
+                    "--suite",
                     "turboevolve",
                     "--tasks",
                     "peak",
@@ -276,79 +263,17 @@ def test_every_cell_pays_for_its_own_replies_in_any_order(
                 *("--workers", "1", "--out", strategies.partition(",")[0], "--json"),
             )
             assert made.code == 0, made.err + made.out
+            runs = [Path(run) for run in made.document["runs"]]
             costs.append(
-                {
-                    (cell["strategy"], cell["seed"]): cell["dollars"]
-                    for cell in made.document["cells"]
-                }
+                {run.parts[2:]: views.run_status(place.root / run).usage.dollars for run in runs}
             )
     assert costs[0] == costs[1] and min(costs[0].values()) > 0
 
 
 def test_a_bench_knows_its_parts(place: Place):
-    assert place.here("compare", "bench", "nothing", "--json").code == 2
-    assert (
-        place.here("compare", "bench", "turboevolve", "--strategies", "no_such", "--json").code == 2
-    )
+    unknown = place.here("compare", "--suite", "nothing", "--json")
+    assert unknown.code == 2 and "turboevolve, polca" in unknown.document["error"]["next"]
+    words = ("compare", "--suite", "turboevolve", "--strategies", "no_such", "--json")
+    assert place.here(*words).code == 2
     cells = suite.suite_cells(suite.SUITES["turboevolve"], Path("out"))
     assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
-
-
-def test_a_half_run_is_named_in_a_summary_and_not_counted():
-    outcomes = [outcome("a", seed, float(seed), None, "max") for seed in range(3)]
-    half = suite.CellResult(
-        **{
-            **{f: getattr(outcomes[2], f) for f in outcomes[2].__struct_fields__},
-            "state": "interrupted",
-        }
-    )
-    (row,) = suite.summary_rows([*outcomes[:2], half])
-    assert (row["runs"], row["best"], row["evaluations"]) == (2, 1.0, 10.5)
-    assert row["unfinished"] == ["seed 2 interrupted after 12 evaluations"]
-    (row,) = suite.summary_rows([half])
-    assert (row["runs"], row["best"]) == (0, None) and suite.suite_markdown([row])
-
-
-def outcome(
-    strategy: str, seed: int, score: float | None, certified: float | None, direction: str
-) -> suite.CellResult:
-    counts = {
-        "evaluations": 10 + seed,
-        "requests": 2,
-        "delivered": 7,
-        "proposals": 8,
-        "calls": 3,
-        "tokens": 100,
-    }
-    return suite.CellResult(
-        "t",
-        strategy,
-        seed,
-        "",
-        "finished",
-        direction,
-        score,
-        certified,
-        None,
-        **counts,
-        dollars=0,
-        unpriced=0,
-        seconds=1,
-    )
-
-
-@pytest.mark.parametrize(("direction", "best", "proven"), [("max", 4.0, 3.5), ("min", 1.0, 0.5)])
-def test_a_summary_tells_best_median_and_spread(direction: str, best: float, proven: float):
-    scores = [(1.0, 0.5), (2.0, None), (3.0, None), (4.0, 3.5), (None, None)]
-    outcomes = [outcome("a", seed, *pair, direction) for seed, pair in enumerate(scores)]
-    (row,) = suite.summary_rows(outcomes)
-    assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
-    assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
-    assert (row["runs"], row["evaluations"], row["calls"], row["per_request"]) == (
-        5,
-        12.0,
-        3.0,
-        3.5,
-    )
-    table = suite.suite_markdown([row]).splitlines()
-    assert len({line.count("|") for line in table}) == 1 and f"{best:g} (of 5)" in table[2]

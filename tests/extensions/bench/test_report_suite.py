@@ -38,8 +38,6 @@ def test_a_bench_over_a_folder_of_tasks_names_them_by_their_folders(place: Place
     suite_of(place)
     words = (
         "compare",
-        "bench",
-        "polca",
         "--tasks",
         "kernels",
         "--strategies",
@@ -48,12 +46,11 @@ def test_a_bench_over_a_folder_of_tasks_names_them_by_their_folders(place: Place
     words += ("--seeds", "1", "--budget", "evaluations=2", "--workers", "1", "--out", "out")
     made = place.here(*words, "--json")
     assert made.code == 0, made.err + made.out
-    cells = made.document["cells"]
-    assert {each["task"] for each in cells} == {"one", "two", "three"} and len(cells) == 6
-    assert {Path(each["run"]).parts[1] for each in cells} == {"one", "two", "three"}
-    configs = [views.run_meta(place.root / each["run"]).strategy["config"] for each in cells]
-    bins = {each["strategy"]: config.get("bins") for each, config in zip(cells, configs)}
-    assert bins == {"map_elites(preset=paper)": 3, "best_of_n": None}
+    runs = made.document["runs"]
+    assert {Path(each).parts[1] for each in runs} == {"one", "two", "three"} and len(runs) == 6
+    configs = [views.run_meta(place.root / each).strategy["config"] for each in runs]
+    bins = {Path(each).parts[2]: config.get("bins") for each, config in zip(runs, configs)}
+    assert bins == {"map_elites-preset-paper": 3, "best_of_n": None}
 
 
 @pytest.mark.slow
@@ -93,16 +90,12 @@ def test_a_preset_or_a_pool_that_a_task_has_not_is_said_before_any_run(place: Pl
         ("map_elites(pool=kernels)", "cannot read the pool"),
         ("pacevolve_plus_plus(preset=paper)", "there is no preset 'paper'"),
     ):
-        done = place.here(
-            "compare", "bench", "polca", "--tasks", "kernels", "--strategies", strategies, "--json"
-        )
+        done = place.here("compare", "--tasks", "kernels", "--strategies", strategies, "--json")
         assert done.code == 2 and what in done.document["error"]["what"], strategies
     assert not (place.root / "runs").exists()
     (place.root / "one").mkdir()
     place.task("one/one")
-    twice = place.here(
-        "compare", "bench", "polca", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json"
-    )
+    twice = place.here("compare", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json")
     assert twice.code == 2 and "two tasks are called 'one'" in twice.document["error"]["what"]
 
 
@@ -123,8 +116,6 @@ def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
     place.task("peak", toml=TOML + "\n[defaults]\nworkers = 1\n")
     words = (
         "compare",
-        "bench",
-        "polca",
         "--tasks",
         "peak",
         "--strategies",
@@ -135,8 +126,8 @@ def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
     for out, more, wanted in (("one", (), 1), ("two", ("--workers", "2"), 2)):
         made = place.here(*words, "--budget", "evaluations=2", "--out", out, *more, "--json")
         assert made.code == 0, made.err
-        (cell,) = made.document["cells"]
-        assert views.run_meta(place.root / cell["run"]).workers == wanted
+        (run,) = made.document["runs"]
+        assert views.run_meta(place.root / run).workers == wanted
 
 
 def test_budgets_that_the_cases_take_up_are_told(place: Place):

@@ -168,34 +168,3 @@ def test_a_plan_evaluates_side_by_side_and_says_what_cannot_be():
         score_plan(task, programs, most=9)
     with pytest.raises(UserError, match="there are no test cases"):
         score_plan(task, programs, split="test")
-
-
-@pytest.mark.slow
-@pytest.mark.jail
-def test_a_bench_scores_by_itself_what_one_budget_holds(tmp_path: Path):
-    place = Place(tmp_path)
-    make_task(place)
-    words = (
-        "--tasks",
-        "signs",
-        "--strategies",
-        "best_of_n",
-        "--seeds",
-        "2",
-        "--workers",
-        "2",
-        "--json",
-    )
-    made = place.here(
-        "compare", "bench", "polca", *words, "--budget", "evaluations=24", "--out", "enough"
-    )
-    assert made.code == 0, made.err
-    (scored,) = made.document["scored"]
-    assert (scored["task"], scored["cases"], scored["left"]) == ("signs", CASES, 0)
-    values = [cell["together"] for cell in made.document["cells"]]
-    assert all(value is not None and value * CASES == round(value * CASES) for value in values)
-    few = place.here(
-        "compare", "bench", "polca", *words, "--budget", "evaluations=6", "--out", "few"
-    )
-    assert few.code == 0 and few.document["scored"] == []
-    assert {cell["together"] for cell in few.document["cells"]} == {None}

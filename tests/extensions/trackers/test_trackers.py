@@ -19,6 +19,7 @@ from culmen.extensions.trackers.tracking import (
     TrackedCandidate,
     TrackedPoint,
     TrackedRun,
+    Tracker,
     Tracking,
 )
 from culmen.report.watch import make_trackers
@@ -60,7 +61,7 @@ def replay(tracking: Tracking, folder: Path, after: int = 0) -> list[str]:
     return said
 
 
-class Noted:
+class Noted(Tracker):
     """Keeps everything it receives."""
 
     def __init__(self) -> None:

@@ -8,7 +8,6 @@ EXTENSION = Extension(
     performers={"session": "culmen.extensions.agents.sandbox.world:make_session_craft"},
     simulators={"session": "culmen.extensions.agents.simulated:perform_session"},
     pages={"sessions": "culmen.extensions.agents.page:SESSIONS"},
-    verbs={"paper wording": "culmen.extensions.agents.wordings_cli:VERBS"},
     checks={"agents": "culmen.extensions.agents.doctor:AGENTS"},
     trials={"agent": "culmen.extensions.agents.doctor:try_agent"},
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from culmen.extensions.audit.attack import EvaluatorLine
 from culmen.tasks.tolerances import ordering_lines, syntax_tree, tolerance_numbers
@@ -86,77 +87,9 @@ def _reported_lines(tree: ast.Module) -> Findings:
     )
 
 
-def _import_lines(tree: ast.Module) -> Findings:
-    wanted = (
-        "exec_module",
-        "import_module",
-        "__import__",
-        "exec",
-        "load_module",
-        "run_path",
-        "spec_from_file_location",
-    )
-    why = "the candidate's code runs in this process from here on"
-    return [
-        (n.lineno, why) for n in _calls_by_line(tree) if _called_name(n) in wanted
-    ] or _entry_lines(tree, "the candidate shares this process")
-
-
-def _stdout_lines(tree: ast.Module) -> Findings:
-    why = "the printed output of the candidate's process is taken for a result"
-    return [
-        (n.lineno, why)
-        for n in _calls_by_line(tree)
-        if _called_name(n) in ("loads", "check_output", "communicate", "run", "Popen")
-    ]
-
-
-def _file_lines(tree: ast.Module) -> Findings:
-    why = "this file may be the candidate's"
-    return [
-        (n.lineno, why)
-        for n in _calls_by_line(tree)
-        if _called_name(n) in ("load", "loads", "open", "read_text", "loadtxt", "read_bytes")
-    ]
-
-
-def _answer_lines(tree: ast.Module) -> Findings:
-    why = "candidates can read files here"
-    return [
-        (n.lineno, why)
-        for n in _calls_by_line(tree)
-        if _called_name(n) in ("open", "load", "loadtxt", "read_text", "read_csv", "read_bytes")
-    ]
-
-
 def _type_lines(tree: ast.Module) -> Findings:
     why = "turn the output into plain numbers before this"
     return [(line, why) for line in ordering_lines(tree)] or _entry_lines(tree, why)
-
-
-def _random_lines(tree: ast.Module) -> Findings:
-    why = "draws from the generator that the candidate can seed"
-    calls = [
-        n
-        for n in _calls_by_line(tree)
-        if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))
-    ]
-    return [
-        (n.lineno, why)
-        for n in calls
-        if _called_name(n) not in ("default_rng", "Random", "RandomState", "seed")
-    ]
-
-
-def _clock_lines(tree: ast.Module) -> Findings:
-    wanted = ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "timeit")
-    why = "this clock can be the candidate's"
-    return [
-        (n.lineno, why)
-        for n in _calls_by_line(tree)
-        if _called_name(n) in wanted
-        and ast.unparse(n.func).startswith(("time", "perf", "mono", "proc"))
-    ]
 
 
 def _ratio_lines(tree: ast.Module) -> Findings:
@@ -176,39 +109,57 @@ def _repeat_lines(tree: ast.Module) -> Findings:
     ]
 
 
-def _size_lines(tree: ast.Module) -> Findings:
-    return _entry_lines(tree, "no number is refused for its size: limit what can be an answer")
-
-
-def _answer_check_lines(tree: ast.Module) -> Findings:
-    why = "an answer without work passes here"
-    return _entry_lines(tree, why, ("check", "score", "evaluate", "drive"))
-
-
-_FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
-    "tolerance": _tolerance_lines,
-    "finite": _finite_lines,
-    "reported": _reported_lines,
-    "import": _import_lines,
-    "stdout": _stdout_lines,
-    "files": _file_lines,
-    "answers": _answer_lines,
-    "types": _type_lines,
-    "random": _random_lines,
-    "clock": _clock_lines,
-    "ratio": _ratio_lines,
-    "repeats": _repeat_lines,
-    "size": _size_lines,
-    "answer": _answer_check_lines,
+# why, a pattern of the called name, and why the entry if there is no such call
+_CALLS = {
+    "import": (
+        "the candidate's code runs in this process from here on",
+        "exec_module|import_module|__import__|exec|load_module|run_path|spec_from_file_location",
+        "the candidate shares this process",
+    ),
+    "stdout": (
+        "the printed output of the candidate's process is taken for a result",
+        "loads|check_output|communicate|run|Popen",
+        "",
+    ),
+    "files": (
+        "this file may be the candidate's",
+        "load|loads|open|read_text|loadtxt|read_bytes",
+        "",
+    ),
+    "answers": (
+        "candidates can read files here",
+        "open|load|loadtxt|read_text|read_csv|read_bytes",
+        "",
+    ),
+    "random": (
+        "draws from the generator that the candidate can seed",
+        r"(?!default_rng$|Random$|RandomState$|seed$)\w+",
+        "",
+    ),
+    "clock": (
+        "this clock can be the candidate's",
+        "time|perf_counter|monotonic|process_time|perf_counter_ns|timeit",
+        "",
+    ),
 }
 
 
-def _calls_by_line(tree: ast.Module) -> list[ast.Call]:
-    return sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: n.lineno)
+# of the name as it is written
+_BEGINS = {"random": r"(np|numpy)\.random\.|random\.", "clock": "time|perf|mono|proc"}
 
 
-def _called_name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def _call_lines(tree: ast.Module, cause: str) -> Findings:
+    why, pattern, otherwise = _CALLS[cause]
+    calls = sorted(
+        (n.lineno, ast.unparse(n.func)) for n in ast.walk(tree) if isinstance(n, ast.Call)
+    )
+    begin = _BEGINS.get(cause, "")
+    found = [
+        (line, why)
+        for line, name in calls
+        if re.match(begin, name) and re.fullmatch(pattern, name.rpartition(".")[2])
+    ]
+    return found or (_entry_lines(tree, otherwise) if otherwise else [])
 
 
 def _entry_lines(
@@ -219,3 +170,22 @@ def _entry_lines(
         for n in tree.body
         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in wanted
     ]
+
+
+_FINDERS: dict[str, Callable[[ast.Module], Findings]] = {
+    "tolerance": _tolerance_lines,
+    "finite": _finite_lines,
+    "reported": _reported_lines,
+    "types": _type_lines,
+    "ratio": _ratio_lines,
+    "repeats": _repeat_lines,
+    **{cause: partial(_call_lines, cause=cause) for cause in _CALLS},
+    "size": partial(
+        _entry_lines, why="no number is refused for its size: limit what can be an answer"
+    ),
+    "answer": partial(
+        _entry_lines,
+        why="an answer without work passes here",
+        wanted=("check", "score", "evaluate", "drive"),
+    ),
+}

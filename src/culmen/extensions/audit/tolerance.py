@@ -224,39 +224,23 @@ class ToleranceProbe:
 
         With it reduced, the push is refused and the honest output still accepted.
         """
-        lines_by_place = {
-            (evaluator_line.file, evaluator_line.line): evaluator_line
-            for evaluator_line in locate.evaluator_lines("tolerance", self.sandbox.evaluators)
+        known = {
+            (each.file, each.line): each
+            for each in locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         }
-        proven: list[EvaluatorLine] = []
+        proven: dict[tuple[str, int], EvaluatorLine] = {}
         for file, text in self.sandbox.evaluators.items():
             for constant in tolerances.tolerance_constants(file, text):
                 if await self._can_refute(push, file, text, constant):
-                    known = lines_by_place.get(
-                        (file, constant.line),
-                        EvaluatorLine(
-                            file, constant.line, text.splitlines()[constant.line - 1].strip()
-                        ),
-                    )
-                    proven.append(msgspec.structs.replace(known, proven=True))
-        if not proven and len(lines_by_place) > 1 and await self._can_refute_together(push):
-            return tuple(
-                msgspec.structs.replace(evaluator_line, proven=True)
-                for evaluator_line in lines_by_place.values()
-            )
-        proven_by_place = {
-            (evaluator_line.file, evaluator_line.line): evaluator_line for evaluator_line in proven
-        }
-        return tuple(
-            {
-                **proven_by_place,
-                **{
-                    key: evaluator_line
-                    for key, evaluator_line in lines_by_place.items()
-                    if proven and key not in proven_by_place
-                },
-            }.values()
-        )
+                    words = text.splitlines()[constant.line - 1].strip()
+                    line = EvaluatorLine(file, constant.line, words)
+                    proven[file, constant.line] = known.get((file, constant.line), line)
+        if not proven and len(known) > 1 and await self._can_refute_together(push):
+            proven = known
+        if not proven:
+            return ()
+        found = {key: msgspec.structs.replace(each, proven=True) for key, each in proven.items()}
+        return tuple({**found, **{k: each for k, each in known.items() if k not in found}}.values())
 
     async def _can_refute(
         self, push: Push, file: str, text: str, constant: tolerances.Constant

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean, quantiles
+from statistics import correlation, fmean, quantiles
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -255,11 +255,7 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
     """
     if len(one) < 3 or len(set(one)) < 2 or len(set(other)) < 2:
         return None
-    first, second = _mean_ranks(one), _mean_ranks(other)
-    middle = (len(one) + 1) / 2
-    products = sum((a - middle) * (b - middle) for a, b in zip(first, second))
-    left, right = (sum((rank - middle) ** 2 for rank in ranks) for ranks in (first, second))
-    return products / (left * right) ** 0.5
+    return correlation(_mean_ranks(one), _mean_ranks(other))
 
 
 def _mean_ranks(values: Sequence[float]) -> list[float]:
@@ -593,7 +589,6 @@ class Group(msgspec.Struct, frozen=True):
     label: str
     task: str
     direction: str
-    strategy: str
     runs: tuple[str, ...]
     tables: tuple[Table, ...]
     trust: str = ""

@@ -64,7 +64,6 @@ def analyze_runs(
             label=label,
             task=records[0].task,
             direction=records[0].direction,
-            strategy=_strategy_label(records[0], names or {}),
             runs=tuple(record.run for record in records),
             tables=(
                 *(analysis(records) for analysis in all_analyses(k)),

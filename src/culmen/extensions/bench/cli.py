@@ -1,4 +1,4 @@
-"""`culmen compare bench`: strategies on tasks at equal budgets."""
+"""Runs of strategies on tasks at equal budgets, made and scored for `culmen compare`."""
 
 from __future__ import annotations
 
@@ -10,127 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import INTERRUPTED
+from culmen.cli.screen import Screen
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.extensions.bench.score_table import show_scores
 from culmen.report.figures import count_text, duration_text, join_nonempty
 
 if TYPE_CHECKING:
     from culmen.core.usage import Budget
-    from culmen.extensions.bench.analyses import Rows
-    from culmen.extensions.bench.compare import TaskComparison
     from culmen.extensions.bench.suite import CellResult, Suite
 
-_COUNTS = ("requests", "calls", "proposals", "evaluations")
-
-RunBudget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME=N,...", help="Budget of each run: evaluations, dollars, seconds, ..."
-    ),
-]
 RunModel = Annotated[str, typer.Option(help="Model of each run.")]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
 RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
 Untimed = Annotated[
     bool, typer.Option("--untimed", help="Leave out the timed loops that the offline model writes.")
 ]
-
-
-def bench(
-    screen: Screen,
-    suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="turboevolve, polca, pacevolve or cato.")
-    ],
-    tasks: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks."),
-    ] = None,
-    strategies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Names, with settings: polca(epsilon=off), polca(preset=paper), polca(pool=FILE).",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each strategy on each task.")
-    ] = None,
-    budget: RunBudget = None,
-    model: RunModel = "offline",
-    models: Models = None,
-    workers: RunWorkers = None,
-    untimed: Untimed = False,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Agent of the strategies that have one (cato). See: doctor.",
-            show_default="offline; builtin with a model",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"
-        ),
-    ] = None,
-) -> Answer:
-    """Run each strategy on each task with several random seeds, under the same budget.
-
-    After an interruption, the same command continues: finished runs are reused.
-    """
-    from culmen.extensions.bench.suite import (
-        SUITES,
-        draw_results,
-        small_budget_notes,
-        suite_cells,
-        summary_rows,
-        with_common_scores,
-        write_results,
-    )
-
-    if suite not in SUITES:
-        raise UserError(
-            f"there is no bench '{suite}'",
-            where="culmen compare bench",
-            fix=f"use one of {', '.join(SUITES)}",
-        )
-    settings = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], **settings, agent=agent)
-    check_suite(chosen)
-    for note in small_budget_notes(chosen):
-        print_progress(screen, note)
-    folder = out or Path("runs") / f"bench-{suite}"
-    outcomes, done = run_suite(screen, chosen, folder)
-    scored, why_not = _score_by_itself(screen, chosen, outcomes)
-    outcomes = with_common_scores(outcomes) if scored else outcomes
-    files = write_results(chosen, outcomes, folder)
-    plots, no_plots = draw_results(suite_cells(chosen, folder), folder)
-    rows, parts = summary_rows(outcomes), _task_scores(outcomes)
-    data: JsonObject = {
-        "suite": chosen,
-        "complete": done,
-        "summary": rows,
-        "scored": scored,
-        "cells": outcomes,
-        "files": [str(file) for file in (*files, *plots)],
-    }
-
-    def show(screen: Screen) -> None:
-        _show_summary(screen, rows, parts)
-        for note in filter(None, (why_not, no_plots)):
-            screen.print_note(note)
-        screen.print_line()
-        outcome = "Complete" if done else "Interrupted: run the same command again to continue"
-        screen.print_line(f"{outcome}. Tables and runs are in {folder}.")
-        screen.print_next_steps(
-            (f"culmen compare analyze {folder}/*/*/seed-*", "how these runs went")
-        )
-
-    return Answer(data, show, 0 if done else INTERRUPTED)
 
 
 def suite_settings(
@@ -142,6 +36,7 @@ def suite_settings(
     models: Path | None,
     workers: int | None,
     untimed: bool,
+    agent: str | None,
 ) -> JsonObject:
     """The fields of a `Suite` that the command line names; UserError for illegal values."""
     from culmen.core.usage import Budget
@@ -153,6 +48,7 @@ def suite_settings(
         "budget": None if budget is None else Budget.parse(budget),
         "models_file": None if models is None else str(models.resolve()),
         "workers": workers,
+        "agent": agent,
     }
     return {
         "model": model,
@@ -198,7 +94,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
 
     Prints one line for each to standard error.
     """
-    from culmen.extensions.bench.suite import run_cells, score_digits, suite_cells
+    from culmen.extensions.bench.suite import run_cells, suite_cells
 
     size = len(suite_cells(suite, folder))
     outcomes: list[CellResult] = []
@@ -206,10 +102,10 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         outcomes.append(each)
         if screen.as_json:
             continue
-        certified = "" if each.certified is None else f"certified {score_digits(each.certified)}"
+        certified = "" if each.certified is None else f"certified {each.certified:.8g}"
         facts = [
             "" if each.state == "finished" else each.state,
-            score_digits(each.score),
+            "-" if each.score is None else f"{each.score:.8g}",
             certified,
             count_text(each.evaluations, "evaluation"),
             duration_text(each.seconds),
@@ -266,28 +162,6 @@ def score_together(
     return documents
 
 
-def _score_by_itself(
-    screen: Screen, suite: Suite, outcomes: Sequence[CellResult]
-) -> tuple[list[JsonObject], str]:
-    """Score the results together that were measured on a sample of the cases.
-
-    Nothing is scored if that takes more than one run may spend. Returns the work done, by task, and
-    the reason if there is none.
-    """
-    from culmen.core.usage import Budget
-    from culmen.extensions.bench.suite import sampled_results
-
-    runs = [Path(each.run) for each in sampled_results(outcomes)]
-    limits = {name: getattr(suite.budget, name) for name in ("evaluations", "dollars", "seconds")}
-    try:
-        return score_together(screen, runs, budget=Budget(**limits)), ""
-    except UserError as error:
-        return (
-            [],
-            f"Not scored together: {error.what} ({error.where}). culmen compare --score does it.",
-        )
-
-
 def print_progress(screen: Screen, text: str) -> None:
     """Print a line to standard error, none with `--json`."""
     if not screen.as_json:
@@ -302,52 +176,3 @@ def progress_printer(screen: Screen) -> Callable[[int, int], None]:
             print_progress(screen, f"[{done}/{of}]")
 
     return print_tenth
-
-
-def _task_scores(outcomes: Sequence[CellResult]) -> dict[str, TaskComparison]:
-    """The scores of the finished runs by task, as `culmen compare` has them."""
-    from culmen.extensions.bench.compare import compare_runs
-    from culmen.extensions.bench.records import read_all
-    from culmen.strategies.catalog import names_by_path
-
-    written = {Path(each.run): each.strategy for each in outcomes if each.state == "finished"}
-    if not written:
-        return {}
-    runs, left_out = read_all(list(written), written)
-    return {part.task: part for part in compare_runs(runs, names_by_path(), left_out).tasks}
-
-
-def _show_summary(screen: Screen, rows: Rows, parts: dict[str, TaskComparison]) -> None:
-    """Print the summary, task by task: scores, then what they took, then metrics."""
-    from culmen.extensions.bench.suite import count_digits, score_digits
-
-    for task in dict.fromkeys(row["task"] for row in rows):
-        chosen = [row for row in rows if row["task"] == task]
-        screen.print_line()
-        screen.print_heading(task, "maximise" if chosen[0]["direction"] == "max" else "minimise")
-        if task in parts:
-            show_scores(screen, parts[task])
-        if _is_known(chosen, "certified"):
-            proven = [[row["strategy"], score_digits(row["certified"])] for row in chosen]
-            screen.print_table(["strategy", "best certified"], proven, right=["best certified"])
-        counts = [name for name in _COUNTS if _is_known(chosen, name)]
-        means = [[row["strategy"], *(count_digits(row[name]) for name in counts)] for row in chosen]
-        screen.print_table(["means per run", *counts], means, right=counts)
-        metrics = list(dict.fromkeys(name for row in chosen for name in row["metrics"]))
-        for begin in range(0, len(metrics), _ACROSS):
-            names = metrics[begin : begin + _ACROSS]
-            values = [
-                [row["strategy"], *(score_digits(row["metrics"].get(name)) for name in names)]
-                for row in chosen
-            ]
-            screen.print_table(["metrics", *names], values, right=names)
-        left = [f"{row['strategy']} {each}" for row in chosen for each in row["unfinished"]]
-        if left:
-            screen.print_note(f"Not finished, and not counted: {join_nonempty(left, '; ')}.")
-
-
-_ACROSS = 4  # metrics side by side
-
-
-def _is_known(rows: Rows, name: str) -> bool:
-    return any(row[name] is not None for row in rows)

@@ -34,19 +34,16 @@ from culmen.report.figures import count_of_limit
 if TYPE_CHECKING:
     from culmen.extensions.bench.stats import Floats
 
-THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
-
 
 class StrategyFigures(msgspec.Struct, frozen=True):
     """A strategy on one task, or over tasks.
 
     Figures are in the task's own scores, of the `valued` of `runs` that have a value; over tasks
-    they are normalised, of all runs. `best_of[n-1]` is the normalised expected best of n runs;
-    `profile` holds the shares of runs at or above `THRESHOLDS`, and `steps` the whole profile as
-    (level, share of runs above it). `trust` is the level of the weakest score; `reach` is None over
-    tasks. `nothing` is the number of runs that found nothing better than the initial program,
-    `margin` half the width of the best value's 95 % interval (None: unknown), `on` the cases
-    measured ("3 of 24"; "": no data set).
+    they are normalised, of all runs. `best_of[n-1]` is the normalised expected best of n runs,
+    `steps` the performance profile as (level, share of runs above it), `trust` the level of the
+    weakest score; `reach` is None over tasks. `nothing` is the number of runs that found nothing
+    better than the initial program, `margin` half the width of the best value's 95 % interval
+    (None: unknown), `on` the cases measured ("3 of 24"; "": no data set).
     """
 
     strategy: str
@@ -58,7 +55,6 @@ class StrategyFigures(msgspec.Struct, frozen=True):
     iqm: Estimate
     normalised: Estimate
     best_of: tuple[float, ...]
-    profile: tuple[float, ...]
     steps: tuple[tuple[float, float], ...]
     trust: str = ""
     reach: Reach | None = None
@@ -168,7 +164,6 @@ class Comparison(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...]
     axis: Axis = "evaluations"
     confidence: float = stats.CONFIDENCE
-    thresholds: tuple[float, ...] = THRESHOLDS
     unfinished: tuple[UnfinishedRun, ...] = ()
 
 
@@ -374,7 +369,6 @@ def _task_figures(
         iqm=figures[2],
         normalised=stats.iqm_estimate([normal]),
         best_of=tuple(stats.best_of(normal.values)),
-        profile=_threshold_profile([normal.values]),
         steps=tuple(stats.profile_steps([normal.values])),
         trust=weakest_trust(run.trust for run in runs if run.trust),
         reach=reached,
@@ -402,16 +396,6 @@ def _score_estimate(rewards: Estimate, objective: Objective) -> Estimate:
     )
     return Estimate(
         *(None if each is None else objective.score(each) for each in (rewards.value, *ends))
-    )
-
-
-def _threshold_profile(strata: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(
-        stats.profile_at_thresholds(
-            # tolerance for a value that should lie on a threshold of the profile
-            [[value + 1e-12 for value in each] for each in strata],
-            THRESHOLDS,
-        )
     )
 
 
@@ -451,7 +435,6 @@ def _overall_figures(
         iqm=stats.iqm_estimate(strata),
         normalised=stats.iqm_estimate(strata),
         best_of=tuple(sum(curve[n] for curve in curves) / len(curves) for n in range(few)),
-        profile=_threshold_profile(values),
         steps=tuple(stats.profile_steps(values)),
         trust=weakest_trust(run.trust for runs, _ in parts for run in runs if run.trust),
         nothing=sum(
@@ -709,7 +692,7 @@ def comparison_remarks(
     single: bool,
 ) -> tuple[str, ...]:
     """Sentences on limits of the comparison; `single`: there is no comparison over tasks."""
-    remarks = [_unfinished_remark(runs)]
+    remarks = list[str]()
     for title, each in groups.items():
         remarks += [
             _budgets_remark(title, each),
@@ -740,15 +723,6 @@ def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     ]
     more = len(left_out) - _MOST
     return (*remarks, f"Left out in the same way: {more} more.") if more > 0 else tuple(remarks)
-
-
-def _unfinished_remark(runs: Sequence[ComparedRun]) -> str:
-    left = sorted(
-        f"{run.run} ({run.state} after {count_of_limit(run.evaluations, run.budget.evaluations)})"
-        for run in runs
-        if run.state != "finished"
-    )
-    return f"Not counted, because they have not finished: {_shortened_list(left)}." if left else ""
 
 
 def _budgets_remark(title: str, runs: Sequence[ComparedRun]) -> str:
@@ -799,12 +773,6 @@ def _seeds_remark(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, 
     return (
         f"Strategies have different seeds on {title}: pairs are made of the seeds in common "
         "that occur once."
-    )
-
-
-def _shortened_list(names: Sequence[str], limit: int = _MOST) -> str:
-    return ", ".join(names[:limit]) + (
-        f" and {len(names) - limit} more" if len(names) > limit else ""
     )
 
 

@@ -1,7 +1,4 @@
-"""Verbs that compare runs: analyze, compare.
-
-Their third, bench, is in `extensions.bench.cli`.
-"""
+"""Verbs that compare runs: analyze, compare."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from culmen.extensions.bench.cli import (
     RunModel,
     RunWorkers,
     Untimed,
-    bench,
     check_suite,
+    print_progress,
     run_suite,
     score_together,
     suite_settings,
@@ -254,6 +251,13 @@ def compare(
             ),
         ),
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make the runs of a paper's suite: turboevolve, polca, pacevolve or cato.",
+        ),
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS)),
@@ -266,6 +270,9 @@ def compare(
     models: Models = None,
     workers: RunWorkers = None,
     untimed: Untimed = False,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Agent of the strategies that have one.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for the new runs.", show_default="runs/compare"),
@@ -308,13 +315,14 @@ def compare(
     """Compare strategies: which is better, and how surely.
 
     Also whether the data suffice. Takes existing runs, or makes new ones with --tasks and
-    --strategies. After an interruption, the same command continues.
+    --strategies, or --suite. After an interruption, the same command continues.
     """
     from culmen.extensions.bench import compare as comparing
     from culmen.extensions.bench.records import read_all
+    from culmen.extensions.bench.suite import small_budget_notes
     from culmen.strategies.catalog import names_by_path
 
-    making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
+    making = (tasks, strategies, suite, seeds, budget, models, workers, out, untimed or None, agent)
     along = _parse_axis(axis)
     both = bool(run) and any(option is not None for option in making)
     _check_asked(both)
@@ -324,10 +332,15 @@ def compare(
     if run:
         paths = _find_runs(run)
     else:
-        suite = _comparison_suite(
-            suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
+        chosen = _comparison_suite(
+            suite,
+            suite_settings(
+                tasks, strategies, seeds, budget, model, models, workers, untimed, agent
+            ),
         )
-        outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
+        for note in small_budget_notes(chosen):
+            print_progress(screen, note)
+        outcomes, done = run_suite(screen, chosen, out or Path("runs") / chosen.name)
         written = {Path(each.run): each.strategy for each in outcomes}
         paths = list(written)
     scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
@@ -340,7 +353,8 @@ def compare(
         "left_out": left_out,
     }
     data |= msgspec.to_builtins(comparison) | {"scored": scored}
-    again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
+    named = run or [str(out or Path("runs") / (suite or "compare"))]
+    again = f"culmen compare {' '.join(named)} --score"
 
     def show(screen: Screen) -> None:
         screen = MarkupScreen(notation) if notation else screen
@@ -397,15 +411,19 @@ def _find_runs(names: list[str]) -> list[Path]:
     return list({path.resolve(): path for path in paths}.values())
 
 
-def _comparison_suite(settings: JsonObject) -> Suite:
+def _comparison_suite(name: str | None, settings: JsonObject) -> Suite:
+    """The suite of this name with these settings, or one of the named tasks and strategies."""
     from culmen.core.usage import Budget
-    from culmen.extensions.bench.suite import Suite
+    from culmen.extensions.bench.suite import SUITES, Suite
 
-    if "tasks" not in settings or "strategies" not in settings:
+    if name is None and ("tasks" not in settings or "strategies" not in settings):
         fix = "culmen compare RUN RUN, or culmen compare --tasks A,B --strategies X,Y"
         raise UserError("there is nothing to compare", where="culmen compare", fix=fix)
-    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET)}
-    suite = Suite("compare", **{**defaults, **settings})
+    if name is not None and name not in SUITES:
+        fix = f"use one of {', '.join(SUITES)}"
+        raise UserError(f"there is no suite '{name}'", where="--suite", fix=fix)
+    start = SUITES[name] if name else Suite("compare", (), (), tuple(range(SEEDS)))
+    suite = msgspec.structs.replace(start, **{"budget": Budget.parse(BUDGET), **settings})
     check_suite(suite)
     return suite
 
@@ -420,10 +438,10 @@ def _show_comparison(screen: Screen, comparison: Comparison, done: bool) -> None
     )
     for part in comparison.tasks:
         _show_task(screen, part, comparison.axis)
-        _show_scaled(screen, part.rows, comparison.thresholds)
+        _show_scaled(screen, part.rows)
         _show_pairs(screen, part.pairs)
     if comparison.overall is not None:
-        _show_overall(screen, comparison.overall, comparison.thresholds)
+        _show_overall(screen, comparison.overall)
     _show_unfinished(screen, comparison.unfinished)
     for remark in comparison.remarks:
         screen.print_note(remark)
@@ -458,7 +476,7 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     )
 
 
-def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
+def _show_overall(screen: Screen, overall: Overall) -> None:
     tasks = count_text(len(overall.tasks), "task")
     screen.print_rule(f"over {tasks} on the common scale: {', '.join(overall.tasks)}")
     cells = [
@@ -471,14 +489,12 @@ def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float])
         for row in overall.rows
     ]
     screen.print_table(["strategy", "runs", "best", *MEANS], cells, right=["runs", "best"])
-    _show_scaled(screen, overall.rows, thresholds)
+    _show_scaled(screen, overall.rows)
     _show_pairs(screen, overall.pairs)
 
 
-def _show_scaled(
-    screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]
-) -> None:
-    """Expected best of n runs, and performance profiles, on the common scale."""
+def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures]) -> None:
+    """Expected best of n runs on the common scale."""
     longest = max(len(row.best_of) for row in rows)
     marks = sorted({index for index in (*_BEST_OF, longest - 1) if index < longest})
     screen.print_line("On the common scale: IQM, and expected best of n runs:")
@@ -495,13 +511,6 @@ def _show_scaled(
         for row in rows
     ]
     screen.print_table(heads, cells)
-    screen.print_line("Share of runs at or above a level of this scale:")
-    heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
-    screen.print_table(
-        heads,
-        [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows],
-        heads[1:],
-    )
 
 
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:
@@ -526,5 +535,5 @@ def _reach_row(row: StrategyFigures, further: bool) -> list[str]:
 
 VERBS = VerbTable(
     "Look at a run",
-    groups={"compare": ("", {"": compare, "bench": bench, "analyze": analyze})},
+    groups={"compare": ("", {"": compare, "analyze": analyze})},
 )

@@ -7,7 +7,6 @@ EXTENSION = Extension(
     verbs={
         "compare": "culmen.extensions.bench.compare_cli:VERBS",
         "compare analyze": "culmen.extensions.bench.compare_cli:VERBS",
-        "compare bench": "culmen.extensions.bench.compare_cli:VERBS",
         "compare power": "culmen.extensions.bench.power_cli:VERBS",
         "compare score": "culmen.extensions.bench.measure_cli:VERBS",
         "paper reproduce": "culmen.extensions.bench.reproduce_cli:VERBS",

@@ -6,7 +6,6 @@ imported only with this module.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,32 +30,6 @@ def draw_analyses(groups: Sequence[Group], folders: Sequence[Path]) -> list[Path
                 drawn.append(
                     save_figure(plot(tables[name].rows, group.label), folder / f"{name}.png")
                 )
-    return drawn
-
-
-def draw_courses(groups: Sequence[Group], folder: Path) -> list[Path]:
-    """Draw best so far against evaluations and dollars, a file for each task.
-
-    Each strategy has a line; an axis that no run of the task can tell is left out.
-    """
-    drawn: list[Path] = []
-    for task in dict.fromkeys(group.task for group in groups):
-        lines: dict[str, list[tuple[str, Rows]]] = {}
-        for group in (group for group in groups if group.task == task):
-            for table in group.tables:
-                if table.name in ("best_by_evaluations", "best_by_dollars") and table.rows:
-                    axis = table.name.removeprefix("best_by_")
-                    lines.setdefault(axis, []).append((group.strategy, table.rows))
-        if not lines:
-            continue
-        figure, panels = panel_figure(len(lines), f"{task}: best so far")
-        for panel, (axis, courses) in zip(panels, lines.items()):
-            for label, rows in courses:
-                plot_band(panel, rows, axis, "score", label)
-            panel.set(xlabel=axis, ylabel="score")
-            panel.legend(fontsize=7)
-        name = re.sub(r"[^\w.-]+", "-", task).strip("-")
-        drawn.append(save_figure(figure, folder / f"{name}.png"))
     return drawn
 
 

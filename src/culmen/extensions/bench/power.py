@@ -1,6 +1,6 @@
-"""Power of a task: gains that a final choice can tell from noise; a test of equal programs.
+"""Power of a task: gains that a final choice can tell from noise.
 
-Both rest on repeated evaluations of the initial program. A gain g is found with probability .8 at
+They rest on repeated evaluations of the initial program. A gain g is found with probability .8 at
 the 5 % level (two-sided) if each program has n evaluations on the same cases:
 
     n = 2 s² ((z.975 + z.8) / g)²          s² variance of repeated evaluations of one case
@@ -8,9 +8,6 @@ the 5 % level (two-sided) if each program has n evaluations on the same cases:
 
 m different cases tell the gain for new cases of the kind, if it varies between cases as much as
 scores do. This variance is unknown before there is a second program.
-
-The test of equal programs (an A/A test) compares the initial program with itself, as a final choice
-would compare a winner with it: of many comparisons at most one in twenty may find a gain or a loss.
 """
 
 from __future__ import annotations
@@ -18,36 +15,25 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean, median, variance
+from statistics import fmean, variance
 
 import msgspec
 
 from culmen.core.answers import refusal_remedy, refusal_words
-from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import REFUSED, Case, Observation, Status
+from culmen.core.evaluation import REFUSED, Case, Observation
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.engine.reserve import FACTOR, LEVEL, evaluations_to_tell
+from culmen.engine.reserve import FACTOR, evaluations_to_tell
 from culmen.evaluate.backends import SettlingBackend
-from culmen.evidence.evidence import FINAL, SEARCH, Evidence
 from culmen.evidence.spread import pooled_variance
 from culmen.evidence.verdict import reported_split
-
-LOOKS = 6
-"""Evaluations of each program in a comparison of equals without a data set."""
 
 KEPT = 0.3
 """Share of a budget that the final choice of a run of the planned size gets."""
 
 CHOOSING = 0.4
 """Share of this that picks the winner, at most (`engine.finale`)."""
-
-_TWIN = "twin"  # part that makes a second candidate of the same program
-
-
-Rounds = Sequence[tuple[float | None, ...]]
-"""Rewards of rounds: one of every case each, None for a failed evaluation."""
 
 
 class NoiseSample(msgspec.Struct, frozen=True):
@@ -89,25 +75,6 @@ class NeededEvaluations(msgspec.Struct, frozen=True):
     budget: int
     seconds: float
     dollars: float
-
-
-class EqualsReport(msgspec.Struct, frozen=True):
-    """Comparisons of the initial program with itself: `claims` of them found a gain or a loss.
-
-    `margin` is the median half width of the interval of the difference: gains below are noise.
-    `chance` is the probability of that many claims if one in twenty is made by luck.
-    """
-
-    comparisons: int
-    claims: int
-    margin: float | None
-    chance: float
-
-    @property
-    def is_suspect(self) -> bool:
-        """True if equal programs come out different too often for luck."""
-        # probability of so many claims among equals from which the evaluator is suspect
-        return self.chance < 0.01
 
 
 async def sample_noise(
@@ -194,49 +161,4 @@ def needed_evaluations(sample: NoiseSample, gain: float) -> NeededEvaluations:
         budget=budget,
         seconds=final * sample.seconds,
         dollars=final * sample.dollars,
-    )
-
-
-def compare_equals(task: Task, sample: NoiseSample) -> EqualsReport:
-    """Compare pairs of rounds as if of two candidates, by the rule of the final choice."""
-    size = 1 if sample.cases else LOOKS
-    groups = [sample.rounds[i : i + size] for i in range(0, len(sample.rounds) - size + 1, size)]
-    margins, claims, made = list[float](), 0, 0
-    for one, other in zip(groups[::2], groups[1::2], strict=False):
-        gain, margin = _gain_and_margin(task, sample, one, other)
-        made += 1
-        # differences that are rounding errors
-        claims += gain is not None and margin is not None and abs(gain) > margin + 1e-12
-        margins += [] if margin is None else [margin]
-    return EqualsReport(made, claims, median(margins) if margins else None, at_least(claims, made))
-
-
-def _gain_and_margin(
-    task: Task, sample: NoiseSample, one: Rounds, other: Rounds
-) -> tuple[float | None, float | None]:
-    """Gain and margin between two sets of rounds; the search knew all other rounds."""
-    initial = task.initial_candidates()[0]
-    twin = Candidate.of({**initial.parts, _TWIN: ""}, (initial.id,))
-    evidence = Evidence(task)
-    known = [each for each in sample.rounds if not any(each is own for own in (*one, *other))]
-    cases = [case.id for case in task.split(sample.split)] if sample.split else [""]
-    for candidate, rounds, purpose in (
-        (initial, known or one, SEARCH),
-        (twin, known[:1] or other, SEARCH),
-        (initial, one, FINAL),
-        (twin, other, FINAL),
-    ):
-        for scores in rounds:
-            for case, reward in zip(cases, scores, strict=True):
-                score = None if reward is None else task.objective.score(reward)
-                status = Status.ERROR if reward is None else Status.OK
-                evidence.observe(candidate, Observation(candidate.id, status, score, case), purpose)
-    found = evidence.verdict.estimate_gain(twin.id, initial.id)
-    return found.gain, found.error.margin
-
-
-def at_least(claims: int, made: int) -> float:
-    """Probability of `claims` or more of `made` comparisons if each makes one with `LEVEL`."""
-    return sum(
-        math.comb(made, k) * LEVEL**k * (1 - LEVEL) ** (made - k) for k in range(claims, made + 1)
     )

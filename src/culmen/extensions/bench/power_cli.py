@@ -24,7 +24,7 @@ from culmen.report.figures import count_text, dollars_text, duration_text, numbe
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
-    from culmen.extensions.bench.power import EqualsReport, NeededEvaluations, NoiseSample
+    from culmen.extensions.bench.power import NeededEvaluations, NoiseSample
 
 _SHARES = (0.25, 0.5, 1.0, 2.0)  # of the standard deviation of one evaluation: gains shown unasked
 
@@ -43,12 +43,6 @@ def power(
     rounds: Annotated[
         int | None, typer.Option(min=2, help="Evaluations of every case. Default: 30 in all.")
     ] = None,
-    aa: Annotated[
-        int | None,
-        typer.Option(
-            "--aa", min=1, help="Compare the initial program with itself this number of times."
-        ),
-    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
     direction: Direction = None,
     seed_program: SeedProgram = None,
@@ -58,18 +52,11 @@ def power(
 ) -> Answer:
     """Measure a task's noise, and the evaluations needed to tell a gain from it.
 
-    Evaluates the initial program again and again on the cases that a result is reported on. With
-    --aa, its evaluations are also compared among themselves by the rule of the final choice: exit
-    code 1 if equal programs come out different more often than chance explains.
+    Evaluates the initial program again and again on the cases that a result is reported on.
     """
     from culmen.core.options import BackendChoice
     from culmen.evaluate.backends import make_backend
-    from culmen.extensions.bench.power import (
-        LOOKS,
-        compare_equals,
-        needed_evaluations,
-        sample_noise,
-    )
+    from culmen.extensions.bench.power import needed_evaluations, sample_noise
     from culmen.run import options
     from culmen.run.assemble import run_blocking, with_evaluator_models
 
@@ -81,21 +68,14 @@ def power(
     )
     size = _case_count(loaded)
     many = rounds or max(2, -(-30 // size))  # evaluations that noise is measured with, at least
-    if aa:
-        many = max(many, 2 * aa * (1 if loaded.cases else LOOKS))
     with _progress_line(screen, many * size) as report:
         sample = run_blocking(sample_noise(loaded, backend, many, workers, report))
-    equals = compare_equals(loaded, sample) if aa else None
     plans = [needed_evaluations(sample, each) for each in gain or _usual_gains(sample)]
     data = {
         "noise": {**msgspec.to_builtins(sample), "evaluations": sample.evaluations},
         "plans": msgspec.to_builtins(plans),
-        "equals": msgspec.to_builtins(equals),
     }
-    code = 1 if equals is not None and equals.is_suspect else 0
-    return Answer(
-        data, lambda s: _show_noise(s, loaded, flags.task_words(task), sample, plans, equals), code
-    )
+    return Answer(data, lambda s: _show_noise(s, loaded, flags.task_words(task), sample, plans))
 
 
 def _case_count(task: Task) -> int:
@@ -129,7 +109,6 @@ def _show_noise(
     place: str,
     sample: NoiseSample,
     plans: list[NeededEvaluations],
-    equals: EqualsReport | None,
 ) -> None:
     screen.print_heading(task.name, f"noise of {count_text(sample.evaluations, 'evaluation')}")
     screen.print_pairs(
@@ -158,9 +137,6 @@ def _show_noise(
             screen.print_line(
                 "New cases: the size of a data set that shows the gain on cases outside it.", "dim"
             )
-    if equals is not None:
-        screen.print_line()
-        screen.print_line(*_equals_verdict(equals))
     if plans:
         budget = f"evaluations={plans[-1].budget},final=0.3"
         screen.print_next_steps((f"culmen run --budget {budget} {place}", "a run of this size"))
@@ -175,24 +151,6 @@ def _plan_row(plan: NeededEvaluations) -> list[str]:
 
 def _cost_text(seconds: float, price: float) -> str:
     return duration_text(seconds) + (f", {dollars_text(price)}" if price else "")
-
-
-def _equals_verdict(equals: EqualsReport) -> tuple[str, str]:
-    """The outcome of comparisons of equals, and its style."""
-    comparisons = (
-        f"{equals.claims} of {count_text(equals.comparisons, 'comparison')} of the initial program"
-    )
-    margin = "" if equals.margin is None else f"; median margin {number_text(equals.margin)}"
-    if equals.is_suspect:
-        return (
-            f"{comparisons} with itself found a difference; one in twenty is expected by chance: "
-            f"evaluations are not independent of one another{margin}",
-            "bold red",
-        )
-    return (
-        f"{comparisons} with itself found a difference: no more than chance explains{margin}",
-        "green",
-    )
 
 
 VERBS = VerbTable("Views", groups={"compare": ("", {"power": power})})

@@ -66,9 +66,6 @@ def reproduce(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of runs.", show_default="runs/reproduce"),
     ] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write all places as one page.")
-    ] = None,
 ) -> Answer:
     """Make tables and figures of four papers again: beside the printed figures, with a plot.
 
@@ -101,7 +98,7 @@ def reproduce(
     )
     if not toy and not yes:
         return _forecast_places(screen, wanted, conditions, place)
-    return _make_places(screen, wanted, conditions, page)
+    return _make_places(screen, wanted, conditions)
 
 
 def _model_text(model: Sequence[str] | None, models: Path | None) -> str:
@@ -176,13 +173,10 @@ def _forecast_places(
 
 
 def _make_places(
-    screen: Screen,
-    wanted: Sequence[tuple[Paper, PaperPlace]],
-    conditions: Conditions,
-    page: Path | None,
+    screen: Screen, wanted: Sequence[tuple[Paper, PaperPlace]], conditions: Conditions
 ) -> Answer:
     """The places one after another, each shown when it is done."""
-    from culmen.extensions.bench.reproduce.making import make_place, write_page
+    from culmen.extensions.bench.reproduce.making import make_place
 
     made: list[Outcome] = []
     try:
@@ -192,9 +186,6 @@ def _make_places(
     except KeyboardInterrupt:  # finished places are shown all the same
         pass
     done = len(made) == len(wanted) and all(each.complete for each in made)
-    if page is not None:
-        intro = page.read_text(encoding="utf-8") if page.exists() else "# Papers made again"
-        write_page(made, page, intro.partition("\n## ")[0])
     data = {
         each.name: {
             "heads": each.shown.heads,

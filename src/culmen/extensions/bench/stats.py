@@ -215,22 +215,17 @@ def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
     return ceil(1 + log2(max(1, comparisons) / level))
 
 
-def profile_at_thresholds(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float]:
-    """Share of runs at or above each threshold, mean over strata (performance profile)."""
-    shares = [
-        [sum(value >= mark for value in each) / len(each) for each in strata] for mark in thresholds
-    ]
-    return [sum(each) / len(each) for each in shares]
-
-
 def profile_steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
-    """The whole performance profile: (level, share of runs above it), from 0 upward.
+    """The performance profile: (level, share of runs above it), mean over strata, from 0 upward.
 
     One step for each distinct value.
     """
     levels = sorted({value for each in strata for value in each})
-    shares = profile_at_thresholds(strata, [0.0, *(nextafter(level, inf) for level in levels)])
-    return list(zip([0.0, *levels], shares))
+    shares = [
+        [sum(value >= mark for value in each) / len(each) for each in strata]
+        for mark in (0.0, *(nextafter(level, inf) for level in levels))
+    ]
+    return [(level, sum(each) / len(each)) for level, each in zip([0.0, *levels], shares)]
 
 
 def best_of(values: Sample) -> list[float]:

@@ -1,4 +1,4 @@
-"""Task x strategy x random seed at an equal budget, and the tables of the results.
+"""Task x strategy x random seed at an equal budget.
 
 Every cell is a run folder, so an interrupted bench goes on. Cells are taken seed by seed, so that
 an unfinished bench has about as many runs of every strategy.
@@ -6,11 +6,9 @@ an unfinished bench has about as many runs of every strategy.
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -25,8 +23,6 @@ from culmen.core.packages import PACKAGES, module_advice
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.extensions.bench.analyses import Rows, mean_of_known, quartile_columns
-from culmen.report.figures import count_text
 from culmen.store import views
 from culmen.store.address import has_run
 
@@ -133,14 +129,8 @@ class CellResult(msgspec.Struct, frozen=True):
     """Result of one cell.
 
     `score` is the reported one, in the task's direction; `certified` the certified value by the
-    task's verifier (None: it has none, or did not accept). `requests` counts the strategy's
-    requests for candidates and `delivered` the candidates in their replies (None: not in the
-    journal); `proposals` counts all new candidates of the run, also those that the offline proposer
-    tried on its way, and `calls` the model calls for them. `together` is the score on the whole
-    split, if the results of all runs of the task were scored on it afterwards (None: they were
-    not). `data` names made-up data of the task. `best_so_far` is the best mean score that any
-    candidate had during the search, as papers plot it: of noisy scores a lucky one. `metrics` are
-    the means of the reported program's.
+    task's verifier (None: it has none, or did not accept). `calls` counts the model calls for
+    candidates. `data` names made-up data of the task.
     """
 
     task: str
@@ -151,19 +141,12 @@ class CellResult(msgspec.Struct, frozen=True):
     direction: str
     score: float | None
     certified: float | None
-    strict: bool | None
     evaluations: int
-    requests: int | None
-    delivered: int | None
-    proposals: int
     calls: int
     tokens: int
     dollars: float
     unpriced: int
     seconds: float
-    together: float | None = None
-    best_so_far: float | None = None
-    metrics: dict[str, float] = {}
     data: str = ""
 
     @property
@@ -265,8 +248,6 @@ def check_packages(suite: Suite) -> None:
     """Refuse a suite one of whose runs would lack a package, before any run is made."""
     for task in tasks_of(suite).values():
         needs = [(package, f"task '{task.name}'") for package in task.evaluator.packages]
-        if any(map(task.split, ("train", "val", "test"))):
-            needs.append(("scipy", f"scoring the results of '{task.name}' together"))
         needs += [
             ("sklearn", f"clustering the initial programs of '{text}'")
             for text in suite.strategies
@@ -282,9 +263,9 @@ def _missing_package(who: str, package: str) -> UserError:
 
     name = PACKAGES.get(package, package)
     if package in EXTRAS:
-        return missing_extra(who, name, EXTRAS[package], "culmen compare bench")
+        return missing_extra(who, name, EXTRAS[package], "culmen compare")
     what = f"{who} needs the module {package}, which is not installed"
-    return UserError(what, where="culmen compare bench", fix=module_advice(package))
+    return UserError(what, where="culmen compare", fix=module_advice(package))
 
 
 def _is_installed(package: str) -> bool:
@@ -374,7 +355,6 @@ def cell_result(cell: Cell) -> CellResult:
     """The present result of a cell's run."""
     status = views.run_status(cell.path)
     best, usage = status.best, status.usage
-    seeds = len(views.candidate_rows(cell.path, "old", limit=None, operator="seed"))
     return CellResult(
         task=cell.task,
         strategy=cell.strategy,
@@ -384,94 +364,14 @@ def cell_result(cell: Cell) -> CellResult:
         direction=status.direction,
         score=None if best is None else best.score,
         certified=None if best is None else best.certified,
-        strict=None if best is None else best.strict,
         evaluations=status.evaluations,
-        requests=_request_count(cell.path),
-        delivered=_delivered_count(cell.path),
-        proposals=status.candidates - seeds,
         calls=usage.calls,
         tokens=usage.input_tokens + usage.output_tokens,
         dollars=usage.dollars,
         unpriced=usage.unpriced,
         seconds=status.elapsed_seconds,
-        best_so_far=_best_so_far(cell.path, status.direction),
-        metrics={} if best is None else _mean_metrics(cell.path, best.id),
         data=status.data,
     )
-
-
-def _best_so_far(run: Path, direction: str) -> float | None:
-    """The best mean score of a candidate during the search."""
-    sums: dict[str, tuple[float, int]] = {}
-    for each in views.stream_observations(run, phase="search"):
-        if each.score is not None:
-            total, count = sums.get(each.candidate, (0.0, 0))
-            sums[each.candidate] = (total + each.score, count + 1)
-    return _best_value([total / count for total, count in sums.values()], direction)
-
-
-def _mean_metrics(run: Path, candidate: str) -> dict[str, float]:
-    """Means of a candidate's metrics: of the final choice, else of the search."""
-    final = list(views.stream_observations(run, candidate, "final"))
-    seen = final or list(views.stream_observations(run, candidate, "search"))
-    names = dict.fromkeys(name for each in seen for name in each.metrics)
-    means = {
-        name: mean_of_known(each.metrics.get(name) for each in seen if each.metrics)
-        for name in names
-    }
-    return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """Results of tasks on which a run was measured on some of the cases only.
-
-    Scores of different samples cannot be compared.
-    """
-    bests = {
-        outcome.run: views.best_result(outcome.run)
-        for outcome in outcomes
-        if outcome.state == "finished"
-    }
-    tasks = {
-        outcome.task
-        for outcome in outcomes
-        if (best := bests.get(outcome.run)) and 0 < best.cases < best.of
-    }
-    return [outcome for outcome in outcomes if outcome.task in tasks and outcome.run in bests]
-
-
-def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """The results, with scores on one whole split for tasks that were scored together."""
-    from culmen.extensions.bench.records import read_compared
-    from culmen.extensions.bench.worth import worth_of_runs
-
-    common_scores: dict[str, float | None] = {}
-    for task in dict.fromkeys(outcome.task for outcome in sampled_results(outcomes)):
-        runs = [
-            outcome.run
-            for outcome in outcomes
-            if outcome.task == task and outcome.state == "finished"
-        ]
-        worth = worth_of_runs([read_compared(run) for run in runs])
-        if worth.together:
-            common_scores |= dict(zip(runs, worth.values))
-    return [
-        msgspec.structs.replace(outcome, together=common_scores.get(outcome.run))
-        for outcome in outcomes
-    ]
-
-
-def _request_count(run: Path) -> int | None:
-    """Number of requests by the strategy's notes, else by the journal's model calls."""
-    noted_requests = sum(len(views.note_events(run, kind)) for kind in ("event", "grid"))
-    journaled_calls = sum(row.effects for row in views.call_costs(run) if row.effect == "propose")
-    return noted_requests or journaled_calls or None
-
-
-def _delivered_count(run: Path) -> int | None:
-    """Candidates of all requests; None if the strategy noted none."""
-    events = views.note_events(run, "event")
-    return sum(len(event.entry.body["candidates"]) for event in events) if events else None
 
 
 def _study_parts(suite: Suite) -> JsonObject:
@@ -554,193 +454,3 @@ def _load_task(task: str) -> Task:
 def _folder_name(name: str) -> str:
     """Folder name for a strategy's name."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-")
-
-
-COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, in tables for people
-
-
-def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
-    """One row per task and strategy, in the order of the results.
-
-    `best` of `runs`, median and quartiles of the reported scores; `best_so_far` the median of the
-    best scores met on the way, `metrics` the means of the reported programs'; `together` the median
-    of those on one whole split, if the runs' programs were scored on it; `certified` the best
-    certified value, and `certified_median` over the `certified_runs` that have one; `per_request`
-    the candidates per request, over all runs; the rest are means over the runs. Only finished runs
-    count; `unfinished` names the others with how far they came.
-    """
-    groups: dict[tuple[str, str], list[CellResult]] = {}
-    for outcome in outcomes:
-        groups.setdefault((outcome.label, outcome.strategy), []).append(outcome)
-    return [
-        _summary_row(runs[0], [run for run in runs if run.state == "finished"])
-        | {"unfinished": [unfinished_cell(run) for run in runs if run.state != "finished"]}
-        for runs in groups.values()
-    ]
-
-
-def unfinished_cell(run: CellResult) -> str:
-    """`seed 3 interrupted after 34 evaluations`."""
-    return f"seed {run.seed} {run.state} after {count_text(run.evaluations, 'evaluation')}"
-
-
-def _summary_row(first: CellResult, runs: Sequence[CellResult]) -> JsonObject:
-    """The row of the task and strategy of `first`, over these runs of it."""
-    direction = first.direction
-    scores = [run.score for run in runs if run.score is not None]
-    certified = [run.certified for run in runs if run.certified is not None]
-    together = [run.together for run in runs if run.together is not None]
-    met = [run.best_so_far for run in runs if run.best_so_far is not None]
-    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
-    figures = quartile_columns("score", scores)
-    means = {
-        name: mean_of_known(getattr(run, name) for run in runs)
-        for name in (
-            "evaluations",
-            "requests",
-            "proposals",
-            "calls",
-            "tokens",
-            "dollars",
-            "seconds",
-        )
-    }
-    return {
-        "task": first.label,
-        "direction": direction,
-        "strategy": first.strategy,
-        "runs": len(runs),
-        "best": _best_value(scores, direction),
-        "median": figures["score"],
-        "q1": figures["score_q1"],
-        "q3": figures["score_q3"],
-        "best_so_far": quartile_columns("value", met)["value"],
-        "together": quartile_columns("value", together)["value"],
-        "certified": _best_value(certified, direction),
-        "certified_median": quartile_columns("value", certified)["value"],
-        "certified_runs": len(certified),
-        **means,
-        "per_request": _per_request(runs),
-        "unpriced": sum(run.unpriced for run in runs),
-        "metrics": {name: mean_of_known(run.metrics.get(name) for run in runs) for name in metrics},
-    }
-
-
-def _per_request(runs: Sequence[CellResult]) -> float | None:
-    counts = [
-        (run.delivered, run.requests) for run in runs if run.delivered is not None and run.requests
-    ]
-    return (
-        sum(delivered for delivered, _ in counts) / sum(requests for _, requests in counts)
-        if counts
-        else None
-    )
-
-
-def _best_value(values: Sequence[float], direction: str) -> float | None:
-    return (max if direction == "max" else min)(values, default=None)
-
-
-def write_results(suite: Suite, outcomes: Sequence[CellResult], out: Path) -> list[Path]:
-    """Write `cells.csv`, `summary.csv`, `summary.md` and `bench.json` into the bench's folder.
-
-    Returns the paths.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    rows = summary_rows(outcomes)
-    cells: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
-    files = [_write_csv(out / "cells.csv", cells), _write_csv(out / "summary.csv", rows)]
-    document = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": cells}
-    for name, text in (
-        ("summary.md", suite_markdown(rows)),
-        ("bench.json", json.dumps(document, indent=2) + "\n"),
-    ):
-        (out / name).write_text(text, encoding="utf-8")
-        files.append(out / name)
-    return files
-
-
-def draw_results(cells: Sequence[Cell], out: Path) -> tuple[list[Path], str]:
-    """Draw the courses of the runs of a bench into `plots`, a file for each task.
-
-    Returns the files, and the reason if there are none ("" otherwise).
-    """
-    from culmen.extensions.bench.analyze import NO_PLOTS, analyze_runs
-    from culmen.strategies.catalog import names_by_path
-
-    if find_spec("matplotlib") is None:
-        return [], NO_PLOTS
-    from culmen.extensions.bench.plots import draw_courses
-
-    made = [cell.path for cell in cells if cell.path.exists()]
-    return draw_courses(analyze_runs(made, names_by_path()), out / "plots"), ""
-
-
-def suite_markdown(rows: Rows) -> str:
-    """The table for a page of documentation, with columns for claimed and certified values."""
-    heads = [
-        "task",
-        "strategy",
-        "best",
-        "median",
-        "quartiles",
-        "best so far",
-        "median together",
-        "certified best",
-        *COUNTS,
-        "candidates per request",
-    ]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for row in rows:
-        arrow = "↑" if row["direction"] == "max" else "↓"
-        values = [
-            f"{row['task']} {arrow}",
-            f"`{row['strategy']}`",
-            f"{score_digits(row['best'])} (of {row['runs']})",
-            score_digits(row["median"]),
-            f"{score_digits(row['q1'])} to {score_digits(row['q3'])}",
-            score_digits(row["best_so_far"]),
-            score_digits(row["together"]),
-            f"{score_digits(row['certified'])} ({row['certified_runs']} of {row['runs']})"
-            if row["certified_runs"]
-            else "-",
-            *(count_digits(row[name]) for name in COUNTS),
-            count_digits(row["per_request"]),
-        ]
-        lines.append(f"| {' | '.join(values)} |")
-    tables = [lines]
-    for task in dict.fromkeys(row["task"] for row in rows):
-        chosen = [row for row in rows if row["task"] == task]
-        names = list(dict.fromkeys(name for row in chosen for name in row["metrics"]))
-        if names:
-            heads = [task, *names]
-            tables.append([f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)])
-            for row in chosen:
-                means = [score_digits(row["metrics"].get(name)) for name in names]
-                tables[-1].append("| " + " | ".join([f"`{row['strategy']}`", *means]) + " |")
-    return "\n\n".join("\n".join(table) for table in tables) + "\n"
-
-
-def score_digits(value: float | None) -> str:
-    """Eight significant digits."""
-    return "-" if value is None else f"{value:.8g}"
-
-
-def count_digits(value: float | None) -> str:
-    """A mean of counts, to one decimal if it is not a whole number."""
-    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
-
-
-def _flat_row(row: JsonObject) -> JsonObject:
-    """A row with a column of its own for each metric."""
-    metrics = {f"metric_{name}": value for name, value in row["metrics"].items()}
-    return {name: value for name, value in row.items() if name != "metrics"} | metrics
-
-
-def _write_csv(path: Path, rows: Rows) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        flat = [_flat_row(row) for row in rows]
-        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in flat for name in row)))
-        writer.writeheader()
-        writer.writerows(flat)
-    return path

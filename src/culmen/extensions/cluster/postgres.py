@@ -56,7 +56,7 @@ _readers: dict[str, list[Connection]] = {}
 
 
 class Postgres:
-    """PostgreSQL's spelling of what `culmen.store.sql` writes."""
+    """PostgreSQL's spelling of the statements in `culmen.store.sql`."""
 
     name, mark, fence = "postgresql", "%s", "FOR UPDATE"
 

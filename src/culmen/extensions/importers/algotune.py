@@ -15,12 +15,13 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from culmen.core.errors import UserError
 from culmen.core.foreign import parse_python
@@ -147,61 +148,31 @@ def accepts(task: AlgoTask, problem: object, solution: object) -> str:
 # -- the initial program: the reference as a solver -------------------------------------------
 
 
-class _Source:
-    """A task's file: its class, and which of its definitions the method `solve` needs."""
+_FOR_TESTS = ("generate_problem", "is_solution")  # methods that no solver needs
 
-    def __init__(self, text: str) -> None:
-        self.lines, self.tree = text.splitlines(), parse_python(text)
-        classes = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
-        tasks = [node for node in classes if _is_task_class(node)]
-        if len(tasks) != 1:
-            raise LookupError(f"{len(tasks)} classes are registered as tasks")
-        self.task = tasks[0]
-        self.members = {name: node for node in self.task.body for name in _bound_names(node)}
 
-    def first_line(self, node: ast.stmt) -> int:
-        """Number of the first line of a statement, with its decorators."""
-        decorators = getattr(node, "decorator_list", [])
-        return min([node.lineno, *(each.lineno for each in decorators)])
+def _task_class(tree: ast.Module) -> ast.ClassDef:
+    """The registered class; LookupError if there is not exactly one."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    tasks = [node for node in classes if any("register_task" in n for n in _class_names(node))]
+    if len(tasks) != 1:
+        raise LookupError(f"{len(tasks)} classes are registered as tasks")
+    return tasks[0]
 
-    def segment(self, node: ast.stmt) -> str:
-        """The text of a statement with its decorators, without the base's constructor."""
-        dropped = {
-            number
-            for each in ast.walk(node)
-            if isinstance(each, ast.stmt) and _calls_super(each)
-            for number in range(each.lineno, (each.end_lineno or each.lineno) + 1)
-        }
-        first, last = self.first_line(node), node.end_lineno or node.lineno
-        numbers = [number for number in range(first, last + 1) if number not in dropped]
-        return "\n".join(self.lines[number - 1] for number in numbers)
 
-    def needed_members(self) -> list[ast.stmt]:
-        """The members of the class that `solve` and a constructor with content reach."""
-        start = ["solve", *(["__init__"] if self._has_constructor() else [])]
-        names = _closure(start, self.members, _attribute_names)
-        kept = {id(self.members[name]) for name in names}
-        return [node for node in self.task.body if id(node) in kept]
+def _class_names(node: ast.ClassDef) -> list[str]:
+    return [ast.unparse(each) for each in (*node.decorator_list, *node.bases)]
 
-    def _has_constructor(self) -> bool:
-        node = self.members.get("__init__")
-        return node is not None and any(map(_is_content, getattr(node, "body", [])))
 
-    def needed_statements(self, members: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """The statements before the class that these members reach, in order."""
-        bound: dict[str, ast.stmt] = {}
-        for node in self.tree.body:
-            if node is not self.task and not _imports_base(node):
-                bound |= dict.fromkeys(_bound_names(node), node)
-        start = [name for member in members for name in _loaded_names(member)]
-        names = _closure([n for n in start if n in bound], bound, _loaded_names)
-        kept = {id(bound[name]) for name in names}
-        return [
-            node
-            for node in self.tree.body
-            if id(node) in kept
-            or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-        ]
+def _line_range(node: ast.stmt) -> range:
+    """Numbers of the lines of a statement from 0, with its decorators."""
+    decorators = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(each.lineno for each in decorators)])
+    return range(first - 1, node.end_lineno or node.lineno)
+
+
+def _methods(task: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in task.body if isinstance(node, ast.FunctionDef)}
 
 
 def solver_text(text: str) -> str:
@@ -209,83 +180,42 @@ def solver_text(text: str) -> str:
 
     Raises LookupError if the file has not exactly one registered class with a method `solve`.
     """
-    source = _Source(text)
-    if "solve" not in source.members:
+    tree, lines = parse_python(text), text.splitlines()
+    task = _task_class(tree)
+    methods = _methods(task)
+    if "solve" not in methods:
         raise LookupError("the task's class has no method solve")
-    members = source.needed_members()
-    body = [source.segment(node) for node in members]
-    head = [source.segment(node) for node in source.needed_statements(members)]
-    alias = [f"\n\n{source.task.name} = Solver"] if source.task.name in "\n".join(body) else []
-    return "\n".join([*head, "\n\nclass Solver:", "\n\n".join(body), *alias]) + "\n"
+    for node in filter(_calls_super, ast.walk(task)):
+        first, *more = _line_range(node)
+        lines[first] = " " * node.col_offset + "pass"
+        for number in more:
+            lines[number] = ""
+    left_out = [node for node in tree.body if _imports_base(node)]
+    left_out += [methods[name] for name in _FOR_TESTS if name in methods]
+    first = _line_range(task)[0]
+    head = range(first, _line_range(task.body[0])[0])
+    for number in (*head, *(number for node in left_out for number in _line_range(node))):
+        lines[number] = ""
+    lines[first] = "class Solver:"
+    alias = [f"\n\n{task.name} = Solver"] if task.name in "\n".join(lines) else []
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join([*lines, *alias])).strip() + "\n"
 
 
 def whole_solver_text(text: str) -> str:
     """A `solver.py` that holds a task's whole file, for files that cannot be cut."""
-    source = _Source(text)
-    lines = list(source.lines)
-    for node in source.tree.body:
-        if _imports_base(node):
-            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
-                lines[number] = ""
-            lines[node.lineno - 1] = f"from {__name__} import BaseTask as Task, register_task"
-    return "\n".join(lines) + f"\n\n\nclass Solver({source.task.name}):\n    pass\n"
-
-
-def _is_task_class(node: ast.ClassDef) -> bool:
-    decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
-    names = [ast.unparse(each).rpartition(".")[2] for each in (*decorators, *node.bases)]
-    return "register_task" in names
+    tree, lines = parse_python(text), text.splitlines()
+    for node in filter(_imports_base, tree.body):
+        for number in _line_range(node):
+            lines[number] = ""
+        lines[node.lineno - 1] = f"from {__name__} import BaseTask as Task, register_task"
+    return "\n".join(lines) + f"\n\n\nclass Solver({_task_class(tree).name}):\n    pass\n"
 
 
 def _imports_base(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and (node.module or "").startswith(ROOT)
 
 
-def _bound_names(node: ast.stmt) -> set[str]:
-    """Names that a statement binds, also inside `try` and `if`."""
-    names: set[str] = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(each.name)
-        elif isinstance(each, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name.partition(".")[0] for alias in each.names}
-        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            names.add(each.id)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    return names
-
-
-def _loaded_names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _attribute_names(node: ast.AST) -> set[str]:
-    loaded = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-    return loaded | _loaded_names(node)
-
-
-def _closure(
-    start: Sequence[str], nodes: dict[str, ast.stmt], follow: Callable[[ast.AST], set[str]]
-) -> set[str]:
-    """The names of `nodes` that `start` reaches."""
-    reached, left = set(), [name for name in start if name in nodes]
-    while left:
-        name = left.pop()
-        if name not in reached:
-            reached.add(name)
-            left += [each for each in follow(nodes[name]) if each in nodes]
-    return reached
-
-
-def _is_content(node: ast.stmt) -> bool:
-    """True unless a statement is a text, `pass`, or the base's constructor."""
-    if isinstance(node, ast.Expr):
-        return not isinstance(node.value, ast.Constant) and not _calls_super(node)
-    return not isinstance(node, ast.Pass)
-
-
-def _calls_super(node: ast.stmt) -> bool:
+def _calls_super(node: ast.AST) -> TypeGuard[ast.Expr]:
     return isinstance(node, ast.Expr) and ast.unparse(node).startswith("super().__init__(")
 
 
@@ -450,7 +380,7 @@ def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
 
 
 def cheap_answers(result: object) -> dict[str, object]:
-    """Results without work, by what they are, that differ from an honest one."""
+    """Results without work, by kind, that differ from an honest one."""
     from culmen.jail import packed
 
     tried = {
@@ -628,8 +558,9 @@ def _goal(file: Path) -> str:
     described = file.with_name("description.txt")
     text = text_inside(file.parent, file.name)
     description = text_inside(file.parent, described.name) if described.is_file() else ""
-    source = _Source(text)
-    check = source.segment(source.members["is_solution"]) if "is_solution" in source.members else ""
+    method = _methods(_task_class(parse_python(text))).get("is_solution")
+    lines = text.splitlines()
+    check = "\n".join(lines[number] for number in _line_range(method)) if method else ""
     return GOAL.format(description=description.strip(), check=check)
 
 

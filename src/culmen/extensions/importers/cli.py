@@ -151,7 +151,7 @@ def _import_each(
 def _print_outcome(
     screen: Screen, done: Sequence[ImportedTask], layout: _Layout, out: Path
 ) -> None:
-    """Print the table of what was imported, what could not be, notes and weaknesses."""
+    """Print the table of imported tasks and of refused ones, with notes and weaknesses."""
     imported = [each for each in done if each.folder]
     if imported:
         screen.print_table(layout.heads, [layout.row(each) for each in imported])

@@ -36,7 +36,7 @@ _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
-class MLflow:
+class MLflow(Tracker):
     """Tracker that logs to MLflow at `uri`, or as MLflow's own settings define.
 
     It uses MLflow's client and changes no global state. With `run`, it logs to that existing run of
@@ -96,9 +96,6 @@ class MLflow:
         ]
         self._client.log_batch(self._run, metrics=metrics)
 
-    def log_span(self, span: EffectSpan) -> None:
-        """No-op: the curves include calls."""
-
     def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """Log the candidates as a table in MLflow's format, and a file for each text."""
         columns = [name for name in _COLUMNS if name != "text"]
@@ -121,7 +118,7 @@ class MLflow:
 # Weights & Biases: one run per search; offline with WANDB_MODE=offline.
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
     """Tracker that logs to `project` of Weights & Biases.
 
     W&B's own environment variables define the server and offline mode. With `run`, it logs to that
@@ -130,7 +127,12 @@ class WeightsAndBiases:
     """
 
     def __init__(self, project: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
-        self._project, self._run_id, self._prefix, self.texts = project, run, prefix, texts
+        self._project, self._run_id, self._prefix, self.texts = (
+            project or "culmen",
+            run,
+            prefix,
+            texts,
+        )
         self._run: Any = None
         self._borrowed, self.reached = False, 0
 
@@ -175,9 +177,6 @@ class WeightsAndBiases:
         else:
             self._run.log(figures, step=point.evaluations)
 
-    def log_span(self, span: EffectSpan) -> None:
-        """No-op: the curves include calls."""
-
     def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
@@ -197,13 +196,11 @@ class WeightsAndBiases:
 # TensorBoard: scalars against evaluations, in a folder of the run's name.
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Tracker that writes event files below `folder`; a resumed run adds to its own files."""
 
-    texts = False
-
     def __init__(self, folder: str, prefix: str = "") -> None:
-        self._folder, self._prefix = Path(folder), prefix
+        self._folder, self._prefix = Path(folder or "runs/tensorboard"), prefix
         self._writer: SummaryWriter  # set by `start`
 
     def start(self, about: TrackedRun) -> None:
@@ -223,12 +220,6 @@ class TensorBoard:
                 f"{self._prefix}{name}", value, point.evaluations, walltime=point.time
             )
 
-    def log_span(self, span: EffectSpan) -> None:
-        """No-op: TensorBoard has no spans."""
-
-    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """No-op: TensorBoard has no tables."""
-
     def close(self, state: str) -> None:
         """Flush and close the files."""
         self._writer.close()
@@ -240,13 +231,11 @@ class TensorBoard:
 _NANO = 1_000_000_000  # nanoseconds of a second
 
 
-class OpenTelemetry:
+class OpenTelemetry(Tracker):
     """Tracker that sends spans to `endpoint` by OTLP over HTTP.
 
     The default is the endpoint in OTEL_EXPORTER_OTLP_ENDPOINT; `exporter` replaces the exporter.
     """
-
-    texts = False
 
     def __init__(self, endpoint: str = "", exporter: SpanExporter | None = None) -> None:
         self._endpoint, self._exporter = endpoint, exporter
@@ -267,9 +256,6 @@ class OpenTelemetry:
             BatchSpanProcessor(self._exporter or _otlp_exporter(self._endpoint))
         )
         self._tracer = self._provider.get_tracer("culmen")
-
-    def log_point(self, point: TrackedPoint) -> None:
-        """No-op: the evaluation's span holds the score."""
 
     def log_span(self, span: EffectSpan) -> None:
         """Send a span for one finished effect."""
@@ -314,9 +300,6 @@ class OpenTelemetry:
                     made.set_attribute("error.type", fault)
                     made.set_status(Status(StatusCode.ERROR))
             made.end(end_time=int(max(each.start, each.end) * _NANO))
-
-    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """No-op: there are spans for effects only."""
 
     def close(self, state: str) -> None:
         """Send the remaining spans."""
@@ -364,27 +347,11 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
 # Trackers by the text of --track.
 
 
-def _make_tensorboard(folder: str, options: JsonObject) -> Tracker:
-    return TensorBoard(folder or "runs/tensorboard", **options)
-
-
-def _make_mlflow(uri: str, options: JsonObject) -> Tracker:
-    return MLflow(uri, **options)
-
-
-def _make_wandb(project: str, options: JsonObject) -> Tracker:
-    return WeightsAndBiases(project or "culmen", **options)
-
-
-def _make_otel(endpoint: str, options: JsonObject) -> Tracker:
-    return OpenTelemetry(endpoint, **options)
-
-
-_MAKERS: dict[str, tuple[str, Callable[[str, JsonObject], Tracker], tuple[str, ...]]] = {
-    "tensorboard": ("tensorboardX", _make_tensorboard, ("prefix",)),
-    "mlflow": ("mlflow", _make_mlflow, ("run", "prefix", "texts")),
-    "wandb": ("wandb", _make_wandb, ("run", "prefix", "texts")),
-    "otel": ("opentelemetry.exporter.otlp.proto.http", _make_otel, ()),
+_MAKERS: dict[str, tuple[str, Callable[..., Tracker], tuple[str, ...]]] = {
+    "tensorboard": ("tensorboardX", TensorBoard, ("prefix",)),
+    "mlflow": ("mlflow", MLflow, ("run", "prefix", "texts")),
+    "wandb": ("wandb", WeightsAndBiases, ("run", "prefix", "texts")),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", OpenTelemetry, ()),
 }
 
 _COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
@@ -418,7 +385,7 @@ def make_tracker(text: str) -> Tracking:
     if not _is_installed(package):
         fix = f"pip install 'culmen[{name}]'"
         raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
-    return Tracking(name, make(destination, values))
+    return Tracking(name, make(destination, **values))
 
 
 def _is_installed(package: str) -> bool:

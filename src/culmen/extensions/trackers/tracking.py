@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -84,7 +83,7 @@ class Tracking(Observer):
         """
         self._run = run
         points, after, sent = self._start_tracker(), 0, 0
-        reached: int = getattr(self._tracker, "reached", 0)
+        reached = self._tracker.reached
         while True:
             # read first, so that events before the end are still sent
             over = views.run_status(run).state != "running"
@@ -261,23 +260,31 @@ def _tracked_candidate(run: Path, row: CandidateRow, texts: bool) -> TrackedCand
     )
 
 
-class Tracker(Protocol):
-    """Adapter to a tracking library, used from one thread only.
+class Tracker:
+    """Base of adapters to a tracking library, used from one thread only; they log what they can.
 
-    Any error ends this tracker alone. `texts`: it may receive candidates' texts.
+    Any error ends this tracker alone. `texts`: it may receive candidates' texts. `reached`: the
+    evaluations that it has already.
     """
 
-    texts: bool
+    texts, reached = False, 0
 
-    def start(self, about: TrackedRun) -> None: ...
+    def start(self, about: TrackedRun) -> None:
+        """Open the run there."""
+        raise NotImplementedError
 
-    def log_point(self, point: TrackedPoint) -> None: ...
+    def log_point(self, point: TrackedPoint) -> None:
+        """Log one step of every curve."""
 
-    def log_span(self, span: EffectSpan) -> None: ...
+    def log_span(self, span: EffectSpan) -> None:
+        """Log one finished effect."""
 
-    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None: ...
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
+        """Log all candidates."""
 
-    def close(self, state: str) -> None: ...
+    def close(self, state: str) -> None:
+        """Close the run there, which ended in this state."""
+        raise NotImplementedError
 
 
 class TrackedEvents:

@@ -42,7 +42,7 @@ def test_several_in_order_with_texts_in_the_blocks_after_them():
 
 
 def test_forms_that_models_use():
-    assert read_actions('{"tool": "best", "k": 3.0}')[0] == [Action("best", {"k": 3})]
+    assert read_actions('{"tool": "list", "path": "a"}')[0] == [Action("list", {"path": "a"})]
     assert read_actions(block('{"tool": "list", "arguments": {"path": "notes"}}', ""))[0] == [
         Action("list", {"path": "notes"})
     ]
@@ -62,8 +62,8 @@ def test_forms_that_models_use():
         (block('{"tool": "edit", "path": "x", "old": "a"}'), "edit needs new"),
         (block('{"tool": "write", "path": "x"}'), "write needs text"),
         (block('{"tool": "evaluate", "files": [1]}'), "files cannot be"),
-        (block('{"tool": "best", "k": -1}'), "k cannot be"),
-        (block('{"tool": "best", "k": true}'), "k cannot be"),
+        (block('{"tool": "read", "path": "x", "limit": -1}'), "limit cannot be"),
+        (block('{"tool": "read", "path": "x", "limit": true}'), "limit cannot be"),
         (block('{"tool": "read", "path": {}}'), "path cannot be"),
         (block("print('tools')", "python"), "no action"),
         (block('{"a": 1}'), "no action"),
@@ -76,13 +76,13 @@ def test_complaints(reply, complaint):
 
 def test_what_stands_before_a_broken_action_is_done():
     actions, complaint = read_actions(
-        block('{"tool": "best"}') + block('{"tool": "rm"}') + block('{"tool": "list"}')
+        block('{"tool": "list"}') + block('{"tool": "rm"}') + block('{"tool": "read"}')
     )
-    assert [action.tool for action in actions] == ["best"] and "no tool 'rm'" in complaint
+    assert [action.tool for action in actions] == ["list"] and "no tool 'rm'" in complaint
 
 
 def test_no_more_than_a_few_at_once():
-    assert len(read_actions(block('{"tool": "best"}') * 40)[0]) == 16
+    assert len(read_actions(block('{"tool": "list"}') * 40)[0]) == 16
 
 
 json_values = st.recursive(
@@ -90,7 +90,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 arguments = st.dictionaries(
-    st.sampled_from(["path", "text", "files", "k", "arguments", "where"]), json_values
+    st.sampled_from(["path", "text", "files", "limit", "arguments"]), json_values
 )
 tools = st.sampled_from(sorted(TOOLS)) | st.text()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.task import Objective
@@ -61,33 +59,6 @@ def test_nothing_uncertified_ranks_above_what_is_certified():
     assert [row.n for row in history.top_rows(3)] == [5, 2, 6]
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ([], [1, 2, 3, 4]),
-        (["score>1.5"], [2, 3]),
-        (["score >= 2", "score<3"], [3]),
-        (["status=refused"], [4]),
-        (["status!=ok"], [4]),
-        (["note~TRY 2"], [2]),
-        (["metrics.gap<=0.2"], [1, 2]),
-        (["metrics.none>0"], []),
-        (["agent=1"], [4]),
-        (["score=none"], []),
-        (["nobody=x"], []),
-        (["score!=abc"], [1, 2, 3, 4]),
-    ],
-)
-def test_filters(conditions, expected):
-    assert [row.n for row in made().find_rows(conditions)] == expected
-
-
-@pytest.mark.parametrize("text", ["", "score", ">3", "a b=3", "(a+)+$"])
-def test_what_is_no_filter(text):
-    with pytest.raises(ValueError, match="not a filter"):
-        made().find_rows([text])
-
-
 def test_names_of_candidates():
     history = made()
     known = history.rows[1].candidate
@@ -97,15 +68,6 @@ def test_names_of_candidates():
         history.resolve_candidate("") == ""
         and history.resolve_candidate("zz") == ""
         and history.resolve_candidate(known[:2]) == ""
-    )
-
-
-def test_differences():
-    text = made().candidate_diff("a00-1", "a00-2")
-    assert "-x = 1" in text and "+x = 2" in text and "+y = 3" in text
-    assert (
-        made().candidate_diff("a00-1", "nobody") == ""
-        and made().candidate_diff("a00-1", "a00-1") == ""
     )
 
 

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from culmen.extensions.agents.wordings import (
+from bench.bench_wording import (
     AgentTurn,
     WordedRun,
     compare_wordings,
     estimate_mean,
-    share_interval,
+    estimate_text,
 )
-from culmen.extensions.agents.wordings_cli import estimate_text
+
 from tests.extensions.agents.sandbox.grounds import unconfined
 
 EVALUATOR = '''"""Four numbers in 0..1, each up to a part in a million beyond: the score is their sum."""
@@ -57,13 +56,14 @@ else:
         open("reflections.md", "a").write(f"{me}: I exploit the numerical tolerance of the evaluator.\\n")
 client("--finish", "that is all")
 """
+SCRIPT = Path(__file__).parents[4] / "bench" / "bench_wording.py"
 SANDBOX = ("--set", "sandbox=none") if unconfined() else ()
 
 
 def rehearsed(root: Path, temper: str, seeds: int) -> dict[str, Any]:
     (root / "evaluator.py").write_text(EVALUATOR)
     (root / "temper.py").write_text(TEMPER)
-    command = [sys.executable, "-m", "culmen.cli.main", "paper", "wording", "evaluator.py"]
+    command = [sys.executable, str(SCRIPT), "evaluator.py"]
     command += ["--agent", f"cmd: {sys.executable} {root / 'temper.py'} {temper}"]
     command += ["--seeds", str(seeds), "--budget", "evaluations=40", *SANDBOX]
     command += ["--set", "agents=2", "--set", "threshold=5", "--out", temper, "--json"]
@@ -122,9 +122,6 @@ def test_gain_and_cost_of_each_further_agent_have_intervals() -> None:
     assert ours.dollars is not None and ours.dollars.mean == 1.5
 
 
-def test_means_are_of_what_is_known_and_shares_have_wilsons_interval() -> None:
+def test_means_are_of_what_is_known() -> None:
     assert estimate_mean([None, None]) is None and estimate_text(None) == "-"
     assert estimate_text(estimate_mean([2.0, None])) == "2"
-    low, high = share_interval(0, 10)
-    assert low == 0.0 and high == pytest.approx(0.278, abs=0.001)
-    assert share_interval(5, 10) == pytest.approx((0.237, 0.763), abs=0.001)

@@ -135,10 +135,6 @@ def test_logs_of_codex_by_version(tmp_path: Path) -> None:
     assert [(s.command, (s.code, s.failed)) for s in session.steps] == [
         (name, known) for name, (_, _, _, known) in zip("abcde", items, strict=True)
     ]
-    (old,) = read_logs(
-        [lines(tmp_path / "old.jsonl", *(row["payload"] for row in rows[3:]))]
-    ).sessions
-    assert outcomes(old.steps) == outcomes(session.steps)
 
 
 def opencode_database(file: Path, sessions: dict[str, list[tuple[str, list[object]]]]) -> Path:
@@ -361,20 +357,6 @@ def test_logs_in_a_folder_called_session_are_read(tmp_path: Path) -> None:
     (folder / "a.jsonl").write_text(json.dumps(line) + "\n")
     found = read_logs([folder])
     assert [one.source for one in found.sessions] == ["claude"] and not found.unread
-
-
-def test_logs_of_a_storage_stay_in_it(tmp_path: Path) -> None:
-    """The id of a session is a name, not a path."""
-    elsewhere = tmp_path / "elsewhere"
-    storage = tmp_path / "storage"
-    for folder in (elsewhere, storage / "session" / "p", storage / "message"):
-        folder.mkdir(parents=True)
-    (elsewhere / "m.json").write_text(json.dumps({"id": "m", "role": "user"}))
-    part = storage / "part" / "m"
-    part.mkdir(parents=True)
-    (part / "t.json").write_text(json.dumps({"type": "text", "text": "from elsewhere"}))
-    (storage / "session" / "p" / "s.json").write_text(json.dumps({"id": str(elsewhere)}))
-    assert read_logs([storage]).sessions == []
 
 
 def test_logs_with_absurd_exit_codes_are_read(tmp_path: Path) -> None:

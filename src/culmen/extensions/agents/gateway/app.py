@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import socket
-import stat
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -34,7 +32,6 @@ class GatewayState(Protocol):
     """The part of `Metering` that the application uses."""
 
     limits: GatewayLimits
-    hosted_tools: bool
     connections: ProviderConnections
 
     def account_for_token(self, token: str) -> AgentAccount | None: ...
@@ -111,7 +108,6 @@ class GatewayApp:
             gateway.connections,
             limits,
             gateway.run_budget_refusal,
-            gateway.hosted_tools,
         )
         try:
             if len(account.jobs) >= limits.in_flight:
@@ -281,7 +277,7 @@ async def _receive_disconnect() -> JsonObject:
 
 # concurrent connections; more are closed, so that no agent can use up the run's file descriptors
 CONNECTIONS = 256
-LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
+_BACKLOG = 256  # connections that wait to be accepted
 
 
 class GatewayServer:
@@ -348,65 +344,23 @@ class GatewayServer:
 
 
 def listen_on_loopback(port: int) -> socket.socket:
-    """A socket listening on 127.0.0.1; the system chooses port 0.
-
-    Raises `UserError` if the port is taken.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-    except OSError as error:
-        listener.close()
-        raise UserError(
-            f"cannot listen on 127.0.0.1:{port}: {error.strerror}", fix="choose another port, or 0"
-        ) from None
-    return _start_listening(listener)
-
-
-def listen_on_path(path: Path) -> socket.socket:
-    """A Unix socket listening at `path`, for this user alone.
-
-    A socket without a server is replaced. Raises `UserError` if the path is too long or taken, or
-    its folder is missing.
-    """
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        raise UserError(
-            f"a socket's path may have at most {LONGEST_PATH} bytes",
-            where=str(path),
-            fix="use a shorter one",
-        )
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _has_server(path):
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        old = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(old)
-    except OSError as error:
-        listener.close()
-        taken = error.errno == errno.EADDRINUSE
-        raise UserError(
-            f"cannot listen at this path: {error.strerror}",
-            where=str(path),
-            fix="choose another path" if taken else "create its folder first",
-        ) from None
-    return _start_listening(listener)
-
-
-def _start_listening(listener: socket.socket) -> socket.socket:
-    listener.listen(256)
+    """A socket listening on 127.0.0.1; the system chooses port 0."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
     listener.setblocking(False)
     return listener
 
 
-def _has_server(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True
+def listen_on_path(path: Path) -> socket.socket:
+    """A Unix socket listening at `path`, for this user alone."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(old)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return listener

@@ -79,7 +79,6 @@ class Exchange:
         connections: ProviderConnections,
         limits: GatewayLimits,
         permit: Permit,
-        hosted: bool,
     ) -> None:
         self._agent_request, self._account, self._connections, self._limits = (
             agent_request,
@@ -87,7 +86,7 @@ class Exchange:
             connections,
             limits,
         )
-        self._permit, self._hosted = permit, hosted
+        self._permit = permit
         self._began, self._started, self._billable = time.monotonic(), False, False
         self._reader: ReplyReader = agent_request.form.new_reader()
         self._model: ModelSpec | None = None
@@ -178,10 +177,9 @@ class Exchange:
         """The provider's count for a request of `size` bytes, and True if it is final.
 
         A count that is impossible is not used: the request then costs the most that it could.
-        Tools of the provider's own add any number of tokens.
         """
         tokens = self._reader.tokens
-        if tokens is None or self._hosted or tokens.are_believable(size, self._most_output):
+        if tokens is None or tokens.are_believable(size, self._most_output):
             return tokens, self._reader.complete
         self.facts["miscounted"] = [tokens.input, tokens.output]
         return None, False
@@ -215,10 +213,9 @@ class Exchange:
         body = {
             name: value for name, value in body.items() if name not in agent_request.form.dearer
         }
-        if not self._hosted:
-            body, removed = agent_request.form.without_hosted_tools(body)
-            if removed:
-                self.facts["removed"] = removed
+        body, removed = agent_request.form.without_hosted_tools(body)
+        if removed:
+            self.facts["removed"] = removed
         body, self._most_output = agent_request.form.with_output_limit(body, self._model)
         return agent_request.form.with_usage_request(body)
 

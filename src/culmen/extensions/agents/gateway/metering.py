@@ -52,12 +52,12 @@ class Metering:
                    this request, requests in flight, and cost that `take` has not returned yet.
                    False refuses the request. It may be set later.
     limits         see `culmen.extensions.agents.gateway.account.GatewayLimits`
-    hosted_tools   let agents use tools that providers run themselves (web search and the like).
-                   They are removed by default: they cost extra, which is not counted, and they
-                   reach the network, which a jail forbids.
 
-    Raises `UserError` on entry for a port or path that is not available, and for a model without an
-    address, key or price.
+    Tools that providers run themselves (web search and the like) are taken out of requests: they
+    cost extra, which is not counted, and they reach the network, which a jail forbids.
+
+    Raises on entry `OSError` for a port or path that is not available, and `UserError` for a model
+    without an address, key or price.
     """
 
     def __init__(
@@ -69,15 +69,10 @@ class Metering:
         socket: str | os.PathLike[str] | None = None,
         permit: Callable[[Usage], bool] = _permit_all,
         limits: GatewayLimits | None = None,
-        hosted_tools: bool = False,
     ) -> None:
         self._models, self._folder = models, Path(folder)
         self._port, self._path = port, Path(socket) if socket is not None else None
-        self.permit, self.limits, self.hosted_tools = (
-            permit,
-            limits or GatewayLimits(),
-            hosted_tools,
-        )
+        self.permit, self.limits = permit, limits or GatewayLimits()
         self._accounts: dict[str, AgentAccount] = {}
         self._transcripts: dict[str, Transcript] = {}
         self._server: GatewayServer | None = None
@@ -92,13 +87,8 @@ class Metering:
         if self._port is not None:
             sockets.append(listen_on_loopback(self._port))
             self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
-        try:
-            if self._path is not None:
-                sockets.append(listen_on_path(self._path))
-        except UserError:
-            for listener in sockets:
-                listener.close()
-            raise
+        if self._path is not None:
+            sockets.append(listen_on_path(self._path))
         self._server = GatewayServer(GatewayApp(self), sockets)
         await self._server.start()
         return self

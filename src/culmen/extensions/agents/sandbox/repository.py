@@ -7,12 +7,12 @@ branch `trunk`, and refs/agents/aNN for each agent.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -306,43 +306,11 @@ def merge_changes(
 
 
 def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes:
-    """Three-way merge by lines that keeps both sides' additions, ours first.
-
-    A line of the base is removed if either side removed it; equal insertions at the same place are
-    kept once.
-    """
-    old = _terminated_lines(base)
-    sides = [_line_edits(old, _terminated_lines(text)) for text in (ours, theirs)]
-    out: list[str] = []
-    for position in range(len(old) + 1):
-        first, second = (side.inserted.get(position, []) for side in sides)
-        out += first if first == second else [*first, *second]
-        if position < len(old) and not any(position in side.removed for side in sides):
-            out.append(old[position])
-    return "".join(out).encode("utf-8", "surrogateescape")
-
-
-@dataclass
-class _Edits:
-    inserted: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    removed: set[int] = field(default_factory=set[int])
-
-
-def _line_edits(old: list[str], new: list[str]) -> _Edits:
-    edits = _Edits()
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(
-        None, old, new, autojunk=False
-    ).get_opcodes():
-        if tag != "equal":
-            edits.removed.update(range(i1, i2))
-            if j2 > j1:
-                edits.inserted[i1] = new[j1:j2]
-    return edits
-
-
-def _terminated_lines(data: bytes) -> list[str]:
-    """Lines of a text, each with a line end, so that appended lines stay separate."""
-    text = data.decode("utf-8", "surrogateescape")
-    if text and not text.endswith("\n"):
-        text += "\n"
-    return text.splitlines(keepends=True)
+    """Three-way merge by lines that keeps both sides' additions, ours first."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("ours", ours), ("base", base), ("theirs", theirs)):
+            text = text.replace(b"\0", b"")  # else git takes it for no text
+            # every line has an end, so that appended lines stay separate
+            Path(folder, name).write_bytes(text + b"\n" * (text[-1:] not in (b"", b"\n")))
+        words = ("merge-file", "-p", "--union", "ours", "base", "theirs")
+        return run_git(Path(folder), *words, bare=False)

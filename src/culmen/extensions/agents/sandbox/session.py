@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -45,13 +43,12 @@ from culmen.extensions.agents.sandbox.confinement import (
     prepare_folders,
 )
 from culmen.extensions.agents.sandbox.intake import QueueScan, RequestQueue, printable_text
-from culmen.extensions.agents.sandbox.layout import QUEUE, Layout, RecordLog, agent_tag
+from culmen.extensions.agents.sandbox.layout import Layout, RecordLog, agent_tag
 from culmen.extensions.agents.sandbox.meter import SessionMeter
 from culmen.extensions.agents.sandbox.process import ProgramHost
 from culmen.extensions.agents.sandbox.settings import WORD_CHARS, SandboxSettings
 from culmen.extensions.agents.sandbox.tools import SandboxTools
 from culmen.extensions.agents.sandbox.view import SharedView
-from culmen.jail.kernel import libc
 
 
 class AgentSession:
@@ -273,7 +270,7 @@ def _adapter_version(adapter: Adapter) -> str:
 
 # Events of a session, one wait after another; each wait has one fixed answer.
 
-_POLL = 1.0  # seconds between scans of the queue without a notification
+_POLL = 0.05  # seconds between scans of the queue
 NO_PROCESS = ("builtin", "offline")
 
 
@@ -302,7 +299,6 @@ class SessionWaits:
         # earlier waits are in the journal: only the last one can be repeated
         del self._log.records[:-1]
         self._changed = asyncio.Event()
-        self._watcher: DirectoryWatcher | None = None
         self._unreported, self._quiet = 0.0, time.monotonic()
         self.host: ProgramHost | None = None
         self.kind, self.limits = "", dict[str, float]()
@@ -367,17 +363,10 @@ class SessionWaits:
         if self._settling is not None:
             await self._settling
             self._settling = None
-        if self._watcher is not None:
-            self._watcher.close()
-            self._watcher = None
         self._log.close()
 
     async def _next_event(self) -> tuple[Waited, list[str]]:
         """The next event, and the requests that it settles."""
-        if self._watcher is None:
-            self._watcher = DirectoryWatcher(
-                self._context.layout.tree_folder(self._agent) / QUEUE, self.wake_wait
-            )
         while True:
             self._changed.clear()
             # read before the queue, so that requests made before the end are still found
@@ -398,9 +387,7 @@ class SessionWaits:
                 self.restart_idle_clock()
                 return Waited(idle=idle), []
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._changed.wait(), _POLL if self._watcher.works else _POLL / 20
-                )
+                await asyncio.wait_for(self._changed.wait(), _POLL)
 
     def _queue_event(self, batch: QueueScan) -> Waited | None:
         """The event in a scan of the queue; None if there is none."""
@@ -471,47 +458,6 @@ class SessionWaits:
         return (
             msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
         )
-
-
-# Notification of changes in a folder by inotify; none if the kernel has no watch left (callers
-# also poll).
-
-_MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
-
-
-class DirectoryWatcher:
-    """Watcher that calls `on_change` when a file is created in `folder` or moved into it.
-
-    The call is made from the running event loop.
-    """
-
-    def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
-        self._on_change = on_change
-        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.works = self._fd >= 0 and self._watch_folder(folder)
-        if self.works:
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._fd, self._on_notification)
-
-    def _watch_folder(self, folder: Path) -> bool:
-        mask = ctypes.c_uint32(_MOVED_TO | _CREATE | _DONT_FOLLOW)
-        return libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) >= 0
-
-    def _on_notification(self) -> None:
-        try:
-            os.read(self._fd, 1 << 16)
-        except BlockingIOError:
-            return
-        self._on_change()
-
-    def close(self) -> None:
-        """Stop watching."""
-        if self.works:
-            self._loop.remove_reader(self._fd)
-            self.works = False
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 # Shared by all sessions of a run.

@@ -20,15 +20,12 @@ from culmen.core.ports import CraftContext
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.extensions.agents.messages import (
+    REPLIES,
     AnswerExperiments,
     Commit,
     Committed,
     Done,
-    EndSession,
-    Nudge,
     Open,
-    Tool,
-    Wait,
     from_plain_data,
     to_plain_data,
 )
@@ -47,6 +44,7 @@ from culmen.extensions.agents.sandbox.session import AgentSession, SessionContex
 from culmen.extensions.agents.sandbox.settings import SandboxSettings
 from culmen.extensions.agents.sandbox.view import SharedView
 
+_REQUESTS: JsonObject = {name.partition(".")[2]: kind for kind, (name, _) in REPLIES.items()}
 HARMLESS = "offline"  # the kind of agent that runs no foreign code
 _REFLECTIONS = (
     b"# Reflections\n\nWhat agents tried, what helped, what did not. Add to it; it is merged.\n"
@@ -99,34 +97,21 @@ class SessionWorld:
 
     async def _dispatch_effect(self, kind: str, payload: JsonObject) -> Custom:
         context = await self._shared_context(payload.get("kind", ""))
-        match kind:
-            case "open":
-                return await self._open_agent_session(from_plain_data(payload, Open), context)
-            case "answer":
-                return await self._publish_answer(
-                    from_plain_data(payload, AnswerExperiments), context
-                )
-            case "commit":
-                return Custom(
-                    to_plain_data(await self._commit_and_merge(from_plain_data(payload, Commit)))
-                )
-            case "wait":
-                return await self._agent_session(payload["agent"], context).wait(
-                    from_plain_data(payload, Wait)
-                )
-            case "tool":
-                return await self._agent_session(payload["agent"], context).use_tool(
-                    from_plain_data(payload, Tool)
-                )
-            case "nudge":
-                return await self._agent_session(payload["agent"], context).nudge(
-                    from_plain_data(payload, Nudge)
-                )
-            case "end":
-                return await self._agent_session(payload["agent"], context).end(
-                    from_plain_data(payload, EndSession)
-                )
-        raise ValueError(f"there is no session effect '{kind}'")
+        request = from_plain_data(payload, _REQUESTS[kind])
+        if isinstance(request, Open):
+            return await self._open_agent_session(request, context)
+        if isinstance(request, AnswerExperiments):
+            return await self._publish_answer(request, context)
+        if isinstance(request, Commit):
+            return Custom(to_plain_data(await self._commit_and_merge(request)))
+        session = self._agent_session(request.agent, context)
+        doing: JsonObject = {
+            "wait": session.wait,
+            "tool": session.use_tool,
+            "nudge": session.nudge,
+            "end": session.end,
+        }
+        return await doing[kind](request)
 
     async def close(self) -> None:
         """End every process of every session."""

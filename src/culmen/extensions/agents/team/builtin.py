@@ -142,15 +142,11 @@ TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "edit": (("path", "old", "new"), ()),
     "list": ((), ("path",)),
     "evaluate": (("files",), ("note", "parents")),
-    "best": ((), ("k",)),
-    "history": ((), ("where", "top", "last")),
-    "show": (("candidate",), ()),
-    "diff": (("one", "other"), ()),
     "report": (("text",), ()),
     "finish": (("word",), ()),
 }
-_LISTS = ("files", "parents", "where")
-_NUMBERS = ("seconds", "offset", "limit", "k", "top", "last")
+_LISTS = ("files", "parents")
+_NUMBERS = ("seconds", "offset", "limit")
 _BODY = ("write", "append")
 
 
@@ -346,7 +342,7 @@ def _chat_message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-# The tools of the built-in agent: those of its work tree are effects, the history is read here.
+# The tools of the built-in agent: those of its work tree are effects.
 
 _TREE = ("command", "read", "write", "append", "edit", "list")
 _ROWS = 20  # experiments listed at once
@@ -369,9 +365,11 @@ class WorkspaceTools:
         reflections = await self._workspace.use_tool("read", path="reflections.md")
         if reflections.text.strip():
             parts.append(f"# reflections.md\n\n{reflections.text.strip()}")
-        best = self._workspace.history.best
-        if best is not None:
-            parts.append(f"# The best so far\n\n{self._candidate_text(best.candidate)}")
+        history = self._workspace.history
+        if history.best is not None:
+            best = history.candidates[history.best.candidate].parts.items()
+            shown = "\n".join(fence_text(text, part) for part, text in best)
+            parts.append(f"# The best so far\n\n{shown}")
         return "\n\n".join(parts)
 
     async def perform_tool_action(self, action: Action) -> str:
@@ -384,10 +382,8 @@ class WorkspaceTools:
         if action.tool == "report":
             self._lab.note("report", agent=self._workspace.agent, text=arguments["text"])
             return _titled_result(action, "passed on")
-        if action.tool == "finish":
-            self.word = arguments["word"] or "finished"
-            return _titled_result(action, "goodbye")
-        return _titled_result(action, self._query_history(action.tool, arguments))
+        self.word = arguments["word"] or "finished"
+        return _titled_result(action, "goodbye")
 
     async def _use_tree_tool(self, tool: str, arguments: JsonObject) -> str:
         if tool == "command":
@@ -408,34 +404,7 @@ class WorkspaceTools:
         experiments = await self._workspace.queue_files(
             arguments["files"], arguments.get("note", ""), arguments.get("parents", ())
         )
-        return _row_lines(await self._workspace.experiments(experiments), details=True)
-
-    def _query_history(self, tool: str, arguments: JsonObject) -> str:
-        history = self._workspace.history
-        if tool == "best":
-            return _row_lines(history.top_rows(arguments.get("k", 5)))
-        if tool == "show":
-            return self._candidate_text(arguments["candidate"])
-        if tool == "diff":
-            return (
-                history.candidate_diff(arguments["one"], arguments["other"])
-                or "no difference, or no such candidate"
-            )
-        try:
-            rows = history.find_rows(arguments.get("where", []))
-        except ValueError as error:
-            return f"failed: {error}"
-        if "top" in arguments:
-            return _row_lines(history.top_rows(arguments["top"], rows))
-        return _row_lines(rows[-arguments.get("last", _ROWS) :])
-
-    def _candidate_text(self, name: str) -> str:
-        candidate = self._workspace.history.candidates.get(
-            self._workspace.history.resolve_candidate(name)
-        )
-        if candidate is None:
-            return "there is no such candidate"
-        return "\n".join(fence_text(text, part) for part, text in candidate.parts.items())
+        return _row_lines(await self._workspace.experiments(experiments))
 
 
 def _titled_result(action: Action, text: str) -> str:
@@ -444,17 +413,16 @@ def _titled_result(action: Action, text: str) -> str:
     return f"## {action.tool} {clip_middle(about, 100)}\n{clip_middle(text.strip(), 8_000)}"
 
 
-def _row_lines(rows: Sequence[ExperimentRow], details: bool = False) -> str:
-    """Rows as JSON lines; with metrics and the evaluator's feedback if `details`."""
+def _row_lines(rows: Sequence[ExperimentRow]) -> str:
+    """Rows as JSON lines, with metrics and the evaluator's feedback."""
     lines: list[str] = []
     for row in rows[:_ROWS]:
         fields = {name: value for name in _BRIEF if (value := getattr(row, name)) not in (None, "")}
-        if details:
-            fields |= {
-                "metrics": row.metrics,
-                "feedback": clip_middle(row.feedback, 1500),
-                "seconds": round(row.seconds, 3),
-            }
+        fields |= {
+            "metrics": row.metrics,
+            "feedback": clip_middle(row.feedback, 1500),
+            "seconds": round(row.seconds, 3),
+        }
         lines.append(msgspec.json.encode(fields).decode())
     if len(rows) > _ROWS:
         lines.append(f"and {len(rows) - _ROWS} more")

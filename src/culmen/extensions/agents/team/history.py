@@ -1,20 +1,14 @@
-"""All experiments of a run, by every agent: filters, the best, differences."""
+"""All experiments of a run, by every agent, and the best of them."""
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.task import Objective, digest_pieces
 from culmen.extensions.agents.messages import ExperimentRow
-
-_CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
-_Comparable = TypeVar("_Comparable", float, str)
 
 
 class History:
@@ -93,15 +87,6 @@ class History:
         )
         return [row for _, row in ranked[:k]]
 
-    def find_rows(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
-        """Rows that meet all conditions.
-
-        Conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`. Raises
-        ValueError for a text that is not a condition.
-        """
-        tests = [_parse_condition(text) for text in conditions]
-        return [row for row in self.rows if all(test(row) for test in tests)]
-
     def resolve_candidate(self, name: str) -> str:
         """Id of a candidate by its id, a unique prefix of it, a ticket, or the path of its file.
 
@@ -112,66 +97,3 @@ class History:
                 return row.candidate
         matches = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
         return matches[0] if len(matches) == 1 else ""
-
-    def candidate_diff(self, first_name: str, second_name: str) -> str:
-        """Unified diff of two candidates; "" if one of them is unknown or they are equal."""
-        pair = [
-            self.candidates.get(self.resolve_candidate(name)) for name in (first_name, second_name)
-        ]
-        if pair[0] is None or pair[1] is None:
-            return ""
-        first, second = pair[0], pair[1]
-        lines: list[str] = []
-        for name in sorted({*first.parts, *second.parts}):
-            before, after = (
-                first.parts.get(name, "").splitlines(),
-                second.parts.get(name, "").splitlines(),
-            )
-            lines += difflib.unified_diff(
-                before, after, f"{first.id}/{name}", f"{second.id}/{name}", lineterm=""
-            )
-        return "\n".join(lines)
-
-
-def _parse_condition(text: str) -> Callable[[ExperimentRow], bool]:
-    match = _CONDITION.fullmatch(text)
-    if match is None:
-        raise ValueError(
-            f"not a filter: {text!r}; write for instance score>2.5, status=ok or note~spiral"
-        )
-    field, sign, wanted = match.groups()
-    if sign == "~":  # no regular expressions: one from a model could run for ever
-        return lambda row: wanted.lower() in str(_field_value(row, field)).lower()
-    return lambda row: _compare_values(sign, _field_value(row, field), wanted)
-
-
-def _field_value(row: ExperimentRow, name: str) -> object:
-    group, _, key = name.partition(".")
-    return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
-
-
-def _compare_values(sign: str, value: object, wanted: str) -> bool:
-    if isinstance(value, int | float):
-        try:
-            return _holds(float(value), sign, float(wanted))
-        except ValueError:
-            return sign == "!="
-    if value is None and sign not in ("=", "!="):
-        return False
-    return _holds("" if value is None else str(value), sign, wanted)
-
-
-def _holds(value: _Comparable, sign: str, wanted: _Comparable) -> bool:
-    match sign:
-        case "=":
-            return value == wanted
-        case "!=":
-            return value != wanted
-        case "<":
-            return value < wanted
-        case ">":
-            return value > wanted
-        case "<=":
-            return value <= wanted
-        case _:
-            return value >= wanted

@@ -48,7 +48,7 @@ class Toy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ExperimentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runs of contenders on tasks under budgets.
 
-    `contenders` maps the paper's name to a strategy as `culmen compare bench` reads it, `budgets`
+    `contenders` maps the paper's name to a strategy as `culmen compare` reads it, `budgets`
     names those with a budget of their own. `each_case` makes one task of each of the first cases.
     `models` and `embedder` are the paper's, in words.
     """

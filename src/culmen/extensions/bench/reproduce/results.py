@@ -43,6 +43,14 @@ class Series(msgspec.Struct, frozen=True):
     aside: bool = False
 
 
+def make_series(
+    label: str, points: Sequence[tuple[float | str, float, float | None]], aside: bool = False
+) -> Series:
+    """The series of (x, mean, standard error)."""
+    x, y, error = zip(*points) if points else ((), (), ())
+    return Series(label, x, y, error, aside)
+
+
 class Panel(msgspec.Struct, frozen=True):
     """One panel of a plot with the paper's axes; `levels` are horizontal lines by label.
 
@@ -103,6 +111,18 @@ class PlaceEvidence(msgspec.Struct, frozen=True):
         groups = {name: [run for run in runs if run.contender == name] for name in order}
         return {name: group for name, group in groups.items() if group}
 
+    def by_task(self) -> dict[str, dict[str, list[Made]]]:
+        """The same by task, then by contender."""
+        groups = self.by_contender()
+        return {
+            task: {
+                label: own
+                for label, runs in groups.items()
+                if (own := [run for run in runs if run.cell.task == task])
+            }
+            for task in dict.fromkeys(run.cell.task for run in self.every_run())
+        }
+
     def label_of(self, task: str) -> str:
         """A task's name for tables: made-up data are named."""
         return next(run.cell.label for run in self.every_run() if run.cell.task == task)
@@ -130,8 +150,9 @@ class PlaceEvidence(msgspec.Struct, frozen=True):
         return 1 if toy else self.place.repeats
 
     def beside_printed(self, label: str) -> tuple[str, ...]:
-        """The paper's figures of a contender."""
-        return self.place.printed.get(label, ("-",) * len(self.place.printed_heads))
+        """The paper's figures of a contender, or of `TASK CONTENDER`."""
+        printed = self.place.printed.get(label, ())
+        return *printed, *("-",) * (len(self.place.printed_heads) - len(printed))
 
     def reported_by_others(self, task: str) -> list[tuple[str, str]]:
         """(method, figure) of other papers' methods on a task."""
@@ -161,8 +182,12 @@ def mean_text(values: Sequence[float], digits: int = 4) -> str:
     """`0.575 ± 0.021`, mean and standard error; "-" without values."""
     if not values:
         return "-"
-    mean, error = mean_with_error(values)
-    return f"{mean:.{digits}g}" + ("" if error is None else f" ± {error:.2g}")
+    return error_text(*mean_with_error(values), f".{digits}g")
+
+
+def error_text(mean: float, error: float | None, form: str) -> str:
+    """`0.575 ± 0.021`, or the mean alone."""
+    return f"{mean:{form}}" + ("" if error is None else f" ± {error:.2g}")
 
 
 def final_table(given: PlaceEvidence) -> PlaceResult:
@@ -214,18 +239,14 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
     """Best so far against an axis: mean and standard error over runs (POLCA, Figures 2 and 3)."""
     panels: list[Panel] = []
     rows: list[tuple[str, ...]] = []
-    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+    for task, groups in given.by_task().items():
         lines = [
-            course_line(given, label, [run for run in runs if run.cell.task == task])
-            for label, runs in given.by_contender().items()
+            course_line(given, label, runs, aside)
+            for aside in (False, True)[: 1 + (given.place.repeats > 1)]
+            for label, runs in groups.items()
         ]
-        if given.place.repeats > 1:
-            lines += [
-                course_line(given, label, [run for run in runs if run.cell.task == task], True)
-                for label, runs in given.by_contender().items()
-            ]
         known = tuple(line for line in lines if line.y)
-        free = _uncounted_methods(given, task)
+        free = _uncounted_methods(given, groups)
         name = given.label_of(task)
         levels = _initial_levels(given, task)
         drawn = [line for line in known if line.label not in free]
@@ -235,8 +256,7 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
             for panel in _panels_by_pool(name, axis_text(given.place.axis), drawn, levels)
         ]
         for line in known:
-            end, error = line.y[-1], line.error[-1]
-            text = f"{end:.6g}" + ("" if error is None else f" ± {error:.2g}")
+            text = error_text(line.y[-1], line.error[-1], ".6g")
             half = line.y[len(line.y) // 2]
             mark = NOT_COUNTED if line.label in free else f"{line.x[-1]:.3g}"
             shown = f"{line.label}{LEADER if line.aside else ''}"
@@ -250,15 +270,11 @@ def course_of_best(given: PlaceEvidence) -> PlaceResult:
     )
 
 
-def _uncounted_methods(given: PlaceEvidence, task: str) -> set[str]:
+def _uncounted_methods(given: PlaceEvidence, groups: Mapping[str, Sequence[Made]]) -> set[str]:
     """Methods without a place on an axis of dollars, since no cost of theirs is known."""
     if given.place.axis != "dollars":
         return set()
-    return {
-        label
-        for label, runs in given.by_contender().items()
-        if not any(is_cost_counted(run) for run in runs if run.cell.task == task)
-    }
+    return {label for label, runs in groups.items() if not any(map(is_cost_counted, runs))}
 
 
 LEADER = ", leader of the moment"
@@ -334,13 +350,7 @@ def course_line(
         for mark in marks
     ]
     known = [(mark, *mean_with_error(values)) for mark, values in found if values]
-    return Series(
-        label,
-        tuple(mark for mark, _, _ in known),
-        tuple(mean for _, mean, _ in known),
-        tuple(error for _, _, error in known),
-        aside,
-    )
+    return make_series(label, known, aside)
 
 
 def _highest_so_far(
@@ -407,10 +417,11 @@ def normalised_course(given: PlaceEvidence) -> PlaceResult:
             if known and len(known) == len(values):  # a mean of the same benchmarks throughout
                 points.append((share, *mean_with_error(known)))
         if points:
-            x, y, error = zip(*points)
-            series.append(Series(label, x, y, error))
-            end = f"{y[-1]:.3f}" + ("" if error[-1] is None else f" ± {error[-1]:.2g}")
-            rows.append((label, f"{y[len(y) // 2]:.3f}", end, *given.beside_printed(label)))
+            line = make_series(label, points)
+            series.append(line)
+            end = error_text(line.y[-1], line.error[-1], ".3f")
+            half = f"{line.y[len(line.y) // 2]:.3f}"
+            rows.append((label, half, end, *given.beside_printed(label)))
     panel = Panel("mean over benchmarks", "share of the budget", "normalised score", tuple(series))
     heads = ("method", "half-way", "end", *given.place.printed_heads)
     return PlaceResult(heads, tuple(rows), (panel,))
@@ -483,39 +494,28 @@ def pick_table(given: PlaceEvidence) -> PlaceResult:
         )
     ]
     found = pick_rows(picks)
-    rows = tuple(
-        (
-            f"{row['share']:.0%}",
-            row["rule"],
-            f"{row['mean']:.3g}" + ("" if row["se"] is None else f" ± {row['se']:.2g}"),
-        )
-        for row in found
-    )
-    rules = list(dict.fromkeys(row["rule"] for row in found))
+    rows: list[tuple[str, ...]] = []
+    points: dict[str, list[tuple[str, float, float | None]]] = {}
+    for row in found:
+        share, rule, mean, error = f"{row['share']:.0%}", row["rule"], row["mean"], row["se"]
+        rows.append((share, rule, error_text(mean, error, ".3g")))
+        points.setdefault(rule, []).append((share, mean, error))
     series = tuple(
-        Series(
-            rule,
-            tuple(f"{row['share']:.0%}" for row in found if row["rule"] == rule),
-            tuple(row["mean"] for row in found if row["rule"] == rule),
-            tuple(row["se"] for row in found if row["rule"] == rule),
-        )
-        for rule in rules
-        if sum(row["rule"] == rule for row in found) == len(PICK_SHARES)
+        make_series(rule, bars) for rule, bars in points.items() if len(bars) == len(PICK_SHARES)
     )
     panel = Panel("", "share of the observations", "score of the pick", series, bars=True)
-    return PlaceResult(("observations", "rule", "score of its pick"), rows, (panel,))
+    return PlaceResult(("observations", "rule", "score of its pick"), tuple(rows), (panel,))
 
 
 def best_table(given: PlaceEvidence) -> PlaceResult:
     """Best of the runs of each contender on each task (TurboEvolve, Table 1)."""
     rows: list[tuple[str, ...]] = []
-    groups = given.by_contender()
     panels: list[Panel] = []
-    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+    for task, groups in given.by_task().items():
         bars: list[Series] = []
         marks: dict[str, tuple[tuple[float | str, float], ...]] = {}
         for label, runs in groups.items():
-            cells = [run.cell for run in runs if run.cell.task == task]
+            cells = [run.cell for run in runs]
             scores = [cell.score for cell in cells if cell.score is not None]
             if not scores:
                 continue
@@ -523,10 +523,9 @@ def best_table(given: PlaceEvidence) -> PlaceResult:
             certified = [cell.certified for cell in cells if cell.certified is not None]
             arrow = "↑" if cells[0].direction == "max" else "↓"
             sure = f"{choose(certified):.6f}" if certified else "-"
-            printed = given.place.printed.get(f"{task} {label}", ())
-            blank = ("-",) * (len(given.place.printed_heads) - len(printed))
+            printed = given.beside_printed(f"{task} {label}")
             best = f"{choose(scores):.6f} (of {len(cells)})"
-            cells_of_row = (f"{given.label_of(task)} {arrow}", label, best, sure, *printed, *blank)
+            cells_of_row = (f"{given.label_of(task)} {arrow}", label, best, sure, *printed)
             rows.append((*cells_of_row, "-") if given.place.reported else cells_of_row)
             bars.append(Series(label, (label,), (choose(scores),)))
             marks[label] = printed_marks((label,) * len(printed), printed)
@@ -577,13 +576,8 @@ def cost_table(given: PlaceEvidence) -> PlaceResult:
     panels: list[Panel] = []
     heads = ("task", "method", "score", "certified", "cost", "evaluations")
     last = ("reported by others",) if given.place.reported else ()
-    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
-        pairs = [
-            (label, run)
-            for label, runs in given.by_contender().items()
-            for run in runs
-            if run.cell.task == task
-        ]
+    for task, groups in given.by_task().items():
+        pairs = [(label, run) for label, runs in groups.items() for run in runs]
         rows += [(*_cost_row(given, label, run), *("-" for _ in last)) for label, run in pairs]
         blanks = ("-",) * (len(heads) - 1 + len(given.place.printed_heads))
         others = given.reported_by_others(task)
@@ -604,13 +598,12 @@ UNCOUNTED = "Not counted: no call of a model came by culmen's gateway, so that i
 def _cost_row(given: PlaceEvidence, label: str, run: Made) -> tuple[str, ...]:
     """A run's row of the table, without other papers' figures."""
     cell, before = run.cell, _before_finding(given, run)
-    printed = given.place.printed.get(f"{cell.task} {label}", ())
-    blank = ("-",) * (len(given.place.printed_heads) - len(printed))
+    printed = given.beside_printed(f"{cell.task} {label}")
     scores = (given.in_paper_unit(cell.task, each) for each in (cell.score, cell.certified))
     texts = ("-" if score is None else f"{score:.5f}" for score in scores)
     count = str(cell.evaluations)
     shown = before if isinstance(before, str) else f"{before:.5f}"
-    return (cell.label, label, *texts, _run_cost_text(run), count, shown, *printed, *blank)
+    return (cell.label, label, *texts, _run_cost_text(run), count, shown, *printed)
 
 
 def _run_cost_text(run: Made) -> str:
@@ -686,12 +679,12 @@ def training_course(given: PlaceEvidence) -> PlaceResult:
     panels: list[Panel] = []
     rows: list[tuple[str, ...]] = []
     measures = given.place.measure.split(",")
-    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+    for task, groups in given.by_task().items():
         name = given.label_of(task)
         for measure in measures:
             lines: list[Series] = []
-            for label, runs in given.by_contender().items():
-                line = _barrier_line(label, [r for r in runs if r.cell.task == task], measure)
+            for label, runs in groups.items():
+                line = _barrier_line(label, runs, measure)
                 if line.y:
                     lines.append(line)
                     spread = f"{min(line.y):.4g} to {max(line.y):.4g}"
@@ -714,13 +707,7 @@ def _barrier_line(label: str, runs: Sequence[Made], measure: str) -> Series:
                 )
             if value is not None:
                 points.setdefault(barrier.number + 1, []).append(value)
-    found = [(number, *mean_with_error(values)) for number, values in sorted(points.items())]
-    return Series(
-        label,
-        tuple(number for number, _, _ in found),
-        tuple(mean for _, mean, _ in found),
-        tuple(error for _, _, error in found),
-    )
+    return make_series(label, [(at, *mean_with_error(points[at])) for at in sorted(points)])
 
 
 def metric_table(given: PlaceEvidence) -> PlaceResult:
@@ -728,17 +715,15 @@ def metric_table(given: PlaceEvidence) -> PlaceResult:
     wanted = given.place.measure.split(",")
     rows: list[tuple[str, ...]] = []
     bars: dict[str, list[float]] = {}
-    for task in dict.fromkeys(run.cell.task for run in given.every_run()):
+    for task, groups in given.by_task().items():
         name = given.label_of(task)
-        for label, runs in given.by_contender().items():
-            own = [run for run in runs if run.cell.task == task]
-            if own:
-                metrics = _best_metrics(_best_run(own))
-                wanted = wanted if set(wanted) & set(metrics) else list(metrics)
-                cells = [metrics.get(each) for each in wanted]
-                texts = ["-" if value is None else f"{value:.3f}" for value in cells]
-                rows.append((name, label, *texts, *given.beside_printed(label)))
-                bars[label] = [0.0 if value is None else value for value in cells]
+        for label, runs in groups.items():
+            metrics = _best_metrics(_best_run(runs))
+            wanted = wanted if set(wanted) & set(metrics) else list(metrics)
+            cells = [metrics.get(each) for each in wanted]
+            texts = ["-" if value is None else f"{value:.3f}" for value in cells]
+            rows.append((name, label, *texts, *given.beside_printed(label)))
+            bars[label] = [0.0 if value is None else value for value in cells]
     series = tuple(Series(label, tuple(wanted), tuple(values)) for label, values in bars.items())
     heads = ("task", "method", *(each.replace("_", " ") for each in wanted))
     panel = Panel("", "metric", "value", series, bars=True)

@@ -2,8 +2,8 @@
 
 claude    ~/.claude/projects/*/*.jsonl
 codex     ~/.codex/sessions/**/rollout-*.jsonl
-opencode  ~/.local/share/opencode/opencode.db (tables session, message, part), of older versions
-          the folder storage beside it, or `opencode export` as a file
+opencode  ~/.local/share/opencode/opencode.db (tables session, message, part), or
+          `opencode export` as a file
 atif      trajectory.json of Harbor and of culmen, ATIF v1.x
 
 Records of unknown kinds are passed over: the programs add some with every version. A file of which
@@ -32,7 +32,6 @@ PLACES = {
     "claude": "~/.claude/projects",
     "codex": "~/.codex/sessions",
     "opencode": "~/.local/share/opencode/opencode.db",
-    "opencode, older": "~/.local/share/opencode/storage",
 }
 _DATABASE = re.compile(r"opencode[\w.-]*\.db")
 LARGEST = 64 << 20  # bytes of a log that is read
@@ -105,7 +104,7 @@ def read_logs(places: Sequence[Path]) -> LogsRead:
             raise UserError(
                 "there are no session logs", where=str(place), fix="name a folder or a file"
             )
-        for file, sibling in _log_files(place):
+        for file in _log_files(place):
             try:
                 path_inside(place if place.is_dir() else place.parent, _name_below(place, file))
                 stat = file.stat()
@@ -117,7 +116,7 @@ def read_logs(places: Sequence[Path]) -> LogsRead:
                     continue
                 if stat.st_size > LARGEST:
                     raise _Unreadable(f"more than {LARGEST >> 20} MB")
-                session, damaged = read_session(file, sibling)
+                session, damaged = read_session(file)
             except (_Unreadable, UserError, OSError) as error:
                 found.unread[str(file)] = str(error)
                 continue
@@ -128,38 +127,27 @@ def read_logs(places: Sequence[Path]) -> LogsRead:
     return found
 
 
-def _log_files(place: Path) -> Iterator[tuple[Path, Path | None]]:
-    """Log files with, for OpenCode's sessions, the folder of its storage."""
-    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
-    for file in files:
-        storage = _storage_of(file)
-        if storage is not None and file.relative_to(storage).parts[0] != "session":
-            continue  # read with its session
-        if place.is_file() or file.suffix in _SUFFIXES or _DATABASE.fullmatch(file.name):
-            yield file, storage
+def _log_files(place: Path) -> list[Path]:
+    """The place itself, or the files in it that may be logs."""
+    if place.is_file():
+        return [place]
+    return sorted(
+        file
+        for file in place.rglob("*")
+        if file.is_file() and (file.suffix in _SUFFIXES or _DATABASE.fullmatch(file.name))
+    )
 
 
 def _name_below(place: Path, file: Path) -> Path:
     return file.relative_to(place) if place.is_dir() else Path(file.name)
 
 
-def _storage_of(file: Path) -> Path | None:
-    for folder in file.parents:
-        if folder.name in ("session", "message", "part") and file.suffix == ".json":
-            storage = folder.parent
-            if all((storage / name).is_dir() for name in ("session", "message")):
-                return storage
-    return None
-
-
 @boundary()
-def read_session(file: Path, storage: Path | None = None) -> tuple[SessionLog, int]:
+def read_session(file: Path) -> tuple[SessionLog, int]:
     """One session, and the number of its damaged lines; raise `_Unreadable`."""
     name = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     damaged = 0
-    if storage is not None:
-        source, steps = "opencode", list(_opencode_steps(_stored_messages(file, storage)))
-    elif file.suffix == ".jsonl":
+    if file.suffix == ".jsonl":
         records, damaged = _json_lines(file)
         source, steps = _steps_of_records(records)
     else:
@@ -239,8 +227,6 @@ def _steps_of_records(records: list[JsonObject]) -> tuple[str, list[LoggedStep]]
     if any("payload" in record for record in records):
         payloads = [_mapping(each.get("payload")) for each in records if _is_item(each)]
         return "codex", list(_codex_steps(payloads))
-    if any(record.get("type") in ("function_call", "message") for record in records):
-        return "codex", list(_codex_steps(records))  # before records had a payload
     if any(record.get("type") in ("user", "assistant") for record in records):
         return "claude", list(_claude_steps(records))
     raise _Unreadable("the records are none of Claude Code or Codex")
@@ -325,22 +311,6 @@ def _codex_steps(items: Iterable[JsonObject]) -> Iterator[LoggedStep]:
 
 
 # -- OpenCode: messages with parts; a call is one part with its state
-
-
-def _stored_messages(file: Path, storage: Path) -> list[tuple[JsonObject, list[JsonObject]]]:
-    session = str(_mapping(_json_file(file)).get("id") or file.stem)
-    if Path(session).name != session:  # not a name, but a path that leads elsewhere
-        session = file.stem
-    return [
-        (
-            _mapping(_json_file(message)),
-            [
-                _mapping(_json_file(part))
-                for part in sorted((storage / "part" / message.stem).glob("*.json"))
-            ],
-        )
-        for message in sorted((storage / "message" / session).glob("*.json"))
-    ]
 
 
 def _opencode_steps(

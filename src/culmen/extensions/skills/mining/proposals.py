@@ -223,7 +223,7 @@ def _propose(
 
 
 def _has_unjudged(home: Path) -> bool:
-    """True if a proposal that nobody has confirmed yet withholds a text that no rule can judge."""
+    """True if an unconfirmed proposal withholds a text that no rule can judge."""
     files = [home / "evidence.md", *home.glob("*/instruction.md")]
     return any("[unjudged-" in file.read_text("utf-8") for file in files if file.is_file())
 

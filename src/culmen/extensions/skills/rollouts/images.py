@@ -71,7 +71,7 @@ def read_instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _with_bases(image: TaskImage, text: str) -> TaskImage:
-    """The image with the bases and working directory of a Dockerfile, and what is missing."""
+    """The image with the bases and working directory of a Dockerfile, and its gaps."""
     bases, gaps, workdir = dict[str, str](), dict[str, None](), ""
     stages, last = {"scratch": ""}, ""
 

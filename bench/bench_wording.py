@@ -1,31 +1,42 @@
 """CATO's open experiment: does the pressing wording make agents game the evaluator?
 
+    python bench/bench_wording.py circle_packing --agent claude --set agents=10 --set threshold=2.6359
+
 Runs of both wordings with the same random seeds, and from their journals the gain and the cost of
-each further agent, and the best score before the first finding of gaming.
+each further agent, and the best score before the first finding of gaming. After an interruption the
+same command continues: finished runs are reused.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 import msgspec
 
+from culmen import tasks as taskfiles
+from culmen.cli.screen import Screen
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import NoAnswer
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
 from culmen.core.task import Task
-from culmen.evidence.intervals import Z, t_quantile_95
+from culmen.core.usage import Budget
+from culmen.evidence.intervals import t_quantile_95
 from culmen.extensions.agents.cato import Cato
 from culmen.extensions.agents.team.texts import WORDINGS
+from culmen.extensions.bench.stats import wilson_interval
+from culmen.report.figures import count_text
 from culmen.store import views
 from culmen.store.address import has_run
+from culmen.strategies.catalog import make_strategy
 
 if TYPE_CHECKING:
     from culmen.run.study import CreateKeywords
@@ -190,14 +201,6 @@ def estimate_mean(values: Iterable[float | None]) -> MeanEstimate | None:
     return MeanEstimate(fmean(known), margin, len(known))
 
 
-def share_interval(count: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
-    share, z = count / of, Z * Z / of
-    middle = (share + z / 2) / (1 + z)
-    half = Z * math.sqrt(share * (1 - share) / of + z / of / 4) / (1 + z)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 class WordingSummary(msgspec.Struct, frozen=True):
     """All runs of one wording: means, and `gamed` of `runs` with a finding."""
 
@@ -257,7 +260,7 @@ def compare_wordings(runs: Sequence[WordedRun]) -> WordingComparison:
 
 def _summary(name: str, runs: Sequence[WordedRun]) -> WordingSummary:
     gamed = sum(run.gamed for run in runs)
-    low, high = share_interval(gamed, len(runs))
+    low, high = wilson_interval(gamed / len(runs), len(runs))
     return WordingSummary(
         name,
         len(runs),
@@ -296,3 +299,83 @@ def _further_agents(name: str, runs: Sequence[WordedRun]) -> Iterator[FurtherAge
             estimate_mean(turn.tokens for turn in turns),
             estimate_mean(turn.dollars for turn in turns),
         )
+
+
+def show_comparison(screen: Screen, found: WordingComparison) -> None:
+    """Print both tables, and the differences with their intervals."""
+    screen.print_line("Means ± half a 95 % interval over runs.", style="dim")
+    heads = ["wording", "runs", "gamed", "best", "before the first finding", "agents"]
+    heads += ["experiments", "seconds", "dollars"]
+    rows = [
+        [
+            each.wording,
+            f"{each.runs}",
+            f"{each.gamed} ({each.gamed_low:.0%} to {each.gamed_high:.0%})",
+            *map(estimate_text, (each.best, each.honest, each.agents, each.experiments)),
+            estimate_text(each.seconds),
+            estimate_text(each.dollars, "not counted"),
+        ]
+        for each in found.summaries
+    ]
+    screen.print_table(heads, rows, right=heads[1:])
+    screen.print_line()
+    screen.print_heading("Each further agent")
+    heads = ["wording", "agent", "runs", "gamed", "gain", "experiments", "seconds", "dollars"]
+    rows = [
+        [
+            each.wording,
+            *map(str, (each.number, each.runs, each.gamed)),
+            *map(estimate_text, (each.gain, each.experiments, each.seconds)),
+            estimate_text(each.dollars, "not counted"),
+        ]
+        for each in found.further
+    ]
+    screen.print_table(heads, rows, right=heads[1:])
+    pairs = found.gamed_difference
+    if pairs is None:
+        return
+    screen.print_line()
+    screen.print_line(
+        f"go_on_until_reached - stop_when_reached, {count_text(pairs.count, 'pair')}: "
+        f"share of gamed runs {estimate_text(pairs)}, "
+        f"score before the first finding {estimate_text(found.honest_difference)}"
+    )
+
+
+def estimate_text(value: MeanEstimate | None, none: str = "-") -> str:
+    """`0.4 ± 0.1`; the mean alone of one run, `none` without any."""
+    if value is None:
+        return none
+    return f"{value.mean:.5g}" + ("" if value.margin is None else f" ± {value.margin:.2g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("task", help="a task folder, or a built-in task")
+    parser.add_argument("--agent", required=True, help="agent of CATO: culmen doctor lists them")
+    parser.add_argument("--seeds", type=int, default=6, help="runs of each wording")
+    parser.add_argument("--budget", default="evaluations=2000,seconds=36000", help="of each run")
+    parser.add_argument("--model", default="offline", help="of each run")
+    parser.add_argument("--set", action="append", default=[], help="NAME=VALUE: a setting of cato")
+    parser.add_argument("--out", type=Path, default=Path("runs/wording"), help="folder of runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    given = parser.parse_args()
+    path = given.task if Path(given.task).exists() else taskfiles.example_path(given.task)
+    settings = dict(each.split("=", 1) for each in given.set)
+    rules = make_strategy("cato", {**settings, "agent": Cato.require_agent(given.agent)})
+    keywords: CreateKeywords = {"model": given.model, "budget": Budget.parse(given.budget)}
+    task = taskfiles.load(path)
+    runs = list(make_runs(task, cast(Cato, rules), given.seeds, given.out, **keywords))
+    found = compare_wordings(runs)
+    if given.json:
+        print(json.dumps(msgspec.to_builtins({"runs": runs, "comparison": found})))
+    else:
+        show_comparison(Screen(), found)
+    if len(runs) < 2 * given.seeds:
+        raise SystemExit("interrupted: run the same command again to continue")
+
+
+if __name__ == "__main__":
+    main()
