@@ -11,7 +11,6 @@ import hmac
 import os
 import platform
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +101,8 @@ class CheckpointFile:
 
 def code_digest() -> str:
     """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
+    from importlib.metadata import version  # takes 30 ms, and short runs have no checkpoint
+
     digest = hashlib.sha256()
     packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
     digest.update(" ".join([platform.python_version(), *packages]).encode())
