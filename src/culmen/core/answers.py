@@ -75,39 +75,35 @@ _TOOL = (
     r"|executable|libraries|packages)"
 )
 # said by any text of an answer; the two below only where a mark says that the answer failed
-_NO_JUDGE = re.compile(
+_NO_JUDGE = (
     rf"\b{_JUDGE}\b(?: (?:is|was))? {_GONE}|\b(?:missing|no)[ _]{_JUDGE}\b"
     rf"|\b(?:connect to|reach|contact|refused by) (?:the |a )?{_JUDGE}\b|\beconnrefused\b"
     rf"|\b(?:start|launch|bring up) (?:the |a |an |your )?(?:\w+ )?{_JUDGE}\b"
     rf"|\b(?:start|launch|run)\b[^.\n]{{0,40}}\b{_JUDGE}\b[^.\n]{{0,40}}\b(?:first|before)\b"
     rf"|\bset {_ADDRESS}\b|\b{_ADDRESS} (?:(?:is|was) )?(?:not set|unset|missing|empty)\b"
     r"|max retries exceeded|could not resolve host|name or service not known"
-    r"|temporary failure in name resolution",
-    re.I,
+    r"|temporary failure in name resolution"
 )
-_NO_PACKAGE = re.compile(
+_NO_PACKAGE = (
     r"No module named|\bnot installed\b|\bcommand not found\b|\bexecutable file not found"
     r"|: \w[\w+.-]*: not found|No such file or directory: ['\"][\w+-]+['\"]"
     rf"|\b{_TOOL}\b(?: ['\"`]?[\w+.-]+['\"`]?)?(?: (?:is|are|was|were))? {_GONE}"
     r"|\b(?:pip3?|uv|conda|npm|cargo|apt|apt-get|brew) (?:pip |-\w+ )*(?:install|add)\b"
     rf"|\b{_CANNOT} be imported\b|\brequires? [^.\n]{{0,40}}\bon (?:the |your )?\$?PATH\b"
-    r"|\bmissing (?:dependency|dependencies|packages?)\b|\bno (?:cuda|gpu|compiler)\b",
-    re.I,
+    r"|\bmissing (?:dependency|dependencies|packages?)\b|\bno (?:cuda|gpu|compiler)\b"
 )
-_NO_SERVICE = re.compile(
+_NO_SERVICE = (
     r"connection (?:was )?(?:refused|reset|aborted|timed out)|\bno route to host"
     rf"|{_CANNOT} (?:connect|reach)|status code 50[234]"
     rf"|\b(?:needs?|requires?) (?:\w+ )?{_JUDGE}\b|\b{_JUDGE} required\b"
     rf"|\b(?:server|service|daemon|endpoint|api|host|database)\b[^.\n]{{0,80}} {_GONE}"
-    r"|\b(?:missing|no|without)[ _](?:server|service|daemon|endpoint|simulator)\b",
-    re.I,
+    r"|\b(?:missing|no|without)[ _](?:server|service|daemon|endpoint|simulator)\b"
 )
-_NO_OTHER = re.compile(
+_NO_OTHER = (
     r"\bImportError\b|\bcannot import name\b|\bnot found in PATH\b|\bexternal[ _]missing"
     rf"|\b(?:missing|no|without)[ _](?:\w+[ _])?{_TOOL}\b"
     rf"|\b(?:module|licen[cs]e|api[ _]key|credentials|driver|environment|weights)\b {_GONE}"
-    r"|\bmissing[ _](?:module|licen[cs]e|api[ _]key|credentials|environment|weights)\b",
-    re.I,
+    r"|\bmissing[ _](?:module|licen[cs]e|api[ _]key|credentials|environment|weights)\b"
 )
 _SHORT_NOT = re.compile(r"n['\u2019]t\b")
 _MODULE = re.compile(r"No module named ['\"]?([\w]+)")
@@ -180,10 +176,16 @@ def _last_name(name: str) -> str:
 
 def _absence(text: str, is_marked: bool) -> str:
     """`service` or `package` if a text reports that one is absent, else ""."""
+    if not text:  # as most: the patterns are compiled by the first one that is not
+        return ""
     text = _SHORT_NOT.sub(" not", text)
-    if _NO_JUDGE.search(text) or (is_marked and _NO_SERVICE.search(text)):
+
+    def says(*patterns: str) -> bool:
+        return any(re.search(each, text, re.I) for each in patterns[: 1 + is_marked])
+
+    if says(_NO_JUDGE, _NO_SERVICE):
         return "service"
-    return "package" if _NO_PACKAGE.search(text) or (is_marked and _NO_OTHER.search(text)) else ""
+    return "package" if says(_NO_PACKAGE, _NO_OTHER) else ""
 
 
 def _telling_line(text: str) -> str:

@@ -12,12 +12,14 @@ benchmarks are added in the same way; the rest of culmen never imports them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from culmen.core.errors import UserError
 
@@ -97,7 +99,7 @@ def installed_extensions() -> tuple[Extension, ...]:
 
     Raises `UserError` for a package whose extension cannot be imported, naming it.
     """
-    found = sorted(entry_points(group=GROUP), key=lambda entry: (not _is_own(entry), entry.name))
+    found = sorted(_entry_points(), key=lambda entry: (not _is_own(entry), entry.name))
     return tuple(filter(None, map(_load_extension, found)))
 
 
@@ -153,14 +155,67 @@ def import_part(address: str) -> Any:
         ) from error
 
 
-def _is_own(entry: EntryPoint) -> bool:
+class _Entry(NamedTuple):
+    """One line of a package's entry points: `name = module:attribute`."""
+
+    name: str
+    value: str
+    package: str
+
+    @property
+    def module(self) -> str:
+        return self.value.partition(":")[0]
+
+
+_METADATA = re.compile(r"(.+?)(?:-[^-]+)?(?:-py[\d.]+)?\.(?:dist|egg)-info")
+
+
+def _entry_points() -> Iterator[_Entry]:
+    """Entry points of the group, as `importlib.metadata` finds them: the first of each package.
+
+    Importing that takes longer than all the rest of this file, and every start would.
+    """
+    seen: set[str] = set()
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:  # not there, or an archive, which holds no packages
+            continue
+        for found in filter(None, map(_METADATA.fullmatch, sorted(names))):
+            package = re.sub(r"[-_.]+", "-", found[1]).lower()
+            if package in seen:
+                continue
+            seen.add(package)
+            try:
+                with open(os.path.join(folder, found[0], "entry_points.txt"), "rb") as file:
+                    text = file.read()
+            except OSError:  # most have none
+                continue
+            if GROUP.encode() in text:
+                yield from _group_entries(text.decode("utf-8", "replace"), package)
+
+
+def _group_entries(text: str, package: str) -> Iterator[_Entry]:
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[] \t")
+        elif section == GROUP and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield _Entry(name.strip(), value.partition("[")[0].replace(" ", ""), package)
+
+
+def _is_own(entry: _Entry) -> bool:
     return entry.module.partition(".")[0] == "culmen"
 
 
-def _load_extension(entry: EntryPoint) -> Extension | None:
+def _load_extension(entry: _Entry) -> Extension | None:
     """The extension of an entry point; None for a part of culmen that is not installed."""
     try:
-        extension = entry.load()
+        module, _, attribute = entry.value.partition(":")
+        extension = import_module(module)
+        for name in filter(None, attribute.split(".")):
+            extension = getattr(extension, name)
     except ModuleNotFoundError as error:
         if _is_own(entry) and error.name is not None and entry.module.startswith(error.name):
             return None
@@ -172,8 +227,8 @@ def _load_extension(entry: EntryPoint) -> Extension | None:
     return extension
 
 
-def _broken_extension(entry: EntryPoint, error: Exception) -> UserError:
-    package = entry.dist.name if entry.dist is not None else entry.module
+def _broken_extension(entry: _Entry, error: Exception) -> UserError:
+    package = entry.package
     return UserError(
         f"the extension '{entry.name}' cannot be used: {type(error).__name__}: {error}",
         where=f"package {package}, entry point {entry.value}",

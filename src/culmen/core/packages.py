@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -75,6 +74,8 @@ def module_advice(module: str, traceback: str = "") -> str:
     A file of its name near those of the traceback is the user's own. Else the package is one that
     is known (`PACKAGES`), or that is installed and lacks the module.
     """
+    from importlib.metadata import packages_distributions, version  # takes 30 ms
+
     top = module.partition(".")[0]
     near = _find_near(top, traceback)
     if near is not None:

@@ -133,7 +133,11 @@ class Costs:
         return self._calls > 0 and not self._paid
 
     def _largest_share(self, amounts: dict[str, float]) -> float:
-        return max(self._budget_share(name, amount) for name, amount in amounts.items())
+        # an amount of 0 takes no share, and asking for what is left costs more than all else here
+        return max(
+            [self._budget_share(name, amount) for name, amount in amounts.items() if amount],
+            default=0.0,
+        )
 
     def _budget_share(self, budget: str, amount: float) -> float:
         return amount / max(self._lab.left(budget), 1e-9)  # a share of infinity is 0

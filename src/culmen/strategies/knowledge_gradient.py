@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.costs import Costs
-from culmen.strategies.memory.gain import expected_gain, expected_gains_of_best, largest_indices
+from culmen.strategies.memory.gain import expected_gains_of_best, largest_gains, largest_indices
 
 Floats = NDArray[np.float64]
 
@@ -284,12 +284,13 @@ class KnowledgeGradient:
             variance[node] = 1.0 / (1.0 / variance[node] + flying / noise)
         gaps = np.where(model.scored_counts > 0, worth[best] - worth, np.inf)
         gaps[best] = np.delete(gaps, best).min(initial=np.inf)
-        gains = expected_gain(
-            gaps, np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth))
-        )
-        top = np.argsort(-gains, kind="stable")[:_AMONG].tolist()
-        rows = [node for node in top if self._can_inform(node)]
-        return Repeats(rows, gains[rows].tolist(), self.costs.evaluation_share() or 1.0)
+        steps = np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth))
+        top, gains = largest_gains(gaps, steps, _AMONG)
+        told = [*zip(top, gains.tolist())]
+        if model.is_exact:
+            told = [each for each in told if self._can_inform(each[0])]
+        rows, gained = [node for node, _ in told], [gain for _, gain in told]
+        return Repeats(rows, gained, self.costs.evaluation_share() or 1.0)
 
     def _failing_step(self, worth: Floats) -> Floats:
         """Deviation of each worth after one more evaluation, by its news of the chance to fail."""
@@ -316,7 +317,7 @@ class KnowledgeGradient:
         deviations, weights = spread / np.sqrt(spread + noise), model.child_success_chances()
         for node, flying in self.flying.children.items():
             weights[node] /= 1.0 + CROWD * flying
-        top = largest_indices(expected_gain(gaps, deviations) * weights, _AMONG)
+        top, _ = largest_gains(gaps, deviations, _AMONG, weights)
         gains = expected_gains_of_best(gaps[top], deviations[top], self.most)
         return Requests(
             top,

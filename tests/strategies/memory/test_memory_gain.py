@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from culmen.strategies.memory.gain import expected_gain, expected_gains_of_best, largest_indices
+from culmen.strategies.memory.gain import (
+    expected_gain,
+    expected_gains_of_best,
+    largest_gains,
+    largest_indices,
+)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
@@ -39,6 +44,23 @@ def test_beyond_the_table_the_best_of_four_gains_the_whole_gap_or_nothing(
 def test_largest_prefers_the_first_of_equals() -> None:
     assert largest_indices(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 3) == [1, 3, 2]
     assert largest_indices(np.array([1.0]), 3) == [0]
+
+
+@pytest.mark.parametrize("size", [3, 1000, 4000])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bound_rules_out_none_of_the_largest_gains(size: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gap = rng.exponential(1.0, size) - (0.5 if seed % 2 else 0.0)
+    deviation = rng.exponential(0.2, size) * (rng.random(size) > 0.1 * (seed % 3))
+    gap[rng.random(size) < 0.2] = np.inf
+    if seed > 3:  # many equal ones
+        gap, deviation = gap.round(1), deviation.round(1)
+    weights = rng.random(size)
+    for weigh in (None, weights):
+        every = expected_gain(gap, deviation) * (1.0 if weigh is None else weigh)
+        top, gains = largest_gains(gap, deviation, 25, weigh)
+        assert top == largest_indices(every, 25)
+        assert gains.tolist() == every[top].tolist(), "to the digit"
 
 
 def test_far_below_the_level_the_best_of_k_gains_the_whole_gap_and_the_best_draw() -> None:

@@ -88,20 +88,40 @@ def scatter_within(scores: ScaledScores, parameters: Parameters) -> Within:
     """
     if not scores.degrees:
         return Within(None, 0.0)
-    values = scores.values - parameters.effects[scores.cases]
-    means = sum_by_row(scores.rows, values, scores.size) / np.maximum(scores.counts, 1)
-    rest, near = values - means[scores.rows], scores.near[scores.rows]
+    weights, near = outlier_weights(scores, parameters), scores.near[scores.rows]
+    rest = _residuals(scores, parameters)
     squares = rest * rest
-    if scores.degrees >= REPEATS and not scores.noiseless:
-        off = np.abs(rest[(scores.counts[scores.rows] > 1) & near])
-        variance = (1.4826 * share_below(off, 0.5)) ** 2
-        if variance > 0 and float(off.max()) ** 2 > OUTLYING**2 * variance:
-            known = parameters.noise  # nan before the first guess
-            weights = (HEAVY + 1.0) / (
-                HEAVY + squares / (max(known, variance) if known > 0 else variance)
-            )
-            return Within(weights, float((weights * squares)[near].sum()))
+    if weights is not None:
+        return Within(weights, float((weights * squares)[near].sum()))
     return Within(None, float(squares[near].sum()))
+
+
+def outlier_weights(scores: ScaledScores, parameters: Parameters) -> Floats | None:
+    """Weights of all scores if repeats near the leader show heavy tails; None: each weighs 1."""
+    if scores.degrees < REPEATS or scores.noiseless:
+        return None
+    is_near = np.zeros(scores.size, bool)
+    is_near[scores.near_repeated] = True
+    off = np.abs(_residuals(scores, parameters, is_near[scores.rows]))
+    variance = (1.4826 * share_below(off, 0.5)) ** 2
+    if not (variance > 0 and float(off.max()) ** 2 > OUTLYING**2 * variance):
+        return None
+    known, rest = parameters.noise, _residuals(scores, parameters)  # nan before the first guess
+    return (HEAVY + 1.0) / (HEAVY + rest * rest / (max(known, variance) if known > 0 else variance))
+
+
+def _residuals(scores: ScaledScores, parameters: Parameters, chosen: Flags | None = None) -> Floats:
+    """Differences of scores, or of the `chosen` ones, from their candidate's mean.
+
+    The effects of cases are taken out.
+    """
+    values, means, rows = scores.values, scores.means, scores.rows
+    if scores.case_count > 1:
+        values = values - parameters.effects[scores.cases]
+        means = sum_by_row(rows, values, scores.size) / np.maximum(scores.counts, 1)
+    if chosen is not None:
+        values, rows = values[chosen], rows[chosen]
+    return values - means[rows]
 
 
 def tree_prior(parameters: Parameters, scores: ScaledScores) -> TreePrior:
@@ -116,11 +136,10 @@ def tree_prior(parameters: Parameters, scores: ScaledScores) -> TreePrior:
 
 def own_evidence(parameters: Parameters, scores: ScaledScores) -> tuple[Floats, Floats]:
     """Precision of each row's own scores, and that times their mean, case effects taken out."""
-    values, weights = scores.values, None
+    values = scores.values
     if scores.case_count > 1:
         values = values - parameters.effects[scores.cases]
-    if scores.degrees >= REPEATS:
-        weights = scatter_within(scores, parameters).weights
+    weights = outlier_weights(scores, parameters)
     pull = sum_by_row(scores.rows, values if weights is None else weights * values, scores.size)
     weight = scores.counts if weights is None else sum_by_row(scores.rows, weights, scores.size)
     return weight / parameters.noise, pull / parameters.noise

@@ -160,8 +160,10 @@ class ScaledModel:
         beliefs, known = self._inference.value_beliefs(), self._inference.learnt_parameters()
         if known is None:
             return np.full(len(self), -np.inf)
-        floor = np.minimum(known.scale.to_model_scale(np.array([self.floor]))[0], beliefs.mean)
-        worth = beliefs.mean - beliefs.failing * (beliefs.mean - floor)
+        worth = beliefs.mean
+        if beliefs.failing.any():
+            floor = np.minimum(known.scale.to_model_scale(np.array([self.floor]))[0], worth)
+            worth = worth - beliefs.failing * (worth - floor)
         return np.where(beliefs.scored > 0, worth, -np.inf)
 
     @property

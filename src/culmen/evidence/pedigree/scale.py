@@ -132,24 +132,48 @@ class ScaledScores:
         return float(self.values.max() - self.values.min())
 
     @cached_property
+    def repeated(self) -> Ints:
+        """Rows with two scores or more."""
+        return np.flatnonzero(self.counts > 1)
+
+    @cached_property
     def near(self) -> Flags:
         """True for rows within reach of the best repeated one or of the initial program.
 
         The noise is learnt from these. On a data set all are.
         """
-        repeated = np.flatnonzero(self.counts > 1)
+        return self._are_near(self.means)
+
+    @cached_property
+    def near_repeated(self) -> Ints:
+        """The rows among `repeated` that are near: all that most questions need to know."""
+        return self.repeated[self._are_near(self.means[self.repeated])]
+
+    def _are_near(self, means: Floats) -> Flags:
+        if self._reach is None:
+            return np.ones(len(means), bool)
+        levels, reach = self._reach
+        return _distances(means, levels) <= reach
+
+    @cached_property
+    def _reach(self) -> tuple[Floats, float] | None:
+        """The levels that noise is learnt about, and the reach around them; None: everywhere."""
+        repeated = self.repeated
         if self.case_count > 1 or not len(repeated):
-            return np.ones(self.size, bool)
-        roots = np.flatnonzero((self.parents < 0) & (self.counts > 0))[:1]
-        levels = np.append(self.means[roots], self.means[repeated].max())
-        squares = sum_by_row(self.rows, (self.values - self.means[self.rows]) ** 2, self.size)
-        spreads = np.column_stack([self.means, squares, self.counts - 1])[repeated]
-        return _distances(self.means, levels) <= reach_of(spreads, levels)
+            return None
+        root = int(np.argmax((self.parents < 0) & (self.counts > 0)))
+        is_root = self.parents[root] < 0 and self.counts[root] > 0
+        levels = np.append(self.means[root : root + is_root], self.means[repeated].max())
+        among = self.counts[self.rows] > 1
+        rows = self.rows[among]
+        squares = sum_by_row(rows, (self.values[among] - self.means[rows]) ** 2, self.size)
+        spreads = (self.means[repeated], squares[repeated], self.counts[repeated] - 1)
+        return levels, reach_of(np.column_stack(spreads), levels)
 
     @cached_property
     def degrees(self) -> float:
         """Degrees of freedom within candidates near the leader."""
-        return float(np.maximum(self.counts - 1, 0)[self.near].sum())
+        return float((self.counts[self.near_repeated] - 1).sum())
 
 
 def reach_of(spreads: Floats, levels: Floats) -> float:
@@ -172,7 +196,10 @@ def reach_of(spreads: Floats, levels: Floats) -> float:
 
 
 def _distances(means: Floats, levels: Floats) -> Floats:
-    return np.abs(means[:, None] - levels).min(axis=1)
+    first, *others = (np.abs(means - level) for level in levels)
+    for each in others:
+        np.minimum(first, each, out=first)
+    return first
 
 
 def _least_chi_square(degrees: Floats) -> Floats:

@@ -64,7 +64,8 @@ class FamilyTree:
 
     def _add_rows(self, parents: Ints) -> None:
         """Take in new rows; `parents` (rows,) are those of all rows."""
-        for row in range(self._size, len(parents)):
+        first, is_childless = self._size, True
+        for row in range(first, len(parents)):
             above = int(parents[row])
             self._parents.append(above)
             self._heights = with_room(self._heights, row)
@@ -72,8 +73,12 @@ class FamilyTree:
             while above >= 0 and self._heights[above] <= height:
                 height += 1
                 self._heights[above], above = height, self._parents[above]
+                is_childless = False
         self._size = len(parents)
-        self._sort_by_height(parents)
+        if is_childless and self._groups:  # no height changed: the new rows join the lowest
+            self._groups[0] = np.append(self._groups[0], np.arange(first, self._size))
+        else:
+            self._sort_by_height(parents)
 
     def _sort_by_height(self, parents: Ints) -> None:
         """Sort the rows by height."""
