@@ -348,7 +348,7 @@ class Verdict(FreshComparison):
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
             noise=self._noise_beside(name),
             failed=failed_by_culprit(account),
-            evaluations=account.made,
+            evaluations=account.made + account.further,
             drift=account.drift_of_scores,
             direction=task.objective.direction,
             bounds=task.objective.bounds,
