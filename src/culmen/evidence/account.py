@@ -688,7 +688,8 @@ class Account(NoiseReadings):
         noise, (within, alike) = self.pooled_noise(), laws
         if within.degrees:
             noise = noise._replace(within=within.variance_at(level))
-        variance, many = alike.variance_at(level), max(1, round(alike.degrees))
+        variance, degrees = alike.estimate_at(level)
+        many = max(1, round(degrees))
         if not variance:
             return noise._replace(squares=0.0)
         return noise._replace(repeats=many, squares=many * variance)
