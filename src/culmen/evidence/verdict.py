@@ -99,7 +99,7 @@ class FreshComparison:
         span, few = account.score_span, account.has_few_values
         drawn = account.repeated.has_drawn
         is_spared = flaky and not failures and self.of <= 1
-        unseen = _unseen_failures(account, name) if is_spared else None
+        unseen = _unseen_failures(self.ranking, name) if is_spared else None
         return Chance(noise, self.of or None, exact, failures, floor, top, span, few, drawn, unseen)
 
     def _noise_at_level(self, name: str) -> PooledNoise:
@@ -213,8 +213,12 @@ class FreshComparison:
         return tally is not None and tally.barred
 
 
-def _unseen_failures(account: Account, name: str) -> float | None:
-    """`unseen_failures` of a candidate by all evaluations; None if it never scored."""
+def _unseen_failures(ranking: Ranking, name: str) -> float | None:
+    """`unseen_failures` of a candidate, by all evaluations of those with similar means.
+
+    None if it never scored. The failures of one kind are no evidence about another.
+    """
+    account = ranking.account
     tally, rows = account.tally(name), account.rows
     if tally is None or not tally.count:
         return None
@@ -225,7 +229,9 @@ def _unseen_failures(account: Account, name: str) -> float | None:
         number = account.numbers.get(key_of(fact.candidate), -1)
         if number >= 0 and works[number]:
             (fails if fact.reward is None else succeeds)[number] += 1.0
-    return unseen_failures(fails, succeeds, tally.order)
+    width = 2.0 * ranking.similarity_width()
+    kind = np.flatnonzero(works & (np.abs(rows["mean"] - tally.mean) <= width))
+    return unseen_failures(fails[kind], succeeds[kind], int(np.searchsorted(kind, tally.order)))
 
 
 class Verdict(FreshComparison):

@@ -15,7 +15,7 @@ from culmen.cli.verbs import INTERRUPTED
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.extensions.bench.score_table import show_scores
-from culmen.report.figures import count_text, duration_text, join_nonempty
+from culmen.report.figures import count_text, duration_text, join_nonempty, score_with_margin
 
 if TYPE_CHECKING:
     from culmen.core.usage import Budget
@@ -209,7 +209,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         certified = "" if each.certified is None else f"certified {score_digits(each.certified)}"
         facts = [
             "" if each.state == "finished" else each.state,
-            score_digits(each.score),
+            score_with_margin(each.score, each.margin) if each.margin else score_digits(each.score),
             certified,
             count_text(each.evaluations, "evaluation"),
             duration_text(each.seconds),

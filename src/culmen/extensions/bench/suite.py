@@ -132,7 +132,8 @@ class Cell(msgspec.Struct, frozen=True):
 class CellResult(msgspec.Struct, frozen=True):
     """Result of one cell.
 
-    `score` is the reported one, in the task's direction; `certified` the certified value by the
+    `score` is the reported one, in the task's direction, with half the width `margin` of its 95 %
+    interval (None: unknown); `certified` the certified value by the
     task's verifier (None: it has none, or did not accept). `requests` counts the strategy's
     requests for candidates and `delivered` the candidates in their replies (None: not in the
     journal); `proposals` counts all new candidates of the run, also those that the offline proposer
@@ -165,6 +166,7 @@ class CellResult(msgspec.Struct, frozen=True):
     best_so_far: float | None = None
     metrics: dict[str, float] = {}
     data: str = ""
+    margin: float | None = None
 
     @property
     def label(self) -> str:
@@ -397,6 +399,7 @@ def cell_result(cell: Cell) -> CellResult:
         best_so_far=_best_so_far(cell.path, status.direction),
         metrics={} if best is None else _mean_metrics(cell.path, best.id),
         data=status.data,
+        margin=None if best is None else best.margin,
     )
 
 
