@@ -37,15 +37,15 @@ def test_while_no_candidate_that_scored_has_failed_all_chances_are_zero() -> Non
         assert each.tolist() == [0.0] * 4
 
 
-def test_a_candidate_that_never_failed_is_steady_if_others_fail_often_and_not_if_all_fail_seldom() -> (
+def test_a_candidate_of_a_kind_that_never_failed_is_steady_and_one_of_a_failing_kind_is_not() -> (
     None
 ):
-    """Root mean squares of its chance to fail after twelve successes, by the counts of others."""
-    often = np.array([(0.0, 6.0)] * 10 + [(3.0, 3.0)] * 10 + [(0.0, 12.0)]).T
-    seldom = np.array([(0.0, 10.0)] * 7 + [(1.0, 9.0)] * 8 + [(2.0, 8.0)] * 5 + [(0.0, 12.0)]).T
-    steady, doubtful = (unseen_failures(*counts, 20) ** 0.5 for counts in (often, seldom))
-    assert steady < 0.03 < 0.05 < doubtful < 0.12
-    fewer = [unseen_failures(seldom[0], np.append(seldom[1][:-1], n), 20) for n in (2, 12, 48)]
+    """Root mean squares of its chance to fail after twelve successes, by the counts of its kind."""
+    never = np.array([(0.0, 2.0)] * 10 + [(0.0, 12.0)]).T
+    seldom = np.array([(0.0, 2.0)] * 7 + [(1.0, 2.0)] * 3 + [(0.0, 12.0)]).T
+    steady, doubtful = (unseen_failures(*counts, 10) ** 0.5 for counts in (never, seldom))
+    assert steady < 0.03 < 0.05 < doubtful < 0.15
+    fewer = [unseen_failures(seldom[0], np.append(seldom[1][:-1], n), 10) for n in (2, 12, 48)]
     assert fewer == sorted(fewer, reverse=True)
 
 

@@ -113,12 +113,13 @@ def unseen_failures(fails: Floats, succeeds: Floats, place: int) -> float:
     """Mean square of the chance to fail of the candidate at `place`, one that was not seen to fail.
 
     Some candidates never fail, and the others have a chance each (a spike at 0 and a Beta law):
-    share and law are weighed by the likelihood of all counts. `fails` and `succeeds` are those
-    after a first score.
+    share and law are weighed by the likelihood of all counts. `fails` and `succeeds` are those of
+    its kind after a first score. If one of the kind failed, this one is taken to fail at times: it
+    leads because it was not seen to.
     """
     tried = (fails + succeeds) > 0
     a, b, own = fails[tried], succeeds[tried], float(succeeds[place])
-    is_struck = fails[place] > 0
+    is_of_failing_kind = bool(fails.any())
     shares = np.array(_SHARES)[:, None]
     fits, squares = list[float](), list[float]()
     for first, second in (*_FAULTY, *_RARELY_FAULTY):
@@ -130,7 +131,7 @@ def unseen_failures(fails: Floats, succeeds: Floats, place: int) -> float:
         square = lost * (lost + 1.0) / (size * (size + 1.0))
         for share, fit in zip(_SHARES, logs.tolist(), strict=True):
             fits.append(fit)
-            known = 0.0 if is_struck else 1.0 - share
+            known = 0.0 if is_of_failing_kind else 1.0 - share
             squares.append(square * share * alike / (share * alike + known))
     weights = np.exp(np.array(fits) - max(fits))
     return float(weights @ np.array(squares) / weights.sum())
