@@ -134,7 +134,8 @@ def row_of(job: Job) -> Row:
     worths = [task.objective.reward(truth_of(world, one)) for one in known.values()]
     initial = None if verdict.initial is None else (verdict.initial.score, verdict.initial.margin)
     account, steady = run.search.evidence.account, None
-    own = [fact.reward for fact in account.fresh.get(best.id, ()) if fact.reward is not None]
+    judged = run.search.evidence.verdict
+    own = [judged.worth_of(fact) for fact in judged.fresh_facts(best.id)]
     measured = best if verdict.challenger is None else known[verdict.challenger.id]
     if has_fragile(world):
         steady = best.id != start.id and not world.is_fragile(best)

@@ -381,6 +381,12 @@ def test_a_search_tells_how_few_its_turns_were() -> None:
         while True:
             await lab.evaluate(ONE, [None])
 
-    run, _ = during(search, budget=Budget(evaluations=100))
-    (few,) = (e.entry.body for e in run.journal.read() if e.entry.body.get("note") == "few_turns")
+    def notes(budget: Budget) -> list:
+        found = during(search, budget=budget)[0].journal.read()
+        return [e.entry.body for e in found if e.entry.body.get("note") == "few_turns"]
+
+    (few,) = notes(Budget(evaluations=100))
     assert (few["turns"], few["needed"]) == (2, 500)
+    assert not notes(
+        Budget(evaluations=100, final=0.5)
+    )  # made to measure, as a fork that `next` names

@@ -12,7 +12,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evidence.account import CHOICE, FINAL, LoadedTallies
 from culmen.evidence.evidence import Evidence
-from culmen.evidence.failures import failure_chances
+from culmen.evidence.failures import failure_chances, unseen_failures
 
 TASK = Task("hill", seeds=({"x": "initial"},))
 INITIAL = TASK.initial_candidates()[0]
@@ -35,6 +35,18 @@ def test_while_no_candidate_that_scored_has_failed_all_chances_are_zero() -> Non
     found = failure_chances(rows[0], rows[1], np.zeros(4), rows[2], np.full(4, -1))
     for each in (found.mean, found.sd, found.step):
         assert each.tolist() == [0.0] * 4
+
+
+def test_a_candidate_of_a_kind_that_never_failed_is_steady_and_one_of_a_failing_kind_is_not() -> (
+    None
+):
+    """Root mean squares of its chance to fail after twelve successes, by the counts of its kind."""
+    never = np.array([(0.0, 2.0)] * 10 + [(0.0, 12.0)]).T
+    seldom = np.array([(0.0, 2.0)] * 7 + [(1.0, 2.0)] * 3 + [(0.0, 12.0)]).T
+    steady, doubtful = (unseen_failures(*counts, 10) ** 0.5 for counts in (never, seldom))
+    assert steady < 0.03 < 0.05 < doubtful < 0.15
+    fewer = [unseen_failures(seldom[0], np.append(seldom[1][:-1], n), 10) for n in (2, 12, 48)]
+    assert fewer == sorted(fewer, reverse=True)
 
 
 def test_a_kind_of_candidates_whose_members_fail_lowers_the_others_of_the_kind_and_not_the_steady_kind() -> (

@@ -337,6 +337,27 @@ def test_the_margin_of_a_pass_rate_reaches_the_farther_end_of_wilsons_interval(
     assert one.new_margin == pytest.approx(one.margin)
 
 
+def test_few_pairs_that_differ_are_little_evidence_of_a_gain() -> None:
+    """Three flips of twenty, all one way: by Agresti and Min (2005), 3 / 22 less 1.96 errors.
+
+    With equal pass rates a gain is claimed in at most 5 % of trials, also at high rates.
+    """
+    one = {str(n): [1.0] for n in range(20)}
+    other = {name: [0.0 if int(name) < 3 else 1.0] for name in one}
+    gain, error = mean_difference(one, other, chance(20, span=1.0, few=True))
+    lower = 3 / 22 - 1.96 * (4 - 9 / 22) ** 0.5 / 22
+    assert gain == pytest.approx(0.15) and error.se == pytest.approx(
+        (0.15 - lower) / 1.96, rel=1e-3
+    )
+    for rate in (0.5, 0.9, 0.97):
+        draws, told, trials = Random(7), 0, 2000
+        for _ in range(trials):
+            flips = [{name: [float(draws.random() < rate)] for name in one} for _ in range(2)]
+            gain, error = mean_difference(*flips, chance(20, span=1.0, few=True))
+            told += error.margin is not None and abs(gain) > error.margin
+        assert told / trials <= 0.05
+
+
 def test_scores_between_the_ends_are_no_pass_rate() -> None:
     values = {str(case): [1.0] for case in range(18)} | {"x": [0.0], "y": [0.5]}
     own = 20 * (18 / 20 + 0.25 / 20 - (18.5 / 20) ** 2) / 19
@@ -611,6 +632,13 @@ def test_noise_that_is_a_share_of_the_score_is_known_at_every_level(
     deviation = law.variance_at(sign * scale * level) ** 0.5
     assert 0.7 < deviation / (0.25 * scale * level) < 1.4
     assert law.degrees == 4 * 19
+
+
+def test_noise_far_from_where_it_was_learnt_is_known_with_fewer_degrees() -> None:
+    law = NoiseLaw(spreads_at([1.0, 1.2, 1.4], [0.25] * 3, 4), [1.0])
+    near, far, farther = (law.estimate_at(level)[1] for level in (1.2, 4.0, 16.0))
+    assert 0.9 * law.degrees < near <= law.degrees
+    assert 10.0 > far > farther > 1.0
 
 
 def test_noise_that_is_alike_at_all_levels_stays_what_it_is() -> None:

@@ -264,6 +264,12 @@ def test_a_sound_result_has_neither_doubts_nor_problems():
     )
 
 
+def test_a_run_made_to_measure_did_not_stall() -> None:
+    """As the fork that `next` names to tell a gain: nearly all evaluations are of its end."""
+    to_measure = facts(better(gain_margin=0.01), budget=Budget(evaluations=100, final=0.9), **STALE)
+    assert find_problems(to_measure) == []
+
+
 def printed(*words: str) -> str:
     """The output of a command, in this process."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)

@@ -237,11 +237,13 @@ def test_members_of_the_front_were_not_tried_in_vain(tmp_path: Path) -> None:
     assert [(group.count, group.id) for group in story.vain] == [(1, poor.id)]
 
 
-def test_nothing_found_is_said(tmp_path: Path) -> None:
-    run = Planted(tmp_path)
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_nothing_found_is_said(tmp_path: Path, direction: Way) -> None:
+    run = Planted(tmp_path, direction)
     run.scored(SEED, 0.2)
     run.tried(1, 0.1, SEED)
     story = run.story()
+    assert (str(story.gain), story.gain_margin) == ("0.0", 0.0)  # no -0.0
     assert story.steps == () and story.why == "nothing better than the initial program was found"
     assert [group.count for group in story.vain] == [1]
 

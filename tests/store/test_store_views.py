@@ -269,6 +269,19 @@ def test_usage_calls_and_faults_add_up(tmp_path):
     journal.close()
 
 
+def test_evaluations_that_examined_another_one_count_in_every_figure(tmp_path, each_store):
+    """The result counts like the status and the list of runs, while it runs and after."""
+    run = new_run(tmp_path)
+    first = program(1)
+    run.append([proposed(0, first), observed(1, first, 0.5)])
+    examined = observed(2, first, 0.5, usage=Usage(evaluations=2))
+    run.append([state("running"), examined])
+    status, line = views.run_status(run.run_dir), views.list_runs(tmp_path)[0]
+    assert (status.evaluations, line.evaluations) == (4, 4)
+    assert status.best is not None and status.best.evaluations == 4
+    run.close()
+
+
 def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
     journal = new_run(tmp_path, direction="min")
     seed = program(0, operator="seed")

@@ -203,7 +203,7 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def score(self, reward: float) -> float:
         """The inverse of `reward`."""
-        return reward if self.direction == "max" else -reward
+        return reward if self.direction == "max" else 0.0 - reward  # never -0.0
 
     def reaches_target(self, score: float) -> bool:
         """True if a target is declared and met."""

@@ -551,7 +551,8 @@ class Search:
         few = self.turn_counter.few_turns_note(
             self.budget.evaluations, self.ledger.spent.evaluations
         )
-        if few is not None and reason in ("evaluations", "budget"):
+        is_search = self.budget.final is None  # else the run may be made to measure
+        if few is not None and is_search and reason in ("evaluations", "budget"):
             self._journal_note("few_turns", few, ())
         self.phase, self.reason = "final", reason
         plan = self._planner.plan

@@ -603,7 +603,8 @@ class Account(NoiseReadings):
         self.task, self.prior = task, prior
         self.evaluations = 0  # of the search, excused failures excluded
         self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
-        self.made = 0  # evaluations of the whole run
+        self.made = 0  # evaluations of the whole run,
+        self.further = 0  # and those made to examine others
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
         self.repeated, self._feed, self.drift = RepeatWatch(), ModelFeed(), DriftWatch()
@@ -687,7 +688,8 @@ class Account(NoiseReadings):
         noise, (within, alike) = self.pooled_noise(), laws
         if within.degrees:
             noise = noise._replace(within=within.variance_at(level))
-        variance, many = alike.variance_at(level), max(1, round(alike.degrees))
+        variance, degrees = alike.estimate_at(level)
+        many = max(1, round(degrees))
         if not variance:
             return noise._replace(squares=0.0)
         return noise._replace(repeats=many, squares=many * variance)

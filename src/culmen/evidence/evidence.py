@@ -59,7 +59,8 @@ class Evidence:
     def observe(
         self, candidate: Candidate, observation: Observation, purpose: str = SEARCH
     ) -> None:
-        """Count one finished evaluation."""
+        """Count one finished evaluation, and those that were made to examine it."""
+        self.account.further += observation.usage.evaluations
         self.observe_fact(fact_of(self.task, candidate, observation, purpose))
 
     def observe_fact(self, fact: Fact) -> None:

@@ -109,6 +109,34 @@ def failure_chances(
     return FailureChances(*(np.where(works, each, 0.0) for each in (mean, spread, step)))
 
 
+def unseen_failures(fails: Floats, succeeds: Floats, place: int) -> float:
+    """Mean square of the chance to fail of the candidate at `place`, one that was not seen to fail.
+
+    Some candidates never fail, and the others have a chance each (a spike at 0 and a Beta law):
+    share and law are weighed by the likelihood of all counts. `fails` and `succeeds` are those of
+    its kind after a first score. If one of the kind failed, this one is taken to fail at times: it
+    leads because it was not seen to.
+    """
+    tried = (fails + succeeds) > 0
+    a, b, own = fails[tried], succeeds[tried], float(succeeds[place])
+    is_of_failing_kind = bool(fails.any())
+    shares = np.array(_SHARES)[:, None]
+    fits, squares = list[float](), list[float]()
+    for first, second in (*_FAULTY, *_RARELY_FAULTY):
+        level = _log_beta(first, second)
+        faulty = np.exp(_log_beta_of(a + first, b + second) - level)
+        logs = np.log(shares * faulty + (1.0 - shares) * (a == 0)).sum(axis=1)
+        alike = math.exp(_log_beta(first, second + own) - level)
+        lost, size = first + float(fails[place]), first + second + float(fails[place]) + own
+        square = lost * (lost + 1.0) / (size * (size + 1.0))
+        for share, fit in zip(_SHARES, logs.tolist(), strict=True):
+            fits.append(fit)
+            known = 0.0 if is_of_failing_kind else 1.0 - share
+            squares.append(square * share * alike / (share * alike + known))
+    weights = np.exp(np.array(fits) - max(fits))
+    return float(weights @ np.array(squares) / weights.sum())
+
+
 def _prior_fits(
     fails: Floats,
     succeeds: Floats,
@@ -448,6 +476,7 @@ class CulpritJudge:
 
 
 _FAULTY = ((0.5, 0.5), (2.0, 6.0), (5.0, 5.0), (6.0, 2.0))  # laws of the rate of a faulty candidate
+_RARELY_FAULTY = ((1.0, 9.0), (1.0, 30.0))  # the same, of one that fails seldom
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.98)  # of candidates that are faulty, on a grid
 
 

@@ -58,8 +58,8 @@ class Chance(NamedTuple):
     is the reward of a failure, `top` the reward of a success and `failures` the number of these
     evaluations that failed. `span` is the distance between the lowest and the highest possible or
     observed reward; `few`: rewards have few values, as pass and fail. `drawn`: evaluations draw
-    random numbers, so that equal scores are luck. `failing`: the candidate's own chance to fail, as
-    failures and trials (None: unknown, it is taken to be as that of the run).
+    random numbers, so that equal scores are luck. `unseen`: mean square of the chance to fail of a
+    candidate without a failure (None: unknown, it is taken to be as that of the run).
     """
 
     noise: PooledNoise
@@ -71,7 +71,7 @@ class Chance(NamedTuple):
     span: float = 0.0
     few: bool = False
     drawn: bool = False
-    failing: tuple[float, float] | None = None
+    unseen: float | None = None
 
 
 class Error(NamedTuple):
@@ -119,11 +119,12 @@ def mean_difference(
         samples = [(_sample_units(one, chance)[0], chance)]
         samples += [(_sample_units(other, chance)[0], other_chance or chance)]
         parts = [_evaluation_part(units, each) for units, each in samples]
+        parts += [_unseen_part(units, each) for units, each in samples]
         gain = fmean(samples[0][0]) - fmean(samples[1][0])
         if all(each.exact and not each.failures for _, each in samples):
             return gain, Error(0.0, 0.0, 0.0)
         known = [part for part in parts if part is not None]
-        return gain, _combined_error(*known) if len(known) == 2 else Error(None, None)
+        return gain, _combined_error(*known) if len(known) == 4 else Error(None, None)
     shared = [case for case in one if case in other]
     if not shared:
         return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(
@@ -193,7 +194,8 @@ def _mean_error(
         return Error(0.0, 0.0, 0.0)
     if not is_sample:
         part = _evaluation_part(units, chance)
-        return Error(None, None) if part is None else _combined_error(part)
+        unseen = _unseen_part(units, chance)
+        return Error(None, None) if part is None else _combined_error(part, unseen)
     if many < 2:
         return _single_error(chance) if times == 1.0 else Error(None, None)
     between, degrees = _spread_of_cases(units, chance, times)
@@ -267,6 +269,13 @@ def _evaluation_part(units: Sequence[float], chance: Chance) -> Part | None:
     return Part(pooled / many, freedom)
 
 
+def _unseen_part(units: Sequence[float], chance: Chance) -> Part:
+    """Variance of the mean by failures that are possible though none was seen; 0 if unknown."""
+    if chance.floor is None or not chance.unseen:
+        return Part(0.0, math.inf)
+    return Part(chance.unseen * max(0.0, max(units) - chance.floor) ** 2, math.inf)
+
+
 def bounded_variance(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:
     """Variance by own squares and the run's, as `pool_with_run`, bounded by the former.
 
@@ -305,15 +314,28 @@ def _spread_of_cases(units: Sequence[float], chance: Chance, times: float) -> tu
 def _pass_fail_variance(units: Sequence[float], span: float, times: float) -> float:
     """Variance of scores that all lie at either end, as pass and fail do; 0 for others.
 
-    Their own variance is far too small where most of them agree. Differences (`times` 2) are no
-    pass rates.
+    Their own variance is far too small where most of them agree. That of their differences
+    (`times` 2) reaches the farther end of the interval of Agresti and Min (2005, section 3), which
+    adds half a pair to each of the four outcomes.
     """
+    if times != 1:
+        return _paired_flip_variance(units, span)
     low, high = min(units), max(units)
     are_ends = all(unit in (low, high) for unit in units)
-    if times != 1 or not are_ends or not math.isclose(high - low, span):
+    if not are_ends or not math.isclose(high - low, span):
         return 0.0
     share = sum(unit == high for unit in units) / len(units)
     return span**2 * _flip_variance(share, len(units))
+
+
+def _paired_flip_variance(units: Sequence[float], span: float) -> float:
+    sizes = [abs(unit) for unit in units if unit]
+    if not (span and sizes) or not all(math.isclose(size, span) for size in sizes):
+        return 0.0
+    many, gain = len(units) + 2, sum(units) / span
+    error = math.sqrt(len(sizes) + 1 - gain**2 / many) / many
+    reach = abs(gain) * (1 / len(units) - 1 / many) + Z * error
+    return span**2 * len(units) * (reach / Z) ** 2
 
 
 def _unseen_flips(many: int, span: float) -> float:
@@ -340,18 +362,12 @@ def _unseen_share(many: int) -> float:
 def _failure_variance(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
     """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference.
 
-    Few evaluations without a failure do not prove that failures are impossible. The chance is one
-    deviation above what the candidate's kind lets expect; if that is unknown, by Agresti and
-    Coull's pseudo-observations, and four at the share of the whole run.
+    Few evaluations without a failure do not prove that failures are impossible: Agresti and Coull's
+    pseudo-observations, and four at the share of the whole run. 0 if `_unseen_part` has it.
     """
-    if chance.floor is None or chance.top is None:
+    if chance.floor is None or chance.top is None or chance.unseen is not None:
         return 0.0
-    if chance.failing is None:
-        share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
-    else:
-        lost, trials = chance.failing[0] + chance.failures, chance.failing[1] + len(units)
-        share = lost / trials
-        share += math.sqrt(share * (1 - share) / (trials + 1))
+    share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
     top = max(units) if times == 1 and max(units) > chance.floor else chance.top
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 

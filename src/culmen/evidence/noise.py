@@ -65,11 +65,22 @@ class NoiseLaw:
 
     def variance_at(self, level: float) -> float:
         """Variance of one evaluation whose expected reward is `level`."""
+        return self.estimate_at(level)[0]
+
+    def estimate_at(self, level: float) -> tuple[float, float]:
+        """Variance of one evaluation at this level, and its degrees of freedom.
+
+        Slopes that disagree about a level are doubt, too: their spread is that of a variance with
+        2 mean² / variance degrees (Satterthwaite 1946), and relative variances add up.
+        """
         if not self._variances.any():
-            return 0.0
+            return 0.0, self.degrees
         size = math.log((abs(level) + self._least) / (self._middle + self._least))
         variances = self._variances * np.exp(2.0 * SLOPES * size)
-        return float(self._weights @ variances / self._weights.sum())
+        weights = self._weights / self._weights.sum()
+        mean = float(weights @ variances)
+        doubt = float(weights @ (variances / mean - 1.0) ** 2)
+        return mean, 1.0 / (1.0 / self.degrees + doubt / 2.0)
 
 
 def _without_rounding(spreads: Floats) -> Floats:

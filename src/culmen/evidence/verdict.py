@@ -17,6 +17,7 @@ from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, cover
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
 from culmen.evidence.drift import pair_differences
+from culmen.evidence.failures import unseen_failures
 from culmen.evidence.intervals import (
     Chance,
     Error,
@@ -97,10 +98,9 @@ class FreshComparison:
         floor = account.floor if flaky else None
         span, few = account.score_span, account.has_few_values
         drawn = account.repeated.has_drawn
-        failing = _failing_trials(self.ranking, name) if flaky and self.of <= 1 else None
-        return Chance(
-            noise, self.of or None, exact, failures, floor, top, span, few, drawn, failing
-        )
+        is_spared = flaky and not failures and self.of <= 1
+        unseen = _unseen_failures(self.ranking, name) if is_spared else None
+        return Chance(noise, self.of or None, exact, failures, floor, top, span, few, drawn, unseen)
 
     def _noise_at_level(self, name: str) -> PooledNoise:
         """The run's noise at the level of one candidate.
@@ -139,12 +139,13 @@ class FreshComparison:
         if not rewards or not other_rewards:
             prior -= self.account.largest_drift
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
-        lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh_facts(each))
-        chance, other_chance = (
-            self.noise_prior(each, min(lost, len(self.fresh_facts(each)))) for each in (name, other)
-        )
+        lost = {
+            each: sum(fact.reward is None for fact in self.fresh_facts(each))
+            for each in (name, other)
+        }
+        chance, other_chance = (self.noise_prior(each, lost[each]) for each in (name, other))
         gain, error = mean_difference(rewards, other_rewards, chance, other_chance)
-        if error.se and not (lost or self._is_flaky or self.account.has_few_values):
+        if error.se and not (any(lost.values()) or self._is_flaky or self.account.has_few_values):
             gain, error = self._paired_gain(name, other, (chance, other_chance), (gain, error))
         alone = probability_above(gain, error.margin / Z) if error.margin else 1.0
         if self.account.drift.line is not None:  # the search saw one before the other
@@ -212,14 +213,25 @@ class FreshComparison:
         return tally is not None and tally.barred
 
 
-def _failing_trials(ranking: Ranking, name: str) -> tuple[float, float] | None:
-    """The search's belief in a candidate's chance to fail, as failures and trials."""
-    tally, beliefs = ranking.account.tally(name), ranking.beliefs
+def _unseen_failures(ranking: Ranking, name: str) -> float | None:
+    """`unseen_failures` of a candidate, by all evaluations of those with similar means.
+
+    None if it never scored. The failures of one kind are no evidence about another.
+    """
+    account = ranking.account
+    tally, rows = account.tally(name), account.rows
     if tally is None or not tally.count:
         return None
-    rate, sd = float(beliefs.fails[tally.order]), float(beliefs.fails_sd[tally.order])
-    trials = rate * (1.0 - rate) / sd**2 - 1.0 if sd else 0.0
-    return (rate * trials, trials) if trials > 0 else None
+    works = rows["count"] > 0
+    fails = np.where(works, account.counted_failures() - rows["early"].astype(float), 0.0)
+    fails, succeeds = np.maximum(fails, 0.0), np.where(works, rows["count"] - 1.0, 0.0)
+    for fact in account.without_external_failures(facts_after_search(account)):
+        number = account.numbers.get(key_of(fact.candidate), -1)
+        if number >= 0 and works[number]:
+            (fails if fact.reward is None else succeeds)[number] += 1.0
+    width = 2.0 * ranking.similarity_width()
+    kind = np.flatnonzero(works & (np.abs(rows["mean"] - tally.mean) <= width))
+    return unseen_failures(fails[kind], succeeds[kind], int(np.searchsorted(kind, tally.order)))
 
 
 class Verdict(FreshComparison):
@@ -348,7 +360,7 @@ class Verdict(FreshComparison):
             finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
             noise=self._noise_beside(name),
             failed=failed_by_culprit(account),
-            evaluations=account.made,
+            evaluations=account.made + account.further,
             drift=account.drift_of_scores,
             direction=task.objective.direction,
             bounds=task.objective.bounds,

@@ -1109,8 +1109,9 @@ def _idle_budget(f: Facts) -> Iterator[Finding]:
     is_met = target is not None and best is not None and f.meets(best.value, target)
     last = f.points[-1].candidate if f.points else ""
     since = next((p.evaluations for p in f.points if p.candidate == last), f.evaluations)
-    idle = f.evaluations - since
-    is_long = f.evaluations >= 2 * STALL and idle >= max(STALL, _STALLED * f.evaluations)
+    searched = f.evaluations * (1.0 - (f.budget.final or 0.0))  # the others were kept to measure
+    idle = round(searched) - since
+    is_long = searched >= 2 * STALL and idle >= max(STALL, _STALLED * searched)
     if is_long and not is_met and not f.objective.metrics:
         if f.state == "running":
             do, command = "an idea of yours for the models", f"culmen runs tell {f.run} --hint TEXT"

@@ -246,6 +246,7 @@ def _whole_gain(facts: Facts, way: Sequence[Ancestor]) -> _WholeGain | None:
         ends = [(objective.score(each.reward), each.margin) for each in (way[0], way[-1])]
         return _WholeGain(*way[-1].gain_over(way[0]), *ends, is_own=True)
     margin = best.gain_margin if best.confirmed else facts.gain_margin or None
+    margin = None if best.kept_initial else margin  # that of another program
     if margin is None and best.noise.exact:
         margin = 0.0
     start, end = (first.score, first.margin), (best.score, best.margin)

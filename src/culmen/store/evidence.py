@@ -348,13 +348,14 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
             found.read_tallies(connection, count, last or 0)
         else:
             found.read(connection)
+        found.evidence.account.further = observation_count(connection, "further", "evaluations")
         yield found
 
 
-def observation_count(connection: Connection) -> int:
-    """Number of observations, as the writer counts them."""
-    query = "SELECT sum(value) FROM counter WHERE scope = 'status'"
-    return int(connection.execute(query).scalar() or 0)
+def observation_count(connection: Connection, scope: str = "status", name: str = "%") -> int:
+    """Number of observations as the writer counts them, or the sum of other counters."""
+    query = "SELECT sum(value) FROM counter WHERE scope = :scope AND name LIKE :name"
+    return int(connection.execute(query, scope=scope, name=name).scalar() or 0)
 
 
 def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:

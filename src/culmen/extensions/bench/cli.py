@@ -13,7 +13,7 @@ import typer
 from culmen.cli.screen import Screen
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.report.figures import count_text, duration_text, join_nonempty
+from culmen.report.figures import count_text, duration_text, join_nonempty, score_with_margin
 
 if TYPE_CHECKING:
     from culmen.core.usage import Budget
@@ -103,9 +103,10 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         if screen.as_json:
             continue
         certified = "" if each.certified is None else f"certified {each.certified:.8g}"
+        exact = "-" if each.score is None else f"{each.score:.8g}"
         facts = [
             "" if each.state == "finished" else each.state,
-            "-" if each.score is None else f"{each.score:.8g}",
+            score_with_margin(each.score, each.margin) if each.margin else exact,
             certified,
             count_text(each.evaluations, "evaluation"),
             duration_text(each.seconds),

@@ -128,9 +128,10 @@ class Cell(msgspec.Struct, frozen=True):
 class CellResult(msgspec.Struct, frozen=True):
     """Result of one cell.
 
-    `score` is the reported one, in the task's direction; `certified` the certified value by the
-    task's verifier (None: it has none, or did not accept). `calls` counts the model calls for
-    candidates. `data` names made-up data of the task.
+    `score` is the reported one, in the task's direction, with half the width `margin` of its 95 %
+    interval (None: unknown); `certified` the certified value by the task's verifier (None: it has
+    none, or did not accept). `calls` counts the model calls for candidates. `data` names made-up
+    data of the task.
     """
 
     task: str
@@ -148,6 +149,7 @@ class CellResult(msgspec.Struct, frozen=True):
     unpriced: int
     seconds: float
     data: str = ""
+    margin: float | None = None
 
     @property
     def label(self) -> str:
@@ -371,6 +373,7 @@ def cell_result(cell: Cell) -> CellResult:
         unpriced=usage.unpriced,
         seconds=status.elapsed_seconds,
         data=status.data,
+        margin=None if best is None else best.margin,
     )
 
 
