@@ -24,6 +24,7 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import (
+    DIFFERENCE,
     EVALUATOR_LOG,
     LOG,
     OUTPUT,
@@ -42,7 +43,7 @@ _ERRORS = (
 _STATES = ("state", "outcome", "result", "verdict")
 _VALIDITY = ("validity", "valid", "is_valid", "can_run", "runs_successfully")
 _STDERR = ("stderr", "std_err")
-_UNREAD = (LOG, EVALUATOR_LOG, OUTPUT, TRAJECTORY, "certificate", "conversation")
+_UNREAD = (LOG, EVALUATOR_LOG, DIFFERENCE, OUTPUT, TRAJECTORY, "certificate", "conversation")
 _NOTHING = re.compile(r"\W*(?:none|null|nan|false|no|no errors?|n/?a|ok|0|0\.0|)\W*", re.I)
 _SUCCESS = re.compile(
     r"\W*(?:success|ok\b|pass|done|complete|valid|solved|optimal|accept|feasib)", re.I

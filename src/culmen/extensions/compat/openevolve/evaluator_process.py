@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
+from culmen.core.evaluation import DIFFERENCE
 from culmen.core.json import JsonObject
 from culmen.extensions.compat import shinka_process
 from culmen.extensions.compat.openevolve import scoring
@@ -43,6 +44,7 @@ from culmen.jail.plain import (
 from culmen.jail.state import OwnStreams, ProgramStreams, read_settings
 from culmen.jail.streams import IMPORT_SEED, seed_globals
 
+PACKAGES = "OpenEvolve and SkyDiscover"
 _STANDINS = str(Path(__file__).parent / "standins")
 SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
@@ -184,17 +186,32 @@ def _check_arguments(module: ModuleType, arguments: JsonObject) -> None:
 
 
 def _metrics_and_artifacts(result: Any) -> scoring.Answer:
-    """One of the accepted results as (metrics, artifacts)."""
+    """One of the accepted results as (metrics, artifacts).
+
+    OpenEvolve accepts dicts and its own class alone; another one is scored, and named.
+    """
+    kind = type(result).__name__
+    if isinstance(result, dict):
+        return _split_artifacts(result)
+    if kind == "EvaluationResult" and isinstance(result.metrics, dict):
+        return dict(result.metrics), dict(result.artifacts or {})
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
     result = split_pair(result, "combined_score")
-    if isinstance(result, dict):
-        metrics = dict(result)
-        artifacts = metrics.pop("artifacts", None)
-        return metrics, artifacts if isinstance(artifacts, dict) else {}
+    told = {DIFFERENCE: f"evaluate returned a {kind}, which is scored; {PACKAGES} count it as 0"}
     if hasattr(result, "metrics") and isinstance(result.metrics, dict):
-        return dict(result.metrics), dict(getattr(result, "artifacts", None) or {})
-    return {"combined_score": result}, {}
+        result = {"artifacts": getattr(result, "artifacts", None), **result.metrics}
+    answer = result if isinstance(result, dict) else {"combined_score": result}
+    metrics, artifacts = _split_artifacts(answer)
+    return metrics, {**artifacts, **told}
+
+
+def _split_artifacts(answer: JsonObject) -> scoring.Answer:
+    """Metrics and artifacts of one dict, in which OpenEvolve finds only metrics."""
+    artifacts = answer.get("artifacts")
+    if artifacts is not None and not isinstance(artifacts, dict):
+        return dict(answer), {}
+    return {key: value for key, value in answer.items() if key != "artifacts"}, artifacts or {}
 
 
 async def _await_result(result: Awaitable[object]) -> object:
