@@ -27,7 +27,11 @@ OPENEVOLVE = {  # row of the page: evaluator, config.yaml (None: none), words of
     "a failed evaluation": (PLAIN, None, "that fails, or returns no number"),
     "NaN and infinite scores": (PLAIN, None, "NaN or infinity, has no score"),
     "a stage or an evaluation that hangs": (STAGES, None, "a stage that hangs is a timeout"),
-    "between two tries": (PLAIN, "evaluator:\n  max_retries: 2\n", "no try begins that might not"),
+    "between two tries": (
+        PLAIN,
+        "evaluator:\n  cascade_evaluation: false\n",
+        "no try begins that might not",
+    ),
     "an empty `config.yaml`": (PLAIN, "", "config.yaml is empty and counts as none"),
     "values that are not finite": (
         STAGES,
@@ -101,7 +105,7 @@ def test_an_answer_that_openevolve_counts_as_0_is_told(
     (tmp_path / "initial_program.py").write_text("x = 1\n")
     task = load(tmp_path)
     report = asyncio.run(check_task(task, LocalBackend(task, 1), 1))
-    (told,) = (each.what for each in report.findings if "count it as 0" in each.what)
+    (told,) = (each.what for each in report.findings if "its score counts, but" in each.what)
     assert kind in told and report.seeds[0].mean is not None
 
 
@@ -112,6 +116,27 @@ def test_a_number_named_artifacts_counts_as_a_metric(tmp_path: Path) -> None:
     task = load(tmp_path)
     report = asyncio.run(check_task(task, LocalBackend(task, 1), 1))
     assert report.seeds[0].mean == pytest.approx(1.9)
+
+
+@pytest.mark.parametrize(("cascade", "score"), [("true", None), ("false", 0.5)])
+def test_an_evaluation_that_raises_is_tried_again_outside_of_cascades(
+    tmp_path: Path, cascade: str, score: float | None
+) -> None:
+    body = "    N.append(1)\n    return {'a': 0.5} if N[1:] else 1 / 0\n"
+    (tmp_path / "evaluator.py").write_text(f"N = []\ndef evaluate(path):\n{body}")
+    (tmp_path / "initial_program.py").write_text("x = 1\n")
+    (tmp_path / "config.yaml").write_text(f"evaluator:\n  cascade_evaluation: {cascade}\n")
+    task = load(tmp_path)
+    assert asyncio.run(check_task(task, LocalBackend(task, 1), 1)).seeds[0].mean == score
+
+
+@pytest.mark.parametrize("answer", ["{'a': 10**400, 'b': 0.4}", "{'combined_score': [0.5]}"])
+def test_an_answer_without_a_usable_number_has_no_score(tmp_path: Path, answer: str) -> None:
+    text = f"import numpy as np\ndef evaluate(path):\n    return {answer}\n"
+    (tmp_path / "evaluator.py").write_text(text.replace("[0.5]", "np.array([0.5])"))
+    (tmp_path / "initial_program.py").write_text("x = 1\n")
+    task = load(tmp_path)
+    assert asyncio.run(check_task(task, LocalBackend(task, 1), 1)).seeds[0].mean is None
 
 
 INSPECT = (

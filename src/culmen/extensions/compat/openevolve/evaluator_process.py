@@ -44,7 +44,6 @@ from culmen.jail.plain import (
 from culmen.jail.state import OwnStreams, ProgramStreams, read_settings
 from culmen.jail.streams import IMPORT_SEED, seed_globals
 
-PACKAGES = "OpenEvolve and SkyDiscover"
 _STANDINS = str(Path(__file__).parent / "standins")
 SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
@@ -99,6 +98,8 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     state.begin(request["seed"])
     ProgramStreams(str(work), request["seed"], state.streams)
     (metrics, artifacts), added = evaluate_program(module, program, request)
+    for value in metrics.values():  # both packages fail where they print them
+        _ = float(value) if isinstance(value, int) else 0.0
     texts = answer_texts(metrics, artifacts)  # a failed stage counts in the score alone
     metrics, artifacts = {**metrics, **added[0]}, {**artifacts, **added[1]}
     return {
@@ -198,12 +199,12 @@ def _metrics_and_artifacts(result: Any) -> scoring.Answer:
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
     result = split_pair(result, "combined_score")
-    told = {DIFFERENCE: f"evaluate returned a {kind}, which is scored; {PACKAGES} count it as 0"}
+    told = f"evaluate returned a {kind}: its score counts, but not in OpenEvolve and SkyDiscover"
     if hasattr(result, "metrics") and isinstance(result.metrics, dict):
         result = {"artifacts": getattr(result, "artifacts", None), **result.metrics}
     answer = result if isinstance(result, dict) else {"combined_score": result}
     metrics, artifacts = _split_artifacts(answer)
-    return metrics, {**artifacts, **told}
+    return metrics, {**artifacts, **({} if result is None else {DIFFERENCE: told})}
 
 
 def _split_artifacts(answer: JsonObject) -> scoring.Answer:
@@ -228,7 +229,10 @@ def _score_of(metrics: JsonObject, request: JsonObject) -> object:
 def combined_fitness(metrics: JsonObject, features: list[str], flags: bool = False) -> object:
     """The score by `scoring.fitness`; without any number what stands for it, or None."""
     score = scoring.fitness(metrics, features, flags)
-    return score_or_type(metrics.get("combined_score")) if score is None else score
+    if score is not None:
+        return score
+    kind = score_or_type(metrics.get("combined_score"))
+    return kind if isinstance(kind, str) else None  # what is no number there is none here
 
 
 def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:

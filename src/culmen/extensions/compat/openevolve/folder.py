@@ -250,7 +250,10 @@ def _cascade_thresholds(
 
 
 def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
-    """Arguments of `evaluate`, and how often it is tried again."""
+    """Arguments of `evaluate`, and how often it is tried again: in OpenEvolve never in a cascade.
+
+    A cascade without stages is one, too.
+    """
     arguments = settings.get("evaluator", "evaluator_args", {})
     if not _is_plain(arguments):
         what, fix = "has a value that is not plain", "write numbers, texts, lists and mappings"
@@ -259,6 +262,8 @@ def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
     if retries < 0:
         what, fix = "is below 0: OpenEvolve then evaluates nothing", "write 0 or more"
         raise settings.fault("evaluator", "max_retries", what, fix)
+    if settings.get("evaluator", "cascade_evaluation", True):
+        retries = 0
     return {"retries": int(retries), **({"arguments": arguments} if arguments else {})}
 
 
@@ -368,7 +373,7 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
             task.evaluator.thresholds is not None
         ),
         "no try begins that might not end within timeout; OpenEvolve waits a second between tries, "
-        "without an end": settings.get("evaluator", "max_retries"),
+        "without an end": task.evaluator.options["retries"],
         "config.yaml is empty and counts as none; OpenEvolve refuses it": (
             settings.path and not settings.values and not settings.notes
         ),
