@@ -113,7 +113,12 @@ def is_theirs_alone(parent: str, searches: list[str], replaces: list[str]) -> bo
     stripped = "\n".join(line.rstrip() for line in parent.split("\n"))
     found = ["\n".join(line.strip() for line in each.split("\n")) for each in searches]
     flat = "\n".join(line.strip() for line in stripped.split("\n"))
-    return not all(map(str.strip, replaces)) or any(flat.count(each) > 1 for each in found)
+    inside = (
+        each in stripped and f"\n{each}\n" not in f"\n{stripped}\n"
+        for each in ("\n".join(line.rstrip() for line in one.split("\n")) for one in searches)
+    )
+    several = (flat.count(each) > 1 for each in found)
+    return not all(map(str.strip, replaces)) or any(several) or any(inside)
 
 
 @inputs(2600)

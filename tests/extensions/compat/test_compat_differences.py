@@ -171,6 +171,22 @@ def test_a_folder_of_skydiscover_is_told_of_skydiscover(tmp_path: Path) -> None:
     assert "SkyDiscover keeps earlier metrics" in told and "OpenEvolve" not in told
 
 
+def test_keys_of_skydiscover_have_their_effect_and_those_of_openevolve_none(tmp_path: Path) -> None:
+    (tmp_path / "evaluator").mkdir()
+    (tmp_path / "evaluator" / "evaluator.py").write_text(PLAIN)
+    (tmp_path / "initial_program.py").write_text("x = 1\n")
+    (tmp_path / "words.txt").write_text("You write Python.")
+    (tmp_path / "config.yaml").write_text(
+        "max_solution_length: 77\ndiff_based_generation: false\nmax_code_length: 9\n"
+        "enforce_evolve_blocks: true\nprompt:\n  system_message: words.txt\n"
+    )
+    task = load(tmp_path)
+    assert (task.surface.max_chars, task.surface.markers) == (77, "optional")
+    assert task.system == "You write Python."
+    assert task.defaults.settings_of["openevolve"]["format"] == "rewrite"
+    assert "without effect here: max_code_length, enforce_evolve_blocks" in "\n".join(task.notes)
+
+
 @pytest.mark.parametrize("judge", [FunctionJudge, BatchJudge])
 def test_differences_of_gepa_are_notes_of_a_check_and_of_a_run(judge: Any) -> None:
     task = function_task("x", (), "", "max", "t", None, None, judge(lambda c: 1.0, {}))

@@ -140,7 +140,8 @@ def task_from_files(
     if not evaluator_path.is_file():
         raise missing_file_error(evaluator_path)
     evaluator_path = evaluator_path.resolve()
-    settings = read_config(config) if config else OpenEvolveConfig()
+    is_sky = contract == SKYDISCOVER
+    settings = read_config(config, is_sky) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
     usual = DEFAULTS.get(contract, DEFAULTS[""])
     if contract in DEFAULTS:
