@@ -51,6 +51,7 @@ SHINKA = {  # beginning of the bullet: evaluate.py's words, words of the line
     "`correct` has to be": ("", "or has no finite combined_score, has no score"),
     "`plotting_fn`": ("plotting_fn=f, extra_data=1, private=2", "plotting_fn is not called"),
     "Runs side by side": ("run_workers=2", "in the order of runs"),
+    "An edit of a reply": ("", "an edit fits whole lines in one place"),
     "Methods of early stopping": ("early_stop_method='ci'", "named methods of early stopping"),
 }
 
