@@ -52,7 +52,8 @@ _FAILED_STATUS = re.compile(
     r"err|fail|invalid|infeasib|missing|crash|abort|reject|refus|exception|time_?out|timed.?out"
     r"|unavail|unreach|unsupported|unknown_judge|skipp|killed|panic|broken|oom|denied|forbidden"
     r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b|disabled|inconclusive"
-    r"|\bun(?:scored|graded|evaluated)\b|\bneeds?\b|\brequire[ds]?\b|\bset ?up\b",
+    r"|\bun(?:scored|graded|evaluated)\b|\bset ?up\b"
+    r"|\b(?:needs?|require[ds]?)\b(?! (?:\w+ )?(?:improve|improving|work\b|tuning|optimi))",
     re.I,
 )
 _FAILED_TEXT = re.compile(
