@@ -27,7 +27,8 @@ DIFFERENCES = (
     "inspect_ai: one sample is one case, so a metric that is no mean over samples is that of each, "
     "and their mean is the score",
     "inspect_ai: a sample without a score (NaN, None) fails if it is evaluated alone, as a case",
-    "inspect_ai: a first metric that is a spread (stderr, std, var) is passed over for the next",
+    "inspect_ai: a first metric that is a spread (stderr, std, var) is passed over for another, or "
+    "for the mean",
 )
 """Differences on purpose, compared with 0.3.285."""
 

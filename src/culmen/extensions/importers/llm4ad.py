@@ -247,7 +247,7 @@ class ImportedDesign(ImportedTask, kw_only=True):
 
 
 DIFFERENCES = (
-    "LLM4AD: a program with helper functions is accepted; there one function alone",
+    "LLM4AD: a program with helper functions is accepted; the evaluator does not get its text",
     "LLM4AD: a fitness that is NaN or infinite is not acceptable",
     "LLM4AD: timeout_seconds, use_numba_accelerate, use_protected_div and random_seed do nothing",
 )

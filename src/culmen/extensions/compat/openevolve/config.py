@@ -251,7 +251,6 @@ _SKYDISCOVER_NAMES = {
     "max_solution_length": "max_code_length",
     "diff_based_generation": "diff_based_evolution",
 }
-_LONGEST_NAME = 255  # characters of a file's name, by most file systems
 _OPENEVOLVES = (*_SKYDISCOVER_NAMES.values(), "enforce_evolve_blocks", "database")
 
 
@@ -276,7 +275,7 @@ def _text_of_message(prompt: Mapping[object, object], key: object, folder: Path)
     value = prompt[key]
     if key != "system_message" or not isinstance(value, str) or "\n" in value.strip():
         return value
-    is_name = len(value) < _LONGEST_NAME and (folder / value).is_file()
+    is_name = len(value) <= 255 and (folder / value).is_file()
     return read_text(path_inside(folder, value)) if is_name else value
 
 
