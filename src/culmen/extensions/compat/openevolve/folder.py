@@ -251,9 +251,9 @@ def _cascade_thresholds(
 
 
 def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
-    """Arguments of `evaluate`, and how often it is tried again: in OpenEvolve never in a cascade.
+    """Arguments of `evaluate`, and how often it is tried again.
 
-    A cascade without stages is one, too.
+    In OpenEvolve that is never in a cascade, and a cascade without stages is one, too.
     """
     arguments = settings.get("evaluator", "evaluator_args", {})
     if not _is_plain(arguments):
