@@ -58,7 +58,7 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
 
 
 def _with_differences(task: Task) -> Task:
-    """The task with notes on what the package of its evaluator does otherwise."""
+    """The task with notes on differences from the package of its evaluator."""
     path = Path(task.evaluator.path)
     text = read_text(path) if path.suffix == ".py" and path.is_file() else ""
     words = (word for word in part_addresses("differences") if word in text)

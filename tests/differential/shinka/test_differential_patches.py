@@ -1,4 +1,4 @@
-"""Patches of replies beside the package's: the same program, or a fault where one is refused.
+"""Patches of replies beside the package's: the same program, or a fault.
 
 `diff` has SEARCH/REPLACE blocks; `full`, by which `cross` is applied too, has the program in a fence.
 """

@@ -28,7 +28,7 @@ CandidateT = TypeVar("CandidateT", contravariant=True)
 class Asked(ABC, Generic[CandidateT]):
     """An evaluator that calls `fn` on a candidate and one of the `examples`.
 
-    `differences` are sentences on what the other package does otherwise, notes of the task.
+    `differences` from the other package are sentences, notes of the task.
 
     Examples never leave this process and may be of any type. The object has the code and the name
     of `fn`, so that a changed function is a changed evaluator for a run's journal.
