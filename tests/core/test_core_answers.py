@@ -133,6 +133,8 @@ def test_other_texts_count_where_something_is_absent_or_stderr_holds_an_error(
         {"score": 0, "error": "None", "validity": 1.0},
         {"score": 0, "error": 0.25, "accuracy": 0.0, "passed": 0},
         {"score": 0, "status": "baseline"},
+        {"score": 0, "status": "Needs improvement: 0/4 modules correct."},
+        {"score": 0, "status": "requires further optimization"},
         {"score": 0, "correct": False, "success": False},
         {"score": 0, "errors": "case 1: IndexError; case 2: IndexError"},
         {"score": 0, "artifacts": {"case_2": "ValueError: x", "case_7": "wrong answer"}},

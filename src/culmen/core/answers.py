@@ -24,6 +24,7 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import (
+    DIFFERENCE,
     EVALUATOR_LOG,
     LOG,
     OUTPUT,
@@ -42,7 +43,7 @@ _ERRORS = (
 _STATES = ("state", "outcome", "result", "verdict")
 _VALIDITY = ("validity", "valid", "is_valid", "can_run", "runs_successfully")
 _STDERR = ("stderr", "std_err")
-_UNREAD = (LOG, EVALUATOR_LOG, OUTPUT, TRAJECTORY, "certificate", "conversation")
+_UNREAD = (LOG, EVALUATOR_LOG, DIFFERENCE, OUTPUT, TRAJECTORY, "certificate", "conversation")
 _NOTHING = re.compile(r"\W*(?:none|null|nan|false|no|no errors?|n/?a|ok|0|0\.0|)\W*", re.I)
 _SUCCESS = re.compile(
     r"\W*(?:success|ok\b|pass|done|complete|valid|solved|optimal|accept|feasib)", re.I
@@ -51,7 +52,8 @@ _FAILED_STATUS = re.compile(
     r"err|fail|invalid|infeasib|missing|crash|abort|reject|refus|exception|time_?out|timed.?out"
     r"|unavail|unreach|unsupported|unknown_judge|skipp|killed|panic|broken|oom|denied|forbidden"
     r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b|disabled|inconclusive"
-    r"|\bun(?:scored|graded|evaluated)\b|\bneeds?\b|\brequire[ds]?\b|\bset ?up\b",
+    r"|\bun(?:scored|graded|evaluated)\b|\bset ?up\b"
+    r"|\b(?:needs?|require[ds]?)\b(?! (?:\w+ )?(?:improve|improving|work\b|tuning|optimi))",
     re.I,
 )
 _FAILED_TEXT = re.compile(

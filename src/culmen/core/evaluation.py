@@ -101,6 +101,9 @@ SIGNS: dict[str, tuple[bool, str]] = {
 PRINTED_MARK = "printed, at the end:"
 """Separates the message of a failed evaluation from the end of the printed output."""
 
+DIFFERENCE = "difference"
+"""The artifact that says how another ecosystem's package would count the same answer."""
+
 LOG, EVALUATOR_LOG = "log", "evaluator log"
 """Artifacts with printed output: the candidate's, and the evaluator's own.
 
@@ -218,7 +221,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def readable_artifacts(self) -> list[tuple[str, str]]:
         """The artifacts that models may read, by name: texts, without logs and certificates."""
-        hidden = (LOG, EVALUATOR_LOG, TRAJECTORY, "certificate")
+        hidden = (LOG, EVALUATOR_LOG, DIFFERENCE, TRAJECTORY, "certificate")
         return [
             (name, text)
             for name, text in sorted(self.artifacts.items())

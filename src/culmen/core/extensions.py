@@ -42,6 +42,11 @@ class Extension:
     """Classes of strategies (`core.ports.Strategy`), in the order of `culmen strategies`."""
     task_folders: Addresses = field(default_factory=_no_addresses)
     """Readers of task folders (`tasks.loading.FolderAdapter`), asked in order."""
+    differences: Addresses = field(default_factory=_no_addresses)
+    """Functions that name what another ecosystem's package does otherwise, for `culmen check`.
+
+    By a word of the evaluator's text; the argument is the evaluator's path.
+    """
     evaluator_forms: Addresses = field(default_factory=_no_addresses)
     """Ways to run an evaluator (`jail.forms.EvaluatorForm`), by `Evaluator.form`."""
     metrics: Addresses = field(default_factory=_no_addresses)

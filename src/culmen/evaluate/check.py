@@ -15,6 +15,7 @@ from culmen.core.answers import refusal_remedy, settle_answer
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import (
     CHANCE_LOOKS,
+    DIFFERENCE,
     EVALUATOR_LOG,
     FILE_MARK,
     LOG,
@@ -526,7 +527,9 @@ def find_problems(
         task, isolation, seen, repeatable, seed_free, why, causes, tuple(failing)
     )
     findings = [finding for rule in _RULES for finding in rule(evidence)]
-    findings += [TaskFinding("note", note) for note in task.notes]
+    found = (each.artifacts.get(DIFFERENCE) for each in seen)
+    notes = dict.fromkeys((*task.notes, *filter(None, found)))
+    findings += [TaskFinding("note", note) for note in notes]
     findings += [*_model_call_findings(evidence), *_written_file_findings(evidence)]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 

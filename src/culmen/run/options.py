@@ -395,6 +395,7 @@ def function_task(
         deterministic=deterministic,
         digest=digest_pieces(digest, *rules) if rules else digest,
         same_draws=same_draws,
+        notes=tuple(getattr(evaluator, "differences", ())),
     )
 
 

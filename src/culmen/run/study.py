@@ -386,7 +386,10 @@ class Study:
             from culmen.report.watch import Watch, own_display
 
             watch = Watch(own_display())
+            notes = self.meta.task.notes if self._new else ()
             watch.told(f"culmen: the run lies in {self._shown_path()}")
+            for note in notes:
+                watch.told(f"note: {note}")
             objects, seen = (
                 msgspec.structs.replace(objects, observers=(*objects.observers, watch)),
                 watch.for_run(self.path),

@@ -217,7 +217,8 @@ def _unmet_needs(folder: Path, table: JsonObject) -> Iterator[str]:
     for key in ("mcp_servers", "healthcheck", "skills_dir"):
         if world.get(key):
             yield f"environment.{key}"
-    if any(key in verifier for key in ("collect", "environment")):
+    is_apart = verifier.get("environment_mode") == "separate"
+    if is_apart or any(verifier.get(key) for key in ("collect", "environment")):
         yield "a verifier's own image or hooks"
 
 

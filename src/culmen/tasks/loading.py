@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from culmen.core.errors import TaskError, UserError
-from culmen.core.extensions import all_parts
+from culmen.core.extensions import all_parts, find_part, part_addresses
 from culmen.core.foreign import parse_python
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, parse_direction
 from culmen.jail.command import SCHEME, Command, metric_text
@@ -53,12 +53,21 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     task = _find_task(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
     task = with_direction(task, direction) if direction else task
-    task = with_tolerance_flag(task)
+    task = _with_differences(with_tolerance_flag(task))
     if not seeds:
         return task
     seeds = _named_as_usual(task, seeds)
     part, text = next(iter(seeds[0].items()))
     return with_seeds(with_entry(task, part, text), seeds)
+
+
+def _with_differences(task: Task) -> Task:
+    """The task with notes on differences from the package of its evaluator."""
+    path = Path(task.evaluator.path)
+    text = read_text(path) if path.suffix == ".py" and path.is_file() else ""
+    words = (word for word in part_addresses("differences") if word in text)
+    notes = [note for word in words for note in find_part("differences", word)(path)]
+    return replace(task, notes=(*task.notes, *notes)) if notes else task
 
 
 def _named_as_usual(task: Task, seeds: Seeds) -> Seeds:

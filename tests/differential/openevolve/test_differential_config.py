@@ -199,7 +199,8 @@ def compare(task: Task, package: Any, read: own.OpenEvolveConfig) -> None:
     assert task.limits.seconds == evaluator.timeout
     thresholds = tuple(evaluator.cascade_thresholds)[:2]
     assert task.evaluator.thresholds == (thresholds if evaluator.cascade_evaluation else None)
-    assert task.evaluator.options["retries"] == evaluator.max_retries
+    tries = 0 if evaluator.cascade_evaluation else evaluator.max_retries  # a cascade's errors count
+    assert task.evaluator.options["retries"] == tries
     assert task.evaluator.options.get("arguments", {}) == (evaluator.evaluator_args or {})
     assert task.surface.max_chars == max(package.max_code_length, len("x = 1\n"))
     assert (task.surface.markers == "enforced") == bool(package.enforce_evolve_blocks)

@@ -143,6 +143,7 @@ class CaseAtHand(ModuleType):
     thresholds=st.lists(st.floats(-1, 2), min_size=1, max_size=4),
     cascade=st.sampled_from([True, True, True, False]),
     arguments=st.dictionaries(st.sampled_from(["n", "m"]), st.integers(0, 3)),
+    retries=st.sampled_from([0, 0, 1]),
 )
 def test_metrics_artifacts_and_calls_of_a_whole_evaluation_are_theirs(
     places: Path,
@@ -151,6 +152,7 @@ def test_metrics_artifacts_and_calls_of_a_whole_evaluation_are_theirs(
     thresholds: list[float],
     cascade: bool,
     arguments: dict[str, int],
+    retries: int,
 ) -> None:
     case = CaseAtHand("case_at_hand")
     case.results = dict(enumerate(results))
@@ -160,7 +162,7 @@ def test_metrics_artifacts_and_calls_of_a_whole_evaluation_are_theirs(
         "cascade_evaluation": cascade,
         "cascade_thresholds": thresholds,
         "evaluator_args": arguments,
-        "max_retries": 0,
+        "max_retries": retries,
     }
     case.calls = []
     package = asyncio.run(_package_answer(place, chosen))

@@ -291,10 +291,19 @@ class CandidateReader:
         found = [b for b in self.texts.find_blocks(rest) if _EDIT_HERE not in b.text]
         whole = self.texts.named_parts(found)
         for name in parts:
+            self._check_frame(name, parts[name])
             given = [whole[name]] if name in whole else self.texts.whole_programs(found, name)
             if any(text.strip() != _lf(parts[name]).strip() for text in given):
                 raise Unfit(f"{name} is both edited and given whole")
         return msgspec.structs.replace(self.draft_of({**whole, **parts}, before), whole=False)
+
+    def _check_frame(self, name: str, text: str) -> None:
+        """Raise `OutsideBlocks` if edits removed what lies outside of enforced blocks."""
+        if self._parent is None or self._task.surface.markers != "enforced":
+            return
+        framed = merge_blocks(_lf(self._parent.parts[name]), _lf(text))
+        if framed.split() != text.split():
+            raise OutsideBlocks("an edit removes lines outside of the blocks")
 
     # The rules of the task.
 

@@ -192,6 +192,12 @@ class _Program(Asked[Mapping[str, str]]):
     The feedback lists every predictor's inputs and outputs.
     """
 
+    differences = (
+        "DSPy: scores are means; dspy.Evaluate shows percent",
+        "DSPy: an example whose program or metric raises is a failed evaluation; there it counts 0",
+        "DSPy: a metric that returns None, a dict or a text gives no score",
+    )
+
     def __init__(
         self, metric: Callable[..., object], examples: Mapping[str, object], student: Any
     ) -> None:

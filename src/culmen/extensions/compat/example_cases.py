@@ -28,9 +28,13 @@ CandidateT = TypeVar("CandidateT", contravariant=True)
 class Asked(ABC, Generic[CandidateT]):
     """An evaluator that calls `fn` on a candidate and one of the `examples`.
 
+    `differences` from the other package are sentences, notes of the task.
+
     Examples never leave this process and may be of any type. The object has the code and the name
     of `fn`, so that a changed function is a changed evaluator for a run's journal.
     """
+
+    differences: tuple[str, ...] = ()
 
     def __init__(self, fn: Callable[..., object], examples: Mapping[str, object]) -> None:
         self.fn, self.examples = fn, examples

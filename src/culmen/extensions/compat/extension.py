@@ -9,6 +9,7 @@ EXTENSION = Extension(
         "openevolve": "culmen.extensions.compat.openevolve.folder",
         "shinka": "culmen.extensions.compat.shinka",
     },
+    differences={"InspectEvaluator": "culmen.extensions.compat.inspect_task:folder_differences"},
     evaluator_forms={"legacy": "culmen.extensions.compat.openevolve.form:LEGACY"},
     models_files={"llm": "culmen.extensions.compat.openevolve.config:models_file"},
     pools={

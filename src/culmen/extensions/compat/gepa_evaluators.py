@@ -32,6 +32,16 @@ Parts = str | Mapping[str, str]
 STRING_PART = "current_candidate"
 """GEPA's name of the one part of a candidate that is a plain text."""
 
+DIFFERENCES = (
+    "GEPA: an evaluator that raises is a failed evaluation, or 0 with raise_on_exception=False; "
+    "there it ends the run",
+    "GEPA: a score of NaN, infinity or beyond 1e100, and one beside words that say that the "
+    "evaluation failed, is no score",
+    "GEPA: the budget is a hard limit; there an iteration that has begun is finished",
+    "GEPA: best_idx is the candidate of the final choice, not always that of the largest mean",
+)
+"""Differences on purpose of every run, compared with 0.1.4."""
+
 _SPECIFIC = "_specific_info"  # suffix of the name of a part's own side information
 
 
@@ -120,6 +130,8 @@ class FunctionJudge(Asked[Parts]):
     an exception is the score 0.
     """
 
+    differences = DIFFERENCES
+
     def __init__(
         self,
         fn: Callable[..., object],
@@ -163,6 +175,8 @@ class FunctionJudge(Asked[Parts]):
 class BatchJudge(Asked[Parts]):
     """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
 
+    differences = DIFFERENCES
+
     def __init__(
         self,
         fn: Callable[..., Iterable[object]],
@@ -202,6 +216,8 @@ class BatchJudge(Asked[Parts]):
 
 class AdapterJudge(Asked[Mapping[str, str]]):
     """A `GEPAAdapter`: `evaluate` on one example, and its reflective data set as feedback."""
+
+    differences = DIFFERENCES
 
     def __init__(self, adapter: Any, examples: Mapping[str, object]) -> None:
         super().__init__(adapter.evaluate, examples)

@@ -52,6 +52,8 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     _refuse_gaps(settings, file)
     evaluator = _container_evaluator(folder, settings)
     notes = [evaluator[1], f"Harbor's format: {WHY}", *_world_notes(settings)]
+    if not harbor.names_reward_json(folder / "tests"):
+        notes.append("reward.json beside reward.txt counts only if tests/ names it: not so here")
     solve, verify = settings.agent_limit, settings.verifier_seconds
     memory = {} if settings.memory_mb is None else {"memory_mb": settings.memory_mb}
     for name, value in {**memory, "processes": settings.cpus or 1}.items():

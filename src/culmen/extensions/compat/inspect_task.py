@@ -23,6 +23,16 @@ from culmen.core.json import JsonObject
 SPLITS = ("train", "val", "test")
 
 
+DIFFERENCES = (
+    "inspect_ai: one sample is one case, so a metric that is no mean over samples is that of each, "
+    "and their mean is the score",
+    "inspect_ai: a sample without a score (NaN, None) fails if it is evaluated alone, as a case",
+    "inspect_ai: a first metric that is a spread (stderr, std, var) is passed over for another, or "
+    "for the mean",
+)
+"""Differences on purpose, compared with 0.3.285."""
+
+
 class ModelAway(ConnectionError):
     """The model that a task asks was not available; not the candidate's fault."""
 
@@ -43,6 +53,8 @@ class InspectEvaluator:
 
     Raises UserError if inspect_ai is missing, or if no such task or parameter exists.
     """
+
+    differences = DIFFERENCES
 
     def __init__(
         self,
@@ -245,6 +257,11 @@ def _no_score_text(chosen: str, values: Mapping[str, object]) -> str:
         "several values"
     )
     return f"no score '{chosen}' on any sample, only: {names}; {fix}"
+
+
+def folder_differences(evaluator: Path) -> tuple[str, ...]:
+    """The differences, for a folder whose evaluator uses `InspectEvaluator`."""
+    return DIFFERENCES
 
 
 def _load_task_function(task: str) -> Callable[..., object]:

@@ -31,8 +31,10 @@ _DIFFERENT = {  # on purpose: words of an evaluator, and what they have no effec
     "early_stop_method": "named methods of early stopping are the package's: shinka-evolve has to "
     "be installed for them",
 }
-_NOT_CORRECT = (
-    "what is not correct, or has no finite combined_score, has no score; ShinkaEvolve keeps both"
+_ALWAYS = (
+    "what is not correct, or has no finite combined_score, has no score; ShinkaEvolve keeps both",
+    "an edit fits whole lines in one place, else the reply is a fault; ShinkaEvolve takes the "
+    "first place, also inside of a line, and reads a deletion together with the edit behind it",
 )
 
 
@@ -73,7 +75,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
     text = reading.read_text(evaluator)
-    notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text), _NOT_CORRECT)
+    notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text), *_ALWAYS)
     return reading.with_digest(replace(task, surface=surface, notes=notes))
 
 

@@ -127,6 +127,12 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
 
 
 class _Module(Asked[Mapping[str, str]]):
+    differences = (
+        "Trace: a text that is no value of the parameter's type makes the candidate invalid; there "
+        "the old value is kept",
+        "Trace: suggested code is not formatted",
+    )
+
     def __init__(
         self,
         guide: Callable[..., tuple[object, object]],

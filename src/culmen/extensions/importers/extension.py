@@ -2,4 +2,8 @@
 
 from culmen.core.extensions import Extension
 
-EXTENSION = Extension(name="importers", verbs={"import": "culmen.extensions.importers.cli:VERBS"})
+EXTENSION = Extension(
+    name="importers",
+    differences={"importers.llm4ad": "culmen.extensions.importers.llm4ad:folder_differences"},
+    verbs={"import": "culmen.extensions.importers.cli:VERBS"},
+)

@@ -246,6 +246,19 @@ class ImportedDesign(ImportedTask, kw_only=True):
     score: float | dict[str, float] | None = None
 
 
+DIFFERENCES = (
+    "LLM4AD: a program with helper functions is accepted; the evaluator does not get its text",
+    "LLM4AD: a fitness that is NaN or infinite is not acceptable",
+    "LLM4AD: timeout_seconds, use_numba_accelerate, use_protected_div and random_seed do nothing",
+)
+"""Differences on purpose, compared with 1.11."""
+
+
+def folder_differences(evaluator: Path) -> tuple[str, ...]:
+    """The differences, for an imported folder."""
+    return DIFFERENCES
+
+
 def task_folders(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
     """The tasks' folders by name: all of a checkout, or those named; raises `UserError`."""
     root = checkout / ROOT / "task"

@@ -73,6 +73,8 @@ def test_harbor_gaps_are_named(tmp_path: Path) -> None:
     for each in ("several steps", "a GPU", "mcp_servers", "variable OPENAI_API_KEY", "own image"):
         assert each in gaps
     assert "environment.odd" in task.ignored
+    apart = f'version = "1.0"\n{PLAIN}[verifier]\nenvironment_mode = "separate"\n'
+    assert "own image" in " ".join(read_task(one(tmp_path / "apart", task_DOT_toml=apart)).gaps)
     assert NO_NETWORK in task.stricter  # the jail of a plain task's agent has none
     closed = one(
         tmp_path / "closed",

@@ -221,11 +221,14 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
         return TaskError(f"{dotted} {what}", where=f"{self.path} ({dotted})", fix=fix)
 
 
-def read_config(path: Path) -> OpenEvolveConfig:
+def read_config(path: Path, is_skydiscover: bool = False) -> OpenEvolveConfig:
     """Read a `config.yaml`; raise `TaskError` for invalid YAML and refused values."""
     values: dict[tuple[str, str], object] = {}
     ignored: list[str] = []
-    for name, value in load_mapping(path).items():
+    found = load_mapping(path)
+    if is_skydiscover:
+        found = _skydiscover_keys(found, path, ignored)
+    for name, value in found.items():
         section = str(name)
         if section not in KEYS or not section:
             _add_value(values, ignored, path, "", section, value)
@@ -242,6 +245,38 @@ def read_config(path: Path) -> OpenEvolveConfig:
     check_config(config)
     note = f"{path.name}: keys without effect here: {', '.join(ignored)}"
     return msgspec.structs.replace(config, notes=(note,) if ignored else ())
+
+
+_SKYDISCOVER_NAMES = {
+    "max_solution_length": "max_code_length",
+    "diff_based_generation": "diff_based_evolution",
+}
+_OPENEVOLVES = (*_SKYDISCOVER_NAMES.values(), "enforce_evolve_blocks", "database")
+
+
+def _skydiscover_keys(
+    found: Mapping[object, object], path: Path, ignored: list[str]
+) -> dict[object, object]:
+    """SkyDiscover's keys (0.1.0) by OpenEvolve's names; those that it does not read are ignored.
+
+    A short system message may be the name of a file.
+    """
+    ignored += [name for name in _OPENEVOLVES if name in found]
+    kept = {key: value for key, value in found.items() if key not in _OPENEVOLVES}
+    renamed = {_SKYDISCOVER_NAMES.get(str(key), key): value for key, value in kept.items()}
+    prompt = renamed.get("prompt")
+    if isinstance(prompt, dict):
+        renamed["prompt"] = {key: _text_of_message(prompt, key, path.parent) for key in prompt}
+    return renamed
+
+
+def _text_of_message(prompt: Mapping[object, object], key: object, folder: Path) -> object:
+    """The value of a key; of a system message that names a file its text."""
+    value = prompt[key]
+    if key != "system_message" or not isinstance(value, str) or "\n" in value.strip():
+        return value
+    is_name = len(value) <= 255 and (folder / value).is_file()
+    return read_text(path_inside(folder, value)) if is_name else value
 
 
 def _add_value(

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
+from culmen.core.evaluation import DIFFERENCE
 from culmen.core.json import JsonObject
 from culmen.extensions.compat import shinka_process
 from culmen.extensions.compat.openevolve import scoring
@@ -97,6 +98,8 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     state.begin(request["seed"])
     ProgramStreams(str(work), request["seed"], state.streams)
     (metrics, artifacts), added = evaluate_program(module, program, request)
+    for value in metrics.values():  # both packages fail where they print them
+        _ = float(value) if isinstance(value, int) else 0.0
     texts = answer_texts(metrics, artifacts)  # a failed stage counts in the score alone
     metrics, artifacts = {**metrics, **added[0]}, {**artifacts, **added[1]}
     return {
@@ -184,17 +187,32 @@ def _check_arguments(module: ModuleType, arguments: JsonObject) -> None:
 
 
 def _metrics_and_artifacts(result: Any) -> scoring.Answer:
-    """One of the accepted results as (metrics, artifacts)."""
+    """One of the accepted results as (metrics, artifacts).
+
+    OpenEvolve accepts dicts and its own class alone; another one is scored, and named.
+    """
+    kind = type(result).__name__
+    if isinstance(result, dict):
+        return _split_artifacts(result)
+    if kind == "EvaluationResult" and isinstance(result.metrics, dict):
+        return dict(result.metrics), dict(result.artifacts or {})
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
     result = split_pair(result, "combined_score")
-    if isinstance(result, dict):
-        metrics = dict(result)
-        artifacts = metrics.pop("artifacts", None)
-        return metrics, artifacts if isinstance(artifacts, dict) else {}
+    told = f"evaluate returned a {kind}: its score counts, but not in OpenEvolve and SkyDiscover"
     if hasattr(result, "metrics") and isinstance(result.metrics, dict):
-        return dict(result.metrics), dict(getattr(result, "artifacts", None) or {})
-    return {"combined_score": result}, {}
+        result = {"artifacts": getattr(result, "artifacts", None), **result.metrics}
+    answer = result if isinstance(result, dict) else {"combined_score": result}
+    metrics, artifacts = _split_artifacts(answer)
+    return metrics, {**artifacts, **({} if result is None else {DIFFERENCE: told})}
+
+
+def _split_artifacts(answer: JsonObject) -> scoring.Answer:
+    """Metrics and artifacts of one dict, in which OpenEvolve finds only metrics."""
+    artifacts = answer.get("artifacts")
+    if artifacts is not None and not isinstance(artifacts, dict):
+        return dict(answer), {}
+    return {key: value for key, value in answer.items() if key != "artifacts"}, artifacts or {}
 
 
 async def _await_result(result: Awaitable[object]) -> object:
@@ -211,7 +229,10 @@ def _score_of(metrics: JsonObject, request: JsonObject) -> object:
 def combined_fitness(metrics: JsonObject, features: list[str], flags: bool = False) -> object:
     """The score by `scoring.fitness`; without any number what stands for it, or None."""
     score = scoring.fitness(metrics, features, flags)
-    return score_or_type(metrics.get("combined_score")) if score is None else score
+    if score is not None:
+        return score
+    kind = score_or_type(metrics.get("combined_score"))
+    return kind if isinstance(kind, str) else None  # what is no number there is none here
 
 
 def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:

@@ -8,7 +8,6 @@ their effect or are named in a note (`config`).
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import NamedTuple
 import msgspec
 
 from culmen.core.errors import TaskError
-from culmen.core.foreign import parse_python_or_none
 from culmen.core.inside import path_inside
 from culmen.core.json import JsonObject
 from culmen.core.options import TaskDefaults
@@ -103,8 +101,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             "scores follow SkyDiscover 0.1.0: flags count as 1 or 0, all numbers count in a mean, "
             "a cascade has two stages"
         )
+        others = (each.replace("OpenEvolve", "SkyDiscover") for each in task.notes)
         task = msgspec.structs.replace(
-            task, name=folder.name, root=str(folder), notes=(note, *task.notes)
+            task, name=folder.name, root=str(folder), notes=(note, *others)
         )
     others = sorted(
         p.name
@@ -141,7 +140,8 @@ def task_from_files(
     if not evaluator_path.is_file():
         raise missing_file_error(evaluator_path)
     evaluator_path = evaluator_path.resolve()
-    settings = read_config(config) if config else OpenEvolveConfig()
+    is_sky = contract == SKYDISCOVER
+    settings = read_config(config, is_sky) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
     usual = DEFAULTS.get(contract, DEFAULTS[""])
     if contract in DEFAULTS:
@@ -251,7 +251,10 @@ def _cascade_thresholds(
 
 
 def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
-    """Arguments of `evaluate`, and how often it is tried again."""
+    """Arguments of `evaluate`, and how often it is tried again.
+
+    In OpenEvolve that is never in a cascade, and a cascade without stages is one, too.
+    """
     arguments = settings.get("evaluator", "evaluator_args", {})
     if not _is_plain(arguments):
         what, fix = "has a value that is not plain", "write numbers, texts, lists and mappings"
@@ -260,6 +263,8 @@ def _evaluator_options(settings: OpenEvolveConfig) -> JsonObject:
     if retries < 0:
         what, fix = "is below 0: OpenEvolve then evaluates nothing", "write 0 or more"
         raise settings.fault("evaluator", "max_retries", what, fix)
+    if settings.get("evaluator", "cascade_evaluation", True):
+        retries = 0
     return {"retries": int(retries), **({"arguments": arguments} if arguments else {})}
 
 
@@ -365,14 +370,11 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
     """Sentences on differences on purpose that these files show (docs/coming_from)."""
     by_edits = settings.path and settings.get("", "diff_based_evolution", True)
     seen = {
-        "evaluate is async or returns a bare number: it is scored; OpenEvolve gives 0": (
-            _returns_otherwise(read_text(Path(task.evaluator.path)))
-        ),
         "a stage that hangs is a timeout without a score; OpenEvolve keeps earlier metrics": (
             task.evaluator.thresholds is not None
         ),
         "no try begins that might not end within timeout; OpenEvolve waits a second between tries, "
-        "without an end": settings.get("evaluator", "max_retries"),
+        "without an end": task.evaluator.options["retries"],
         "config.yaml is empty and counts as none; OpenEvolve refuses it": (
             settings.path and not settings.values and not settings.notes
         ),
@@ -385,23 +387,6 @@ def _difference_notes(task: Task, settings: OpenEvolveConfig) -> list[str]:
         ),
     }
     return [sentence for sentence, is_seen in seen.items() if is_seen]
-
-
-def _returns_otherwise(text: str) -> bool:
-    """True if `evaluate` is async, or ends with a return whose value can only be a number."""
-    module = parse_python_or_none(text)
-    for each in module.body if module else ():
-        if getattr(each, "name", "") == "evaluate":
-            last = getattr(each, "body", [each])[-1]
-            value = last.value if isinstance(last, ast.Return) else None
-            called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-            return (
-                isinstance(each, ast.AsyncFunctionDef)
-                or isinstance(value, ast.BinOp | ast.UnaryOp)
-                or (isinstance(value, ast.Constant) and isinstance(value.value, int | float))
-                or called in ("float", "int", "round")
-            )
-    return False
 
 
 def _fitness_notes(evaluator: Path) -> list[str]:
