@@ -110,7 +110,7 @@ def failure_chances(
 
 
 def unseen_failures(fails: Floats, succeeds: Floats, place: int) -> float:
-    """Mean square of the chance to fail of the candidate at `place`, one that was not seen to fail.
+    """Mean square of the chance to fail of the candidate at `place`, which did not fail.
 
     Some candidates never fail, and the others have a chance each (a spike at 0 and a Beta law):
     share and law are weighed by the likelihood of all counts. `fails` and `succeeds` are those of
