@@ -26,7 +26,7 @@ import msgspec
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.foreign import boundary
 from culmen.core.inside import OutsideFolder, path_inside
-from culmen.store import checkpoints, transfer, views
+from culmen.store import checkpoints, kept, transfer, views
 from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
 from culmen.store.database import translate_errors
 from culmen.store.databases import run_database
@@ -35,7 +35,7 @@ from culmen.store.lease import RunLock, take_lease
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
 _LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
-_LEFT += (checkpoints.FILE, checkpoints.PART)
+_LEFT += (checkpoints.FILE, checkpoints.PART, kept.FOLDER)
 
 
 class Manifest(msgspec.Struct, frozen=True):

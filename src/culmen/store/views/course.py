@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
 from culmen.store.codec import island_in_origin, unescape_text
 from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.evidence import MODELLED, RunEvidence, observation_count
+from culmen.store.evidence import MODELLED, RunEvidence, observation_count, shared_evidence
 from culmen.store.reader import PAGE
-from culmen.store.schema import MARKS, is_mark_due
+from culmen.store.schema import is_mark_due
 from culmen.store.sql import Connection
 from culmen.store.views.run import standing_best
 
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-COLUMNS, ROWS = 96, 28  # cells of a chart with many evaluations
+    from culmen.evidence.evidence import Evidence
+
+COLUMNS, ROWS = 40, 15  # cells of a chart with many evaluations
+WHOLE = 600  # evaluations up to which each one is drawn
 # for a chart of one run: evaluations after each of which there is a point, and later parts
-FINE = MARKS
+FINE = (40, 10)
 ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
@@ -102,7 +105,7 @@ def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
     import numpy as np
 
     searched = np.flatnonzero(~np.isin(found["phase"], np.flatnonzero(found["phase+"] != "")))
-    if len(searched) <= COLUMNS * 8:
+    if len(searched) <= WHOLE:
         return searched, [1] * len(searched)
     scores = found["score"][searched]
     scored = ~np.isnan(scores)
@@ -144,41 +147,62 @@ def _seen_scores(
 class LeaderCourse:
     """The leader by the run's evidence as the run went on.
 
-    It is computed at the `steps` of `MARKS`. Only new events are read again. Empty for a run longer
-    than `MODELLED` evaluations.
+    It is computed at the `steps` of `MARKS`. Only new events are read again: those of the evidence
+    that all views share, if no view has read further yet. Empty for a run longer than `MODELLED`
+    evaluations.
     """
 
     def __init__(self, run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> None:
         self._run, self._meta, self._objective = run, meta, meta.task.objective
-        self._evidence = RunEvidence(meta, run)
+        self._evidence: RunEvidence | None = None
         self._steps = steps
         self._points: list[LeaderPoint] = []
-        self._evaluations = 0
+        self._evaluations = self._last = 0
         self._lock = threading.Lock()
 
     def points(self) -> list[LeaderPoint]:
         """All points; the latest evaluations are left out until the next step is reached."""
         with self._lock, open_snapshot(self._run) as connection:
             if observation_count(connection) > MODELLED:
-                self._evidence, self._points = (
-                    RunEvidence(self._meta, self._run),
-                    [],
-                )  # frees much memory
+                self._evidence, self._points = None, []  # frees much memory
                 return []
+            if not self._points:
+                self._take_kept(connection)
             query = (
                 "SELECT o.seq, e.elapsed, o.phase FROM observation o JOIN event e ON e.seq = o.seq "
                 "WHERE o.seq > :last ORDER BY o.seq"
             )
-            rows = connection.execute(query, last=self._evidence.last).all()
+            due = list[tuple[int, int, float]]()
+            marked = self._evaluations
+            rows = connection.execute(query, last=self._last).all()
             for n, (seq, elapsed, phase) in enumerate(rows, self._evaluations + 1):
-                if not phase and is_mark_due(n, self._evaluations, self._steps):
-                    self._evidence.read(connection, seq)
-                    self._evaluations = n
-                    self._add_point(n, seq, elapsed)
+                if not phase and is_mark_due(n, marked, self._steps):
+                    due.append((n, seq, elapsed))
+                    marked = n
+            if due:
+                self._extend(connection, due)
         return self._points
 
-    def _add_point(self, n: int, seq: int, elapsed: float) -> None:
-        evidence = self._evidence.evidence
+    def _take_kept(self, connection: Connection) -> None:
+        """Begin with the points that were kept with the run's evidence."""
+        with shared_evidence(connection, self._run) as shared:
+            self._points = list(cast("list[LeaderPoint]", shared.courses.get(self._steps, [])))
+        if self._points:
+            self._evaluations, self._last = self._points[-1].evaluations, self._points[-1].seq
+
+    def _extend(self, connection: Connection, due: list[tuple[int, int, float]]) -> None:
+        with shared_evidence(connection, self._run) as shared:
+            if self._evidence is None and shared.last <= self._last:
+                evidence = shared
+            else:
+                evidence = self._evidence = self._evidence or RunEvidence(self._meta, self._run)
+            for n, seq, elapsed in due:
+                evidence.read(connection, seq)
+                self._add_point(evidence.evidence, n, seq, elapsed)
+                self._evaluations, self._last = n, seq
+            shared.courses[self._steps] = [*self._points]
+
+    def _add_point(self, evidence: Evidence, n: int, seq: int, elapsed: float) -> None:
         leader = evidence.leader()
         score = None if leader is None else evidence.verdict.score_of(leader)
         if leader is None or score is None:
