@@ -214,7 +214,7 @@ def moved_text(goal: MetricGoal, start: FrontPoint, end: FrontPoint) -> str:
     if noise and abs(gain) <= noise:
         word = "within noise"
     size = min(filter(None, margins), default=max(abs(before), abs(after)) * 0.1)
-    places = margin_decimals(size) if size else None
+    places = min(margin_decimals(size), column_decimals((before, after))) if size else None
     return f"{name} {number_text(before, places)} → {number_text(after, places)} ({word})"
 
 

@@ -14,7 +14,7 @@ from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.evidence import MODELLED, RunEvidence, observation_count, shared_evidence
 from culmen.store.reader import PAGE
-from culmen.store.schema import is_mark_due
+from culmen.store.schema import MARKS, is_mark_due
 from culmen.store.sql import Connection
 from culmen.store.views.run import standing_best
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from culmen.evidence.evidence import Evidence
 
-COLUMNS, ROWS = 40, 15  # cells of a chart with many evaluations
-WHOLE = 600  # evaluations up to which each one is drawn
+COLUMNS, ROWS = 96, 28  # cells of a chart with many evaluations
 # for a chart of one run: evaluations after each of which there is a point, and later parts
-FINE = (40, 10)
+FINE = MARKS
 ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
@@ -84,19 +83,20 @@ class LeaderPoint(NamedTuple):
     count: int = 0
 
 
-def search_evaluations(run: Path) -> list[SeenScore]:
+def search_evaluations(run: Path, cells: tuple[int, int] | None = None) -> list[SeenScore]:
     """The evaluations of the search in order, at most a few thousand.
 
-    Of a longer run, one evaluation for each occupied cell of a grid over number and score.
+    Of a longer run, one evaluation for each occupied cell of a grid over number and score, of so
+    many columns and rows.
     """
     with open_snapshot(run) as connection:
         names = ("seq", "score", "status", "phase")
         found = read_columns(connection, OBSERVATIONS, *names)
-        places, counts = _grid_cells(found)
+        places, counts = _grid_cells(found, *(cells or (COLUMNS, ROWS)))
         return _seen_scores(connection, found, places, counts)
 
 
-def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
+def _grid_cells(found: Columns, columns: int, rows: int) -> tuple[NDArray[np.int64], list[int]]:
     """Places of the first observation of the search in each cell, and the number in the cell.
 
     Of few observations each is in a cell of its own. Those without a score share a row of the grid
@@ -105,16 +105,16 @@ def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
     import numpy as np
 
     searched = np.flatnonzero(~np.isin(found["phase"], np.flatnonzero(found["phase+"] != "")))
-    if len(searched) <= WHOLE:
+    if len(searched) <= COLUMNS * 8:
         return searched, [1] * len(searched)
     scores = found["score"][searched]
     scored = ~np.isnan(scores)
     low, high = (scores[scored].min(), scores[scored].max()) if scored.any() else (0.0, 0.0)
-    tall, wide = (high - low) / ROWS or 1.0, (int(searched[-1]) + 1) / COLUMNS
-    rows = np.where(scored, (np.where(scored, scores, low) - low) / tall, 0.0).astype(np.int64)
-    rows = np.where(scored, rows, -1 - found["status"][searched].astype(np.int64))
-    lowest = int(rows.min())
-    cells = ((searched + 1) / wide).astype(np.int64) * (ROWS + 2 - lowest) + rows - lowest
+    tall, wide = (high - low) / rows or 1.0, (int(searched[-1]) + 1) / columns
+    row = np.where(scored, (np.where(scored, scores, low) - low) / tall, 0.0).astype(np.int64)
+    row = np.where(scored, row, -1 - found["status"][searched].astype(np.int64))
+    lowest = int(row.min())
+    cells = ((searched + 1) / wide).astype(np.int64) * (rows + 2 - lowest) + row - lowest
     _, firsts, counts = np.unique(cells, return_index=True, return_counts=True)
     order = np.argsort(firsts)
     return searched[firsts[order]], counts[order].tolist()

@@ -39,6 +39,7 @@ _COMBINED = (
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 # characters of a part, before and after, beyond which only the candidate's page shows its change
 _BOOK = 60_000
+_CELLS = 40, 15  # columns and rows of the chart of a run with many evaluations
 _CHANGE = 120  # lines of a step's change
 
 
@@ -241,7 +242,7 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
 
     One may represent `count` similar ones; `score` is None if it gave none.
     """
-    found = views.search_evaluations(run.run)
+    found = views.search_evaluations(run.run, _CELLS)
     return [
         {"evaluations": each.n, "seconds": each.elapsed, "dollars": dollars}
         | {
