@@ -1,4 +1,4 @@
-"""What readers derived from a long run's journal, in RUN/kept: a cache, never the truth.
+"""Readings of a long run's journal, kept in RUN/kept: a cache, never the truth.
 
 Files are as safe as a checkpoint: they are read only if this user's culmen wrote them with the same
 code, and if the journal still has the event that they follow. The folder may be deleted.
@@ -10,10 +10,9 @@ import hashlib
 import pickle
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from culmen.core.errors import CulmenError
-from culmen.store.checkpoints import CheckpointFile
+from culmen.store.checkpoints import CheckpointFile, StoredCheckpoint
 
 FOLDER = "kept"
 """Name of the folder in a run's folder."""
@@ -22,10 +21,10 @@ LONG = 8_000
 """Evaluations from which a run's readings are kept: shorter ones are made anew as quickly."""
 
 
-def load_kept(run: Path, run_id: str, name: str) -> tuple[int, Any] | None:
+def load_kept(run: Path, run_id: str, name: str) -> StoredCheckpoint | None:
     """The event that a kept value follows, and the value; None if there is none that fits."""
     found = _kept_file(run, run_id, name).read() if (run / FOLDER).is_dir() else None
-    return None if found is None else (found.seq, pickle.loads(found.state))
+    return None if found is None else found._replace(state=pickle.loads(found.state))
 
 
 def save_kept(run: Path, run_id: str, name: str, seq: int, value: object) -> None:
