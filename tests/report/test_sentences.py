@@ -106,12 +106,16 @@ HUNG = tuple(Observation(f"c{n}", Status.TIMEOUT, reason="timeout") for n in ran
 GOALS = Objective(metrics=(MetricGoal("accuracy"), MetricGoal("latency", "min")))
 MEMBER = FrontPoint("b", {"accuracy": 0.81, "latency": 3.0}, {"accuracy": 0.02}, 4, confirmed=True)
 LEVEL = msgspec.structs.replace(MEMBER, id="c", metrics={"accuracy": 0.81, "latency": 3.1})
+BEGUN = FrontPoint("a", {"accuracy": 0.8, "latency": 5.0}, {"accuracy": 0.02}, 4)
 UNSURE = {"confirmed": False, "gain": None, "gain_margin": None}
 
 
-def several(*members: FrontPoint, confirmed: bool = True) -> dict[str, Any]:
-    """Facts of a front."""
-    front = Front(GOALS.metrics, (), members, {}, 1.0, confirmed)
+def several(
+    *members: FrontPoint, confirmed: bool = True, start: FrontPoint | None = None
+) -> dict[str, Any]:
+    """Facts of a front whose default choice is its first member."""
+    choice = members[0].id
+    front = Front(GOALS.metrics, (), members, {}, 1.0, confirmed, choice=choice, start=start)
     return {"result": better(front=members), "front": front, "objective": GOALS}
 
 
@@ -136,6 +140,7 @@ CASES: dict[str, Facts] = {
     "estimated_gain": facts(better(**UNSURE, score=0.9), state="running"),
     # details
     "counts": facts(None, statuses={"error": 3}, evaluations=3),
+    "choice": facts(**several(MEMBER, start=BEGUN)),
     "spans": facts(**several(MEMBER)),
     "level_members": facts(**several(MEMBER, LEVEL)),
     "infeasible": facts(**several(msgspec.structs.replace(MEMBER, feasible=False))),
@@ -481,6 +486,17 @@ def test_a_front_is_told_by_its_spans():
     assert alone.headline == "1 trade-off of accuracy" and alone.doubts == (
         "none meets every constraint",
     )
+
+
+def test_the_default_choice_is_told_beside_the_initial_program():
+    told = run_verdict(facts(**several(MEMBER, start=BEGUN)))
+    moves = "accuracy 0.80 → 0.81 (within noise), latency 5 → 3 (better)"
+    assert told.details[0] == f"initial program → default choice: {moves}"
+    worse = msgspec.structs.replace(BEGUN, metrics={"accuracy": 0.9, "latency": 3.0})
+    told = run_verdict(facts(**several(MEMBER, start=worse)))
+    assert "0.90 → 0.81 (worse), latency 3 → 3 (level)" in told.details[0]
+    told = run_verdict(facts(**several(MEMBER, start=MEMBER)))
+    assert told.details[0] == "the default choice is the initial program"
 
 
 # Numbers, noise and ends.

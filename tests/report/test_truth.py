@@ -136,6 +136,21 @@ def timeline(run: Run) -> Claims:
     yield Claim("timeline: effects", page["count"], len(began))
     yield Claim("timeline: done", page["outcomes"].get("done", 0), len(done))
     if len(done) == len(began):
+        wide = (page["to"] - page["from"]) / (len(page["load"]["edges"]) - 1)
+        for effect, load in page["load"]["kinds"].items():
+            taken = sum(e.elapsed - began[e.key].elapsed for e in done if e.effect == effect)
+            is_like = math.isclose(sum(load) * wide, taken, rel_tol=1e-3, abs_tol=1e-3 * wide)
+            yield Claim(f"timeline: load of {effect}", is_like, True)
+        spans = {e.key: (began[e.key].elapsed, e.elapsed) for e in done}
+        shown = {each["key"]: (each["from"], each["to"]) for each in page["spans"]}
+        yield Claim("timeline: spans", shown, spans if shown else {})
+        until, idle = page["from"], []
+        for start, end in sorted(spans[e.key] for e in done if e.effect == "evaluate"):
+            idle += [start - until] if start > until + 0.05 else []
+            until = max(until, end)
+        idle += [page["to"] - until] if page["to"] > until + 0.05 else []
+        yield Claim("timeline: gaps", page["gaps"]["count"], len(idle))
+        yield Claim("timeline: idle", page["gaps"]["seconds"], sum(idle))
         worked = sum(e.elapsed - began[e.key].elapsed for e in done if e.effect == "evaluate")
         share = worked / (sums.meta.workers * max(e.elapsed for _, e in sums.events))
         yield Claim("timeline: busy", page["busy"], share)
@@ -259,13 +274,17 @@ def candidate(run: Run) -> Claims:
         for each in mine:
             cases.setdefault(each.case, []).append(each)
         yield Claim(f"{told}: cases", {row["case"] for row in page["cases"]}, set(cases))
-        for row in page["cases"] if len(mine) <= 200 else ():
+        for row in page["cases"]:
             some = cases[row["case"]]
             scores = sums.scores(some)
             yield Claim(f"{told}: {row['case']} n", row["count"], len(some))
             yield Claim(f"{told}: {row['case']} failed", row["failed"], len(some) - len(scores))
             mean = sum(scores) / len(scores) if scores else None
             yield Claim(f"{told}: {row['case']} mean", row["mean"], mean)
+            for other, shown in row["others"].items():
+                found = sums.scores(o for o in seen.get(other, ()) if o.case == row["case"])
+                mean = sum(found) / len(found) if found else None
+                yield Claim(f"{told}: {row['case']} of {other[:6]}", shown, mean)
         chain = [name]
         while parents := known_parents(run, chain[0]):
             chain.insert(0, parents[0])
@@ -413,7 +432,29 @@ def family(run: Run) -> Claims:
     operators = Counter(each.origin.operator for each in sums.candidates.values())
     shown = dict(page["groups"]["operator"]["names"])
     yield Claim("lineage: operators", shown, operators)
+    for kind in ("model", "island"):
+        counts = Counter(getattr(each.origin, kind) for each in sums.candidates.values())
+        shown, (more, rest) = dict(page["groups"][kind]["names"]), page["groups"][kind]["more"]
+        yield Claim(f"lineage: {kind}s", shown, {name: counts[name] for name in shown})
+        left = [many for name, many in counts.items() if name not in shown]
+        yield Claim(f"lineage: other {kind}s", (more, rest), (len(left), sum(left)))
     for place, name in enumerate(page["ids"]):
+        made, failed = sums.candidates[name], sums.failures(name)
+        origin = made.origin.operator, made.origin.model, made.origin.island
+        shown = tuple(page[kind][place] for kind in ("operator", "model", "island"))
+        yield Claim("lineage: origin", shown, origin)
+        many = failed.total() - failed["lost"]
+        yield Claim("lineage: failed", page["failed"][place], many)
+        if not sums.fresh(name):
+            yield Claim("lineage: n", page["counts"][place], len(sums.scores(sums.searched(name))))
+        below = [name]
+        for each in below:
+            below += [c.id for c in sums.candidates.values() if c.parents[:1] == (each,)]
+        yield Claim("lineage: descendants", page["sizes"][place], len(below))
+        at = [page["means"][page["ids"].index(each)] for each in below if each in page["ids"]]
+        best = max((sums.sign * mean for mean in at if mean is not None), default=None)
+        if page["whole"]:
+            yield Claim("lineage: best of these", page["tops"][place], best and sums.sign * best)
         kids = sum(each.parents[:1] == (name,) for each in sums.candidates.values())
         yield Claim("lineage: children", page["kids"][place], kids)
         until = sum(o.seq < sums.born_at[name] for o in sums.seen)

@@ -185,6 +185,6 @@ def test_a_run_that_outgrows_the_value_model_takes_no_room_for_it(
         noisy(tmp_path, 60),
     )
     watched = course(tmp_path)
-    assert watched.points() and views.run_status(run.run_dir).best and modelled(others) == 40
+    assert watched.points() and views.run_status(run.run_dir).best and modelled(others) == 20
     run.append([observed(900, program(0), 0.1)])
     assert watched.points() == [] and views.run_status(run.run_dir).best and modelled(others) == 0

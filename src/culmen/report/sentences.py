@@ -27,6 +27,7 @@ from culmen.core.evaluation import (
 )
 from culmen.core.event import Entry
 from culmen.core.result import FrontPoint, NoiseReport, RunResult, Score, Z
+from culmen.core.task import MetricGoal
 from culmen.report.causes import unanswered_text, words_for
 from culmen.report.facts import (
     NOTABLE,
@@ -202,6 +203,33 @@ def _span_text(members: Sequence[FrontPoint], name: str) -> str:
     return " to ".join(dict.fromkeys(texts))
 
 
+def moved_text(goal: MetricGoal, start: FrontPoint, end: FrontPoint) -> str:
+    """`latency 17.9 → 15.1 (better)`: a metric at two points, and how they compare."""
+    name = goal.name
+    before, after = start.metrics[name], end.metrics[name]
+    margins = start.margins.get(name), end.margins.get(name)
+    noise = None if None in margins else math.hypot(*(each or 0.0 for each in margins))
+    gain = goal.reward(after) - goal.reward(before)
+    word = "better" if gain > 0 else "worse" if gain < 0 else "level"
+    if noise and abs(gain) <= noise:
+        word = "within noise"
+    size = min(filter(None, margins), default=max(abs(before), abs(after)) * 0.1)
+    places = min(margin_decimals(size), column_decimals((before, after))) if size else None
+    return f"{name} {number_text(before, places)} → {number_text(after, places)} ({word})"
+
+
+def _choice_text(f: Facts) -> str:
+    """The default choice beside the initial program; "" if either is not known."""
+    front = f.front
+    found = {} if front is None else {each.id: each for each in front.members}
+    if front is None or front.start is None or front.choice not in found:
+        return ""
+    if front.choice == front.start.id:
+        return "the default choice is the initial program"
+    moves = (moved_text(goal, front.start, found[front.choice]) for goal in front.objectives)
+    return f"initial program → default choice: {join_nonempty(moves)}"
+
+
 def choice_reason(front: Front) -> str:
     """The rule of the default choice, in words."""
     names = [goal.name for goal in front.objectives]
@@ -348,7 +376,9 @@ def _details(f: Facts) -> Iterator[Told]:
 
 def _front_details(f: Facts, members: Sequence[FrontPoint]) -> Iterator[Told]:
     spans = (f"{name} {_span_text(members, name)}" for name in _goals(f))
-    yield Told("spans", join_nonempty(spans))
+    if moved := _choice_text(f):
+        yield Told("choice", moved)
+    yield Told("spans", f"on the front {join_nonempty(spans)}" if moved else join_nonempty(spans))
     if equal := len(members) - len(_trade_offs(f)):
         what = f"{count_text(equal, 'further member')} {'is' if equal == 1 else 'are'}"
         yield Told("level_members", f"{what} worse than one of these by no more than noise")

@@ -29,6 +29,7 @@ from culmen.core.task import Task
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.columns import OBSERVATIONS, TALLIES, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
+from culmen.store.kept import LONG, load_kept, save_kept
 from culmen.store.reader import END, lookup_in, translate_decode_errors
 from culmen.store.schema import JUDGED
 from culmen.store.sql import Connection
@@ -61,7 +62,9 @@ class RunEvidence:
         from culmen.evidence.evidence import Evidence
 
         self.task: Task = meta.task
-        self._folder, self._bars = folder, excludes_confessed(meta)
+        self._folder, self._run_id, self._bars = folder, meta.id, excludes_confessed(meta)
+        self.courses: dict[tuple[int, int], list[object]] = {}  # of `views.course`, by their steps
+        self._kept = 0, 0  # evaluations and courses of what was kept
         self.evidence: Evidence = Evidence(meta.task, prior_in(meta))
         self.count = self.last = 0
         self._born: dict[str, tuple[str, ...]] = {}
@@ -88,6 +91,27 @@ class RunEvidence:
             scores = map(self.evidence.verdict.score_of, account.fresh)
             self._fresh = state, {each.id: each for each in scores if each and each.fresh}
         return self._fresh[1]
+
+    def load(self) -> None:
+        """Take the evidence of this run that was kept, if there is some that fits."""
+        kept = load_kept(self._folder, self._run_id, "evidence")
+        if kept is not None:
+            names = ("evidence", "courses", "count", "last", "_born", "_arrived")
+            self.__dict__ |= dict(zip(names, kept[1]))
+            self._kept = self.count, len(self.courses)
+
+    def keep(self) -> None:
+        """Keep the evidence of a long run if it has grown by much since it was kept."""
+        count, courses = self._kept
+        has_grown = self.count >= max(LONG, 1.2 * count) or len(self.courses) > courses
+        if self._is_long or self.count < LONG or not has_grown:
+            return
+        self._kept = self.count, len(self.courses)
+        account = self.evidence.account
+        measure, account.measure = account.measure, None  # it holds the connection
+        state = self.evidence, self.courses, self.count, self.last, self._born, self._arrived
+        save_kept(self._folder, self._run_id, "evidence", self.last, state)
+        account.measure = measure
 
     def read(self, connection: Connection, last: int = END) -> None:
         """Enter the new evaluations up to event `last`."""
@@ -330,6 +354,21 @@ _before: OrderedDict[str, RunResult | None] = OrderedDict()
 @contextmanager
 def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
     """The evidence of a run as journaled now; locked while the context is open."""
+    with shared_evidence(connection, folder) as found:
+        count = observation_count(connection)
+        if count > MODELLED and not found.task.objective.metrics:  # a front needs models of its own
+            last = connection.execute("SELECT max(seq) FROM observation").scalar()
+            found.read_tallies(connection, count, last or 0)
+        else:
+            found.read(connection)
+        found.evidence.account.further = observation_count(connection, "further", "evaluations")
+        found.keep()
+        yield found
+
+
+@contextmanager
+def shared_evidence(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
+    """The evidence of a run as far as views have read it; locked while the context is open."""
     meta = read_meta(connection)
     name = f"{folder.absolute()} {meta.created}"
     count = observation_count(connection)
@@ -337,18 +376,14 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
     with _lock:
         found = _kept.pop(name, None)
         if found is None or found.count > count or found.last > (last or 0):
-            found = RunEvidence(
-                meta, folder
-            )  # the evidence is of another run, or of one that was rewritten
+            # the evidence is of another run, or of one that was rewritten
+            found = RunEvidence(meta, folder)
+            if count >= LONG:
+                found.load()
         _kept[name] = found
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     with found.lock:
-        if count > MODELLED and not meta.task.objective.metrics:  # a front needs models of its own
-            found.read_tallies(connection, count, last or 0)
-        else:
-            found.read(connection)
-        found.evidence.account.further = observation_count(connection, "further", "evaluations")
         yield found
 
 

@@ -153,9 +153,16 @@ count INTEGER NOT NULL
 """
 
 
+_MANY = 500
+
+
 def is_mark_due(evaluations: int, marked: int, steps: tuple[int, int]) -> bool:
-    """True if a point of a progress series is due, the last one being at `marked` evaluations."""
+    """True if a point of a progress series is due, the last one being at `marked` evaluations.
+
+    Behind `_MANY` evaluations points are twice as far apart.
+    """
     first, part = steps
+    part = max(1, part // 2) if marked >= _MANY else part
     return evaluations > marked and (
         evaluations <= first or evaluations >= marked + max(1, marked // part)
     )

@@ -13,6 +13,7 @@ import os
 import platform
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -239,10 +240,9 @@ class StoredCheckpoint(NamedTuple):
 class CheckpointFile:
     """Writes and reads the newest checkpoint of the run `run_id` in a folder."""
 
-    def __init__(self, run_dir: Path, run_id: str) -> None:
-        self._run_dir, self._run_id = run_dir, run_id
-        self._path = run_dir / CHECKPOINT
-        self._code = ""
+    def __init__(self, run_dir: Path, run_id: str, name: str = CHECKPOINT) -> None:
+        self._run_dir, self._run_id, self._name = run_dir, run_id, name
+        self._path = run_dir / name
 
     def write(self, seq: int, state: bytes) -> None:
         """Replace the checkpoint; the event `seq` must be durable.
@@ -250,18 +250,18 @@ class CheckpointFile:
         One that a power failure cuts is not read. Raises `OSError` if it cannot be
         written, `UserError` for a user without a home.
         """
-        header = _Header(self._code_digest(), self._run_id, seq, self._link(seq) or b"", len(state))
+        header = _Header(code_digest(), self._run_id, seq, self._link(seq) or b"", len(state))
         packed = msgspec.msgpack.encode(header)
         body = len(packed).to_bytes(4, "big") + packed + state
         # one that a killed process left is overwritten
-        part = self._path.with_name(CHECKPOINT_PART)
+        part = self._path.with_name(f".{self._path.name}")
         part.write_bytes(self._mac(body) + body)
         part.replace(self._path)
 
     def read(self) -> StoredCheckpoint | None:
         """The checkpoint; None if there is none that fits this run, this code and this user."""
         try:
-            stored = read_inside(self._run_dir, self._path.name)
+            stored = read_inside(self._run_dir, self._name)
         except (OSError, OutsideFolder):
             return None
         mac, body = stored[:_MAC], stored[_MAC:]
@@ -269,7 +269,7 @@ class CheckpointFile:
             return None
         end = 4 + int.from_bytes(body[:4], "big")
         header, state = msgspec.msgpack.decode(body[4:end], type=_Header), body[end:]
-        if (header.code, header.run) != (self._code_digest(), self._run_id):
+        if (header.code, header.run) != (code_digest(), self._run_id):
             return None
         return (
             StoredCheckpoint(header.seq, state) if self._link(header.seq) == header.link else None
@@ -283,11 +283,8 @@ class CheckpointFile:
     def _mac(self, body: bytes) -> bytes:
         return hmac.digest(_read_key() or _make_key(), body, "sha256")
 
-    def _code_digest(self) -> str:
-        self._code = self._code or code_digest()
-        return self._code
 
-
+@cache
 def code_digest() -> str:
     """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
     from importlib.metadata import version  # takes 30 ms, and short runs have no checkpoint

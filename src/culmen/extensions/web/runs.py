@@ -18,7 +18,8 @@ from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, read_pointer
 from culmen.store.database import RunMeta, run_folders
-from culmen.store.lease import run_signature
+from culmen.store.kept import LONG, load_kept, save_kept
+from culmen.store.lease import current_owner, run_signature
 from culmen.store.views import RunLine, StrategyNote
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Digest:
 
     def dollars_at(self, seqs: Sequence[int]) -> list[float]:
         """Dollars spent up to each of these events."""
-        return [self.spent_at(seq).dollars for seq in seqs]
+        return [round(self.spent_at(seq).dollars, 10) for seq in seqs]
 
     def evaluations_at(self, seq: int) -> int:
         """Number of evaluations up to event `seq`."""
@@ -165,12 +166,34 @@ class Digest:
         """`NAME=VALUE` of each setting of the strategy that is not the default."""
         return self._settings(self.meta.strategy)
 
-    def memoise_result(self, name: str, state: int, make: Callable[[], T]) -> T:
-        """The result of `make`, cached while `state` (a seq, a count) is unchanged."""
-        kept = self._memos.get(name)
-        if kept is None or kept[0] != state:
-            kept = self._memos[name] = (state, make())
-        return kept[1]
+    @property
+    def is_at_rest(self) -> bool:
+        """True while no process works on the run."""
+        return current_owner(self.run) is None
+
+    def memoise_result(
+        self, name: str, state: int, make: Callable[[], T], in_folder: bool = True
+    ) -> T:
+        """The result of `make`, cached while `state` (a seq, a count) is unchanged.
+
+        Of a long run at rest it is kept in the run's folder, too, if `in_folder`.
+        """
+        found = self._memos.get(name)
+        if found is None or found[0] != state:
+            result = self._kept_result(name, state, make) if in_folder else make()
+            found = self._memos[name] = (state, result)
+            while len(self._memos) > _MEMOS:
+                self._memos.pop(next(iter(self._memos)))
+        return found[1]
+
+    def _kept_result(self, name: str, state: int, make: Callable[[], T]) -> T:
+        if self.last < _LONG or not self.is_at_rest:
+            return make()
+        found = load_kept(self.run, self.meta.id, name)
+        if found is None or found[0] != self.last or found[1][0] != state:
+            found = self.last, (state, make())
+            save_kept(self.run, self.meta.id, name, *found)
+        return found[1][1]
 
     def kept_part(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
         """Data that a page keeps and extends, made with `make` at first."""
@@ -230,6 +253,8 @@ class Digest:
 
 # The runs that a dashboard shows: one, or those of a folder.
 
+_LONG = 4 * LONG  # events of a run whose results are kept in its folder
+_MEMOS = 64  # results of a run that are kept in memory
 _SEEN = 5_000  # folders searched at most
 _JOIN = "~"  # in the name of a run in a deeper folder: a name must be a single segment of a URL
 

@@ -74,6 +74,7 @@ from culmen.store.views.integrity import (
     IntegrityFinding,
     Prose,
     ScoreChange,
+    case_counts,
     case_means,
     final_choice,
     phase_means,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from culmen.core.candidate import CARRIED, INITIAL, Origin
+from culmen.core.candidate import CARRIED, INITIAL, Origin, key_of
 from culmen.core.result import Z
 from culmen.store.codec import decode_value, escape_text, island_in_origin, unescape_text
 from culmen.store.columns import OBSERVATIONS, read_columns
@@ -196,16 +196,17 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
         rows = connection.execute(query).all()
         with evidence_of(connection, folder) as found:
             beliefs, account = found.evidence.ranking.beliefs, found.evidence.account
+            counts, unit = account.rows["count"].tolist(), _known_deviation(found.evidence, 1.0)
+            worths, spreads = beliefs.worth.tolist(), beliefs.worth_sd.tolist()
             tried: list[TriedCandidate] = []
             for row in rows:
-                tally = account.tally(name := unescape_text(row.id))
-                if tally is None or not tally.count:
+                number = account.numbers.get(key_of(name := unescape_text(row.id)))
+                if number is None or not counts[number]:
                     continue
-                mean, sd = (float(each[tally.order]) for each in (beliefs.worth, beliefs.worth_sd))
                 origin = unescape_text(row.operator), unescape_text(row.model)
-                note = decode_value(row.origin, Origin).note
-                known = _known_deviation(found.evidence, sd)
-                shown = clip_to_bounds(found.task, mean)
+                note = decode_value(row.origin, Origin).note if b'"note"' in row.origin else ""
+                known = (spreads[number] or None) if unit else unit  # 0 or None: the same for all
+                shown = clip_to_bounds(found.task, worths[number])
                 tried.append(TriedCandidate(name, *origin, note, shown, known))
     return tried
 

@@ -481,13 +481,11 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
         members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
-        model = start = None
-        if history or not final:
-            with evidence_of(connection, folder) as found:
-                model, verdict = found.evidence.front, found.evidence.verdict
-                result = None if final else found.evidence.result()
-                members = members if result is None else result.front
-                start = verdict.initial_point() if isinstance(verdict, FrontVerdict) else None
+        with evidence_of(connection, folder) as found:
+            model, verdict = found.evidence.front, found.evidence.verdict
+            result = None if final else found.evidence.result()
+            members = members if result is None else result.front
+            start = verdict.initial_point() if isinstance(verdict, FrontVerdict) else None
     first = objective.metrics[0]
     members = tuple(sorted(members, key=lambda m: -first.reward(m.metrics[first.name])))
     return _front_of_members(objective, members, start, model if history else None)

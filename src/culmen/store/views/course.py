@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from culmen.core.json import JsonObject
 from culmen.store.codec import decode_value, escape_text, island_in_origin, unescape_text
 from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.evidence import MODELLED, RunEvidence, observation_count
+from culmen.store.evidence import MODELLED, RunEvidence, observation_count, shared_evidence
 from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
 from culmen.store.schema import MARKS, is_mark_due
 from culmen.store.sql import Connection
@@ -25,6 +25,8 @@ from culmen.store.views.run import standing_best
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from culmen.evidence.evidence import Evidence
 
 COLUMNS, ROWS = 96, 28  # cells of a chart with many evaluations
 # for a chart of one run: evaluations after each of which there is a point, and later parts
@@ -85,19 +87,20 @@ class LeaderPoint(NamedTuple):
     count: int = 0
 
 
-def search_evaluations(run: Path) -> list[SeenScore]:
+def search_evaluations(run: Path, cells: tuple[int, int] | None = None) -> list[SeenScore]:
     """The evaluations of the search in order, at most a few thousand.
 
-    Of a longer run, one evaluation for each occupied cell of a grid over number and score.
+    Of a longer run, one evaluation for each occupied cell of a grid over number and score, of so
+    many columns and rows.
     """
     with open_snapshot(run) as connection:
         names = ("seq", "score", "status", "phase")
         found = read_columns(connection, OBSERVATIONS, *names)
-        places, counts = _grid_cells(found)
+        places, counts = _grid_cells(found, *(cells or (COLUMNS, ROWS)))
         return _seen_scores(connection, found, places, counts)
 
 
-def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
+def _grid_cells(found: Columns, columns: int, rows: int) -> tuple[NDArray[np.int64], list[int]]:
     """Places of the first observation of the search in each cell, and the number in the cell.
 
     Of few observations each is in a cell of its own. Those without a score share a row of the grid
@@ -111,11 +114,11 @@ def _grid_cells(found: Columns) -> tuple[NDArray[np.int64], list[int]]:
     scores = found["score"][searched]
     scored = ~np.isnan(scores)
     low, high = (scores[scored].min(), scores[scored].max()) if scored.any() else (0.0, 0.0)
-    tall, wide = (high - low) / ROWS or 1.0, (int(searched[-1]) + 1) / COLUMNS
-    rows = np.where(scored, (np.where(scored, scores, low) - low) / tall, 0.0).astype(np.int64)
-    rows = np.where(scored, rows, -1 - found["status"][searched].astype(np.int64))
-    lowest = int(rows.min())
-    cells = ((searched + 1) / wide).astype(np.int64) * (ROWS + 2 - lowest) + rows - lowest
+    tall, wide = (high - low) / rows or 1.0, (int(searched[-1]) + 1) / columns
+    row = np.where(scored, (np.where(scored, scores, low) - low) / tall, 0.0).astype(np.int64)
+    row = np.where(scored, row, -1 - found["status"][searched].astype(np.int64))
+    lowest = int(row.min())
+    cells = ((searched + 1) / wide).astype(np.int64) * (rows + 2 - lowest) + row - lowest
     _, firsts, counts = np.unique(cells, return_index=True, return_counts=True)
     order = np.argsort(firsts)
     return searched[firsts[order]], counts[order].tolist()
@@ -148,41 +151,62 @@ def _seen_scores(
 class LeaderCourse:
     """The leader by the run's evidence as the run went on.
 
-    It is computed at the `steps` of `MARKS`. Only new events are read again. Empty for a run longer
-    than `MODELLED` evaluations.
+    It is computed at the `steps` of `MARKS`. Only new events are read again: those of the evidence
+    that all views share, if no view has read further yet. Empty for a run longer than `MODELLED`
+    evaluations.
     """
 
     def __init__(self, run: Path, meta: RunMeta, steps: tuple[int, int] = FINE) -> None:
         self._run, self._meta, self._objective = run, meta, meta.task.objective
-        self._evidence = RunEvidence(meta, run)
+        self._evidence: RunEvidence | None = None
         self._steps = steps
         self._points: list[LeaderPoint] = []
-        self._evaluations = 0
+        self._evaluations = self._last = 0
         self._lock = threading.Lock()
 
     def points(self) -> list[LeaderPoint]:
         """All points; the latest evaluations are left out until the next step is reached."""
         with self._lock, open_snapshot(self._run) as connection:
             if observation_count(connection) > MODELLED:
-                self._evidence, self._points = (
-                    RunEvidence(self._meta, self._run),
-                    [],
-                )  # frees much memory
+                self._evidence, self._points = None, []  # frees much memory
                 return []
+            if not self._points:
+                self._take_kept(connection)
             query = (
                 "SELECT o.seq, e.elapsed, o.phase FROM observation o JOIN event e ON e.seq = o.seq "
                 "WHERE o.seq > :last ORDER BY o.seq"
             )
-            rows = connection.execute(query, last=self._evidence.last).all()
+            due = list[tuple[int, int, float]]()
+            marked = self._evaluations
+            rows = connection.execute(query, last=self._last).all()
             for n, (seq, elapsed, phase) in enumerate(rows, self._evaluations + 1):
-                if not phase and is_mark_due(n, self._evaluations, self._steps):
-                    self._evidence.read(connection, seq)
-                    self._evaluations = n
-                    self._add_point(n, seq, elapsed)
+                if not phase and is_mark_due(n, marked, self._steps):
+                    due.append((n, seq, elapsed))
+                    marked = n
+            if due:
+                self._extend(connection, due)
         return self._points
 
-    def _add_point(self, n: int, seq: int, elapsed: float) -> None:
-        evidence = self._evidence.evidence
+    def _take_kept(self, connection: Connection) -> None:
+        """Begin with the points that were kept with the run's evidence."""
+        with shared_evidence(connection, self._run) as shared:
+            self._points = list(cast("list[LeaderPoint]", shared.courses.get(self._steps, [])))
+        if self._points:
+            self._evaluations, self._last = self._points[-1].evaluations, self._points[-1].seq
+
+    def _extend(self, connection: Connection, due: list[tuple[int, int, float]]) -> None:
+        with shared_evidence(connection, self._run) as shared:
+            if self._evidence is None and shared.last <= self._last:
+                evidence = shared
+            else:
+                evidence = self._evidence = self._evidence or RunEvidence(self._meta, self._run)
+            for n, seq, elapsed in due:
+                evidence.read(connection, seq)
+                self._add_point(evidence.evidence, n, seq, elapsed)
+                self._evaluations, self._last = n, seq
+            shared.courses[self._steps] = [*self._points]
+
+    def _add_point(self, evidence: Evidence, n: int, seq: int, elapsed: float) -> None:
         leader = evidence.leader()
         score = None if leader is None else evidence.verdict.score_of(leader)
         if leader is None or score is None:

@@ -13,7 +13,7 @@ from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport
-from culmen.store.codec import encode_value, unescape_text
+from culmen.store.codec import encode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import evidence_of, last_state
 from culmen.store.reader import EVENTS, PAGE, Texts, assemble_events
@@ -110,6 +110,17 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
         for candidate, case, mean in connection.execute(query, ids=list(candidates)):
             means.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
     return means
+
+
+def case_counts(run: Path | str, candidate: str) -> dict[str, tuple[int, int, float | None]]:
+    """Evaluations of a candidate on every case, those without a score, and its mean score."""
+    query = (
+        'SELECT "case", count(*), count(score), avg(score) FROM observation '
+        'WHERE candidate = :id GROUP BY "case" ORDER BY min(seq)'
+    )
+    with open_snapshot(Path(run)) as connection:
+        rows = connection.execute(query, id=escape_text(candidate)).all()
+    return {unescape_text(case): (n, n - scored, mean) for case, n, scored, mean in rows}
 
 
 def _trust_levels(connection: Connection) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 
+from culmen.core.json import JsonObject
 from culmen.extensions.web.pages.added import PageMaker, added_pages
 from culmen.extensions.web.pages.candidates import candidate_detail_page, candidates_page
 from culmen.extensions.web.pages.effects import calls_page, timeline_page
@@ -12,19 +13,34 @@ from culmen.extensions.web.pages.memory import memory_page
 from culmen.extensions.web.pages.overview import factors_page, head_page, overview_page
 from culmen.extensions.web.pages.report import report_page
 from culmen.extensions.web.pages.trust import trust_page
+from culmen.extensions.web.runs import Digest
+
+
+def _keep_document(name: str, make: PageMaker) -> PageMaker:
+    """The maker of a page that follows from the journal alone, while no process works on it."""
+
+    def make_kept(run: Digest, params: Mapping[str, str]) -> JsonObject:
+        run.refresh()
+        if not run.is_at_rest:
+            return make(run, params)
+        key = f"{name} {sorted(params.items())}"
+        return run.memoise_result(key, run.last, lambda: make(run, params), not params)
+
+    return make_kept
+
 
 _OWN: dict[str, PageMaker] = {
     "head": head_page,
     "overview": overview_page,
     "factors": factors_page,
-    "candidates": candidates_page,
-    "candidate": candidate_detail_page,
-    "lineage": lineage_page,
-    "memory": memory_page,
-    "mechanism": mechanism_page,
-    "calls": calls_page,
-    "timeline": timeline_page,
-    "trust": trust_page,
+    "candidates": _keep_document("candidates", candidates_page),
+    "candidate": _keep_document("candidate", candidate_detail_page),
+    "lineage": _keep_document("lineage", lineage_page),
+    "memory": _keep_document("memory", memory_page),
+    "mechanism": _keep_document("mechanism", mechanism_page),
+    "calls": _keep_document("calls", calls_page),
+    "timeline": _keep_document("timeline", timeline_page),
+    "trust": _keep_document("trust", trust_page),
     "report": report_page,
 }
 

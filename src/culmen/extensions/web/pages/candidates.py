@@ -9,7 +9,7 @@ import msgspec
 
 from culmen.core.evaluation import LEVELS, OUTPUT, Case, Observation
 from culmen.core.json import JsonObject
-from culmen.core.task import Objective, Task
+from culmen.core.task import Objective
 from culmen.extensions.web.runs import Digest
 from culmen.store import views
 from culmen.store.codec import encode_value
@@ -167,7 +167,7 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
             for each, phase in zip(detail.observations, detail.phases, strict=True)
         ],
         "outcomes": detail.outcomes,
-        "cases": _case_rows(detail, run.meta.task, views.case_means(run.run, list(beside))),
+        "cases": _case_rows(run, detail, views.case_means(run.run, list(beside))),
         "beside": beside,
         "hypothesis": detail.hypothesis,
         "prompt": detail.prompt,
@@ -215,36 +215,32 @@ _CUT = 300  # characters of an input, a target and an answer in the table of cas
 
 
 def _case_rows(
-    detail: CandidateDetail, task: Task, others: Mapping[str, Mapping[str, float]]
+    run: Digest, detail: CandidateDetail, others: Mapping[str, Mapping[str, float]]
 ) -> list[JsonObject]:
-    """Scores by case over the observations shown, the worst first, with the case's texts.
+    """Scores by case over all evaluations, the worst first, with the case's texts.
 
     `answer` is what the candidate answered the last time, `others` the mean of each other one.
     """
-    known = {case.id: case for case in task.cases}
-    by_case: dict[str, list[Observation]] = {}
-    for each in detail.observations:
-        by_case.setdefault(each.case, []).append(each)
+    known = {case.id: case for case in run.meta.task.cases}
+    latest = {each.case: each for each in detail.observations}
     rows = [
-        _case_row(name, known.get(name), seen)
+        _case_text(name, known.get(name), latest.get(name))
+        | {"count": count, "failed": failed, "mean": mean}
         | {"others": {each: means.get(name) for each, means in others.items()}}
-        for name, seen in by_case.items()
+        for name, (count, failed, mean) in views.case_counts(run.run, detail.id).items()
     ]
-    reward = task.objective.reward
+    reward = run.meta.task.objective.reward
     return sorted(rows, key=lambda row: -math.inf if row["mean"] is None else reward(row["mean"]))
 
 
-def _case_row(name: str, case: Case | None, seen: Sequence[Observation]) -> JsonObject:
-    scores = [each.score for each in seen if each.score is not None]
+def _case_text(name: str, case: Case | None, last: Observation | None) -> JsonObject:
+    answer = "" if last is None else last.artifacts.get(OUTPUT) or last.feedback
     return {
         "case": name,
         "split": "" if case is None else case.split,
         "input": "" if case is None else _short_text(case.input),
         "target": "" if case is None else _short_text(case.info),
-        "answer": _short_text(seen[-1].artifacts.get(OUTPUT) or seen[-1].feedback),
-        "count": len(seen),
-        "failed": len(seen) - len(scores),
-        "mean": sum(scores) / len(scores) if scores else None,
+        "answer": _short_text(answer),
     }
 
 

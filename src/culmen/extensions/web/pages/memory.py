@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.extensions.web.pages.mechanism import KNOWN, TELL, condition_findings
-from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.runs import Digest, thin_points
 from culmen.report.figures import number_text
 from culmen.store import views
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FRONT = 30  # rows of the frontier
 _LISTED = 200  # entries of a list
+_MAPPED = 2_000  # candidates on the map, evenly spread over the run
 
 
 def memory_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
@@ -63,6 +64,11 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
     if not vectors[0]:
         return []
     ids, points, explained = vectors
+    best = views.best_result(run.run)
+    shown = dict(thin_points(list(zip(ids, points)), _MAPPED))
+    if best is not None and best.id in ids:
+        shown[best.id] = points[ids.index(best.id)]
+    total, ids, points = len(ids), list(shown), list(shown.values())
     net = latest_note(run, "memory") or {}
     nodes = {node.id: node for node in views.family_tree(run.run)}
     drawn = [nodes.get(name) for name in ids]
@@ -76,6 +82,7 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
             "means": [node.mean if node else None for node in drawn],
             "seen": [bool(node and (node.count or node.failed)) for node in drawn],
             "explained": explained,
+            "total": total,
             "net": {
                 KNOWN["memory", name]: net[name]
                 for name in ("size", "refused", "epsilon")

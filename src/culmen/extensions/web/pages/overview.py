@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from culmen.core.candidate import key_of
 from culmen.core.event import Event
 from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
-from culmen.core.result import RunResult
+from culmen.core.result import FrontPoint, RunResult
 from culmen.core.task import Objective
 from culmen.extensions.web.factors.levels import NOTE, level_row, run_factors
 from culmen.extensions.web.pages.added import added_titles
@@ -39,6 +39,7 @@ _COMBINED = (
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 # characters of a part, before and after, beyond which only the candidate's page shows its change
 _BOOK = 60_000
+_CELLS = 40, 15  # columns and rows of the chart of a run with many evaluations
 _CHANGE = 120  # lines of a step's change
 
 
@@ -48,8 +49,10 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     Scores are in the task's own direction, times in active seconds.
     """
     run.refresh()
+    # first the course: it reads the evidence that all others share
+    course = run.memoise_result("course", run.last, lambda: _leader_course(run))
     now, about, running = views.run_status(run.run), run.meta, views.in_flight(run.run)
-    course, progress = _leader_course(run), progress_series(run)
+    progress = run.memoise_result("progress", run.last, lambda: progress_series(run))
     scores = run.memoise_result("scores", run.last, lambda: _search_evaluations(run))
     lines = reference_levels(about.task.objective, run, now.best)
     return {
@@ -57,16 +60,18 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "goal": about.task.goal.strip(),
         "config": about.strategy.get("config") or {},
         "spending": spending_facts(now),
-        "summary": _run_summary(run, now),
+        "summary": _run_summary(run, now)
+        if now.state == "running"
+        else run.memoise_result(f"summary {now.state}", run.last, lambda: _run_summary(run, now)),
         "score": "" if now.best is None else sentences.reported_score_text(now.best),
-        "progress": progress,
+        "progress": progress[-1:] if course else progress,
         "course": course,
         "scores": scores,
         "domain": _axis_of_scores(scores, [*(course or progress)], lines, now),
         "story": _run_story(run, now),
         "lines": lines,
         "bounds": list(about.task.objective.bounds),
-        "front": _pareto_front(run),
+        "front": _kept_front(run),
         "belief": belief_marks(run, now),
         "in_flight": _in_flight(run, running[:50]),  # effects in flight that are listed
         "questions": _waiting_questions(run),
@@ -111,11 +116,12 @@ def _story_stage(run: Digest, now: RunStatus) -> int:
 
 def _story_document(run: Digest, now: RunStatus) -> JsonObject:
     told = story.run_story(run.run, now, run.dollars_at)
+    moves = _metric_moves(run)
     steps = [
         {
             **msgspec.to_builtins(step),
             "gained": story.gain_text(step),
-            "facts": story.step_facts(told, step)[:-1],
+            "facts": [*(facts := story.step_facts(told, step))[:-2], *moves(step), facts[-2]],
             "cost": story.cost_text(step),
             "change": _change_text(run, step.base, step.end),
         }
@@ -124,6 +130,22 @@ def _story_document(run: Digest, now: RunStatus) -> JsonObject:
     vain = [{**msgspec.to_builtins(group), "words": story.vain_text(group)} for group in told.vain]
     line = story.way_line(told) if steps else ""
     return {**msgspec.to_builtins(told), "line": line, "steps": steps, "vain": vain}
+
+
+def _metric_moves(run: Digest) -> Callable[[story.StoryStep], list[str]]:
+    """A function from a step to how each of several objectives changed in it."""
+    front = _kept_front(run)
+    points = [] if front is None else [*front["others"], *front["members"], front["start"]]
+    known = {each["id"]: msgspec.convert(each, FrontPoint) for each in points if each}
+    goals = run.meta.task.objective.metrics
+
+    def moves(step: story.StoryStep) -> list[str]:
+        if step.base not in known or step.end not in known:
+            return []
+        ends = known[step.base], known[step.end]
+        return [sentences.moved_text(goal, *ends) for goal in goals]
+
+    return moves
 
 
 def factors_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
@@ -177,6 +199,10 @@ def _waiting_questions(run: Digest) -> list[JsonObject]:
     ]
 
 
+def _kept_front(run: Digest) -> JsonObject | None:
+    return run.memoise_result("front", run.last, lambda: _pareto_front(run))
+
+
 def _pareto_front(run: Digest) -> JsonObject | None:
     """The Pareto front; None if the task has a single score."""
     if not run.meta.task.objective.metrics:
@@ -216,7 +242,7 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
 
     One may represent `count` similar ones; `score` is None if it gave none.
     """
-    found = views.search_evaluations(run.run)
+    found = views.search_evaluations(run.run, _CELLS)
     return [
         {"evaluations": each.n, "seconds": each.elapsed, "dollars": dollars}
         | {

@@ -18,8 +18,8 @@ export function front(found, ctx, height = 0) {
   const axes = names.length > 1 ? picked(names, ctx.params) : null;
   const how = found.confirmed ? "Measured by evaluations made after the search; other candidates as the search believes." : "What the search believes so far, not confirmed by fresh evaluations.";
   const held = found.constraints.length ? ` Constraints: ${found.constraints.map((each) => `${each.metric} ${each.sense === "<=" ? "≤" : "≥"} ${number(each.level)}`).join(", ")}${found.members.every((each) => each.feasible !== false) ? "" : ", which nothing holds"}.` : "";
-  return section("Pareto front", { wide: true, note: how + held, aside: axes ? toolbar(found, names, axes, ctx) : null },
-    names.length > 2 && !(height && names.length < 4) ? parallel(found, names, ctx, height) : null, axes && !(height && names.length > 3) ? scatter(found, axes, ctx, height) : null, chosen(found, ctx), height ? null : [rows(found, ctx), growth(found)]);
+  return section("Pareto front", { wide: true, key: "front", aside: axes ? toolbar(found, names, axes, ctx) : null },
+    names.length > 2 && !(height && names.length < 4) ? parallel(found, names, ctx, height) : null, axes && !(height && names.length > 3) ? scatter(found, axes, ctx, height) : null, h("p", { class: "note below" }, how + held), chosen(found, ctx), height ? null : [rows(found, ctx), growth(found)]);
 }
 
 /** The objectives across, up and in colour. */

@@ -3,7 +3,7 @@
 import { chart } from "../chart.js";
 import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
-import { count, decimals, dollars, number, plural, signed, words } from "../format.js";
+import { count, decimals, digits, dollars, number, plural, signed, words } from "../format.js";
 import { readable, rendered } from "../message.js";
 import { cell, empty, facts, idLink, isPicture, picture, pill, score, section, statusPill, table, th } from "../parts.js";
 
@@ -29,7 +29,11 @@ export function view(doc, ctx) {
   return h("div", { class: "stack" }, about(doc, ctx), why(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc, ctx), asked(doc), family(doc, ctx)));
 }
 
+/** Digits that its margin carries. */
+const carried = (doc) => (doc.margin ? digits(doc.margin) : undefined);
+
 function about(doc, ctx) {
+  const places = carried(doc);
   const outcomes = Object.entries(doc.outcomes);
   const failed = outcomes.filter(([name]) => name !== "ok").map(([name, n]) => `${count(n)} ${name}`).join(", ");
   return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, statusPill(doc)) },
@@ -37,7 +41,7 @@ function about(doc, ctx) {
     facts([
       ["mean score", doc.mean === null ? "none" : [score(doc.mean, doc.margin), ` over ${count(doc.count)}${doc.fresh ? ", in the final choice" : ""}`]],
       doc.fresh && doc.search_count ? ["in the search", `${number(doc.search_mean)} over ${count(doc.search_count)}`] : null,
-      ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low)} to ${number(doc.high)}`],
+      ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low, places)} to ${number(doc.high, places)}`],
       ["evaluations", plural(outcomes.reduce((sum, [, n]) => sum + n, 0), "evaluation") + (failed ? `, ${failed}` : "")],
       ["made by", doc.operator],
       ["model", doc.model || "none"],
@@ -101,7 +105,8 @@ function texts(doc, ctx) {
   if (!shown) return section(part, { wide: true, aside, key: "text" }, codeBlock(text, language, `Text of ${part}`));
   const before = shown.parts[part] || "";
   const [added, removed] = changed(before, text);
-  const note = `${plural(added, "line")} added, ${removed} removed since ${shown.id.slice(0, 8)}. Mean score ${number(shown.mean)} before, ${number(doc.mean)} now.`;
+  const places = carried(doc);
+  const note = `${plural(added, "line")} added, ${removed} removed since ${shown.id.slice(0, 8)}. Mean score ${number(shown.mean, places)} before, ${number(doc.mean, places)} now.`;
   return section(part, { wide: true, aside, note, key: "text" },
     added + removed ? diffBlock(before, text, language, `Change of ${part}`) : empty("This part is the same in both."));
 }

@@ -3,7 +3,7 @@
 import { codeBlock, diffBlock, languageOf } from "../code.js";
 import { h, s } from "../dom.js";
 import { familyPicture } from "../family.js";
-import { count, decimals, dollars, number, plural, signed } from "../format.js";
+import { count, decimals, digits, dollars, number, plural, signed } from "../format.js";
 import { cell, choice, empty, idLink, peek, section, table, th } from "../parts.js";
 import { asked, judged } from "./candidate.js";
 
@@ -110,7 +110,7 @@ function pane(ctx) {
   return h("aside", { class: "pane", "aria-label": `Candidate ${seen.id}`, "data-key": `pane-${seen.id}`, onkeydown: (event) => event.key === "Escape" && close() },
     h("header", { class: "card-head" }, h("h2", {}, idLink(ctx, seen.id, seen.id)), h("div", { class: "toolbar" }, h("button", { type: "button", class: "button", onclick: () => { picked.delete(ctx.run); ctx.go({ to: seen.id }); } }, "Its path"), h("button", { type: "button", class: "button", onclick: close }, "Close"))),
     fault ? empty(fault) : [
-      h("p", { class: "note" }, `${doc.operator}${doc.model ? `, ${doc.model}` : ""}. Mean ${number(doc.mean)} over ${count(doc.count)}${parent ? `; its parent ${parent.id.slice(0, 8)} had ${number(parent.mean)}` : ""}. ${doc.usage.calls ? `${dollars(doc.usage.dollars)} for the request.` : ""}`),
+      h("p", { class: "note" }, `${doc.operator}${doc.model ? `, ${doc.model}` : ""}. Mean ${number(doc.mean, doc.margin ? digits(doc.margin) : undefined)} over ${count(doc.count)}${parent ? `; its parent ${parent.id.slice(0, 8)} had ${number(parent.mean)}` : ""}. ${doc.usage.calls ? `${dollars(doc.usage.dollars)} for the request.` : ""}`),
       differences(seen), asked(doc), judged(doc, ctx)]);
 }
 

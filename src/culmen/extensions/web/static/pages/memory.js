@@ -110,7 +110,8 @@ function map(panel, doc, ctx) {
     ].filter((each) => each.points.length),
   };
   const net = panel.net;
-  const note = "By PCA: neighbours in this plane may still be far apart in the full space. Those never evaluated were refused by the filter, or still wait.";
+  const some = panel.total > panel.ids.length ? `${count(panel.ids.length)} of ${count(panel.total)}, evenly spread over the run. ` : "";
+  const note = some + "By PCA: neighbours in this plane may still be far apart in the full space. Those never evaluated were refused by the filter, or still wait.";
   return section(panel.title, { wide: true, note }, chart(spec), net ? facts(Object.entries(net).map(([name, value]) => [words(name), number(value)])) : null);
 }
 

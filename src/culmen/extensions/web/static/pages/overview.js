@@ -14,22 +14,28 @@ export const title = "Result";
 export const load = (ctx) => ctx.get("overview");
 
 const TALL = 260; // pixels that a chart is high where there is room
+const UNIT = "Gains are in the one score that the strategy makes of all objectives.";
+const FEW = 3; // steps beside which the belief is still on the first screen
 const STEP = 40; // pixels more for each step that stands beside it
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, verdict(doc, ctx), asked(doc, ctx), where(doc, ctx), belief(doc, ctx),
+  const marks = belief(doc, ctx);
+  const tall = isTall(doc);
+  return h("div", { class: "stack" }, verdict(doc, ctx), asked(doc, ctx), where(doc, ctx, tall ? marks : null), tall ? null : marks,
     doc.state === "running" ? h("div", { class: "grid" }, budgets(doc.spending), flight(doc, ctx)) : null, rest(doc, ctx));
 }
 
-/** The chart beside what made the gain; a front takes the whole width. */
-function where(doc, ctx) {
+/** True if what made the gain is so tall that it would push the next band off the screen. */
+const isTall = (doc) => Boolean(doc.front) || doc.pictures.length > 0 || doc.story.steps.length > FEW;
+
+/** The chart beside what made the gain, with the belief above it if that is tall. */
+function where(doc, ctx, marks) {
   const made = [pictures(doc), steps(doc, ctx), change(doc, ctx)].filter(Boolean);
   const many = doc.story.steps.length;
-  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many || !doc.story.why ? null : sentence(doc.story.why), aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
-  if (doc.front) return [front(doc.front, ctx), side];
-  const drawn = doc.state === "failed" && !doc.best ? null : progress(doc, ctx, TALL + STEP * Math.max(0, many - 2));
-  return side ? h("div", { class: "where" }, drawn, side) : drawn;
+  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many ? (doc.front ? UNIT : null) : doc.story.why ? sentence(doc.story.why) : null, aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
+  const drawn = doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx, TALL + STEP * Math.max(0, many - 2));
+  return side || marks ? h("div", { class: "where" }, drawn, marks, side) : drawn;
 }
 
 /** The change from the initial program to the best, cut where it is long. */

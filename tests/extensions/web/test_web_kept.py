@@ -1,0 +1,72 @@
+"""Readings of long runs that are kept: the same answers, and never those of another journal."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bench.bench_dashboard import made
+
+from culmen.extensions.web.pages import page_makers
+from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.server import encode_document
+from culmen.store import evidence, kept, views
+from culmen.store.views import course
+
+PAGES = ("overview", "candidates", "lineage", "trust", "timeline")
+
+
+@pytest.fixture(autouse=True)
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short runs count as long ones, and this user has a key of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("culmen.store.evidence.LONG", 10)
+    monkeypatch.setattr("culmen.extensions.web.runs._LONG", 10)
+
+
+def pages_of(run: Path) -> dict[str, bytes]:
+    """Documents as a process that has read nothing yet makes them."""
+    evidence._kept.clear()
+    course._kept.clear()
+    return {name: encode_document(page_makers()[name](Digest(run), {})) for name in PAGES}
+
+
+def test_pages_are_the_same_from_what_was_kept(tmp_path: Path) -> None:
+    run = made(tmp_path, 120)
+    first = pages_of(run)
+    files = sorted((run / kept.FOLDER).iterdir())
+    assert len(files) > len(PAGES)
+    changed = {path: path.stat().st_mtime_ns for path in files}
+    assert pages_of(run) == first
+    assert {path: path.stat().st_mtime_ns for path in changed} == changed
+    shutil.rmtree(run / kept.FOLDER)
+    assert pages_of(run) == first
+
+
+def test_what_follows_from_another_journal_is_not_read(tmp_path: Path) -> None:
+    long, short = made(tmp_path, 120), made(tmp_path, 60)
+    pages_of(long)
+    own = pages_of(short)
+    shutil.rmtree(short / kept.FOLDER)
+    shutil.copytree(long / kept.FOLDER, short / kept.FOLDER)
+    assert pages_of(short) == own
+    assert kept.load_kept(short, "another run", "evidence") is None
+
+
+def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path) -> None:
+    run = made(tmp_path, 60)
+    (run / kept.FOLDER).write_text("")  # no folder can be made here
+    assert pages_of(run)["overview"]
+
+
+def test_the_course_is_computed_on_the_evidence_that_all_share(tmp_path: Path) -> None:
+    run = made(tmp_path, 200)
+    evidence._kept.clear()
+    points = views.LeaderCourse(run, views.run_meta(run))
+    found = points.points()
+    assert points._evidence is None and found
+    apart = views.LeaderCourse(run, views.run_meta(run))
+    with evidence.open_snapshot(run) as connection, evidence.evidence_of(connection, run) as shared:
+        shared.courses.clear()
+    assert apart.points() == found and apart._evidence is not None
