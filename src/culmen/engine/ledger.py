@@ -25,6 +25,7 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
+from culmen.core.spread import sum_floats
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
 from culmen.engine.losses import Losses
@@ -312,7 +313,7 @@ class Ledger:
             limit = self._search_limit(name)
             if (
                 limit is not None
-                and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK
+                and sum_floats(usage.at_most(name) for usage in usages) > limit + _SLACK
             ):
                 return name
         return ""
