@@ -305,6 +305,12 @@ def test_an_archive_names_no_file_outside_and_none_twice(tmp_path):
             archive._path_inside(tmp_path / "run", name, tmp_path)
 
 
+def test_an_archive_that_is_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "run.culmen.tar.xz")
+    with pytest.raises(UserError, match="this is not a file"):
+        archive.restore_archive(tmp_path / "run.culmen.tar.xz", tmp_path / "out")
+
+
 def test_a_checkpoint_that_is_a_link_is_none(tmp_path, secret):
     (tmp_path / "run").mkdir()
     store = CheckpointFile(tmp_path / "run", "run")
