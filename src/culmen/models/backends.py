@@ -236,7 +236,7 @@ _FRAMING = {"role", "finish_reason", "native_finish_reason", "id", "type", "obje
 
 
 def _shown_bytes(value: object) -> int:
-    """UTF-8 bytes that the model wrote in the choices of a body, reasoning and calls included.
+    """UTF-8 bytes that the model wrote in a body's choices, reasoning and calls included.
 
     Bytes that are not its own would make the tokens of a reply that was cut off look longer.
     """
