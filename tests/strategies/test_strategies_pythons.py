@@ -1,6 +1,6 @@
 """A run is the same on every Python, and a journal of one replays on the others.
 
-Other interpreters, with what culmen needs, are named in `CULMEN_TEST_PYTHONS`, joined by colons.
+`CULMEN_TEST_PYTHONS` names other interpreters with the dependencies of culmen, joined by colons.
 """
 
 from __future__ import annotations
