@@ -1,5 +1,6 @@
 """A foreign folder shows no file from outside: its readers refuse what leads out."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core import inside
-from culmen.core.errors import JournalDamaged, UserError
+from culmen.core.errors import JournalDamaged, TaskError, UserError
 from culmen.core.inside import (
     OutsideFolder,
     files_inside,
@@ -19,7 +20,7 @@ from culmen.extensions.compat.openevolve import checkpoint
 from culmen.extensions.importers import algotune
 from culmen.extensions.importers.importing import write_task_folder
 from culmen.extensions.skills.mining import logs
-from culmen.extensions.skills.rollouts import broken, harbor, needs, trial
+from culmen.extensions.skills.rollouts import broken, form, harbor, needs, trial
 from culmen.extensions.skills.rollouts.images import image_of_task
 from culmen.extensions.skills.rollouts.skill import read_skill
 from culmen.extensions.train.advisors import policy_settings
@@ -152,6 +153,7 @@ READERS = {
         checkpoint.read_pool,
     ),
     "extensions.compat.harbor": ("instruction.md", make_harbor, load),
+    "extensions.skills.rollouts.form": ("task.toml", make_harbor, form.is_skill_folder),
     "extensions.skills.rollouts.harbor, goal": ("instruction.md", make_harbor, harbor.read_task),
     "extensions.skills.rollouts.harbor, COPY": (
         "environment/data.txt",
@@ -262,6 +264,22 @@ def test_a_reader_of_a_foreign_folder_refuses_what_leads_out(name, escape, tmp_p
     assert not any(SECRET in each.read_text() for each in made if each.is_file())
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_of_a_foreign_folder_waits_for_no_pipe(name, tmp_path):
+    file, make, read = READERS[name]
+    folder = make(tmp_path / "theirs")
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    with contextlib.suppress(UserError):
+        read(folder)
+
+
+def test_a_link_to_itself_is_a_missing_file(tmp_path):
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        read_inside(tmp_path, "a")
+
+
 @pytest.mark.parametrize("name", ["../home/secret", "{home}/secret", "parts/../../home/secret"])
 @pytest.mark.parametrize("key", ["cases", "file", "files", "each", "glob", "folders"])
 def test_a_task_names_no_file_outside(key, name, tmp_path, secret):
@@ -287,6 +305,12 @@ def test_an_archive_names_no_file_outside_and_none_twice(tmp_path):
             archive._path_inside(tmp_path / "run", name, tmp_path)
 
 
+def test_an_archive_that_is_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "run.culmen.tar.xz")
+    with pytest.raises(UserError, match="this is not a file"):
+        archive.restore_archive(tmp_path / "run.culmen.tar.xz", tmp_path / "out")
+
+
 def test_a_checkpoint_that_is_a_link_is_none(tmp_path, secret):
     (tmp_path / "run").mkdir()
     store = CheckpointFile(tmp_path / "run", "run")
@@ -306,6 +330,12 @@ def test_what_stays_inside_is_read(tmp_path):
         found = [path.relative_to(place).as_posix() for path in files_inside(place)]
         assert found == ["a/b.txt", "c.txt", "d.txt", "link.txt"]
     assert [path.name for path in files_inside(folder, ("a",))] == ["c.txt", "d.txt", "link.txt"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x/\0"])
+def test_a_name_that_no_file_can_have_is_refused(name, tmp_path):
+    with pytest.raises(TaskError, match="no name of a file"):
+        path_inside(tmp_path, name)
 
 
 def test_a_pipe_is_not_opened(tmp_path):

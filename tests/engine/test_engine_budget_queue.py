@@ -104,7 +104,7 @@ def test_before_a_first_reply_two_sizes_are_tried() -> None:
 def test_replies_are_never_limited_to_next_to_nothing() -> None:
     _, queue = gate(Budget(dollars=1))
     queue.learn_reply_size(
-        WriteRequest("critic", {}, 1), Text("ok", usage=Usage(calls=1, output_tokens=2))
+        0, WriteRequest("critic", {}, 1), Text("ok", usage=Usage(calls=1, output_tokens=2))
     )
     limits = [request.limit for request in queue.shorter_requests(WriteRequest("critic", {}, 1))]
     assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(1, 256)]
@@ -113,13 +113,38 @@ def test_replies_are_never_limited_to_next_to_nothing() -> None:
 def test_later_replies_are_limited_to_what_the_roles_longest_suggest() -> None:
     ledger, queue = gate(Budget(dollars=5))
     brief = ProposeRequest(Brief(k=2), 1)
-    queue.learn_reply_size(brief, Proposal(usage=Usage(calls=1, output_tokens=400)))
-    queue.learn_reply_size(brief, Proposal(usage=Usage(calls=2, output_tokens=400)))  # shorter ones
+    queue.learn_reply_size(1, brief, Proposal(usage=Usage(calls=1, output_tokens=400)))
+    queue.learn_reply_size(
+        2, brief, Proposal(usage=Usage(calls=2, output_tokens=400))
+    )  # shorter ones
     seen = Observation(ONE.id, Status.OK, 1.0, usage=Usage(calls=1, output_tokens=9999))
-    queue.learn_reply_size(EvaluateRequest(ONE, None, 1), seen)
+    queue.learn_reply_size(3, EvaluateRequest(ONE, None, 1), seen)
     assert ledger.longest_replies == {"proposer": 400}
     limits = [request.limit for request in queue.shorter_requests(brief)]
     assert [(limit.samples, limit.tokens) for limit in limits if limit] == [(2, 600), (1, 600)]
+
+
+def test_no_cut_reply_is_asked_for_while_any_of_several_short_requests_is_under_way() -> None:
+    ledger, queue = gate(Budget(dollars=20))
+    silent = Proposal(reply="x" * 4000, usage=Usage(calls=1))  # no tokens reported
+    queue.learn_reply_size(0, ProposeRequest(Brief(), 0), silent)
+    ledger.reserve(9, Usage())
+    ledger.settle(9, Usage(dollars=11))
+
+    def ask(key: int, samples: int) -> Request:
+        queue.add(Effect(key, f"mark {key}", ProposeRequest(Brief(k=samples), key)))
+        (effect,) = queue.admit(lambda request: False)
+        ledger.settle(key, Usage())
+        return effect.request
+
+    first, second = ask(1, 2), ask(2, 2)  # 16 dollars each: only shorter ones fit
+    assert isinstance(first, ProposeRequest) and first.limit is not None
+    queue.learn_reply_size(1, first, silent)
+    alone = ask(3, 1)
+    assert isinstance(alone, ProposeRequest) and alone.limit is None
+    queue.learn_reply_size(2, second, silent)
+    later = ask(4, 1)
+    assert isinstance(later, ProposeRequest) and later.limit is not None
 
 
 def test_room_is_counted_behind_what_waits() -> None:

@@ -309,8 +309,9 @@ def test_odd_but_usable_bodies() -> None:
 def test_usage_as_texts_and_totals(
     usage: dict[str, object], tokens: Tokens | None, total: int | None
 ) -> None:
-    message = {"content": "a text", "reasoning_content": "so and so"}
-    reply = read_reply(json.dumps({"choices": [{"message": message}], "usage": usage}))
+    message = {"role": "assistant", "content": "a text", "reasoning_content": "so and so"}
+    choice = {"message": message, "finish_reason": "length"}  # words that are not the model's
+    reply = read_reply(json.dumps({"choices": [choice], "usage": usage}))
     assert (reply.tokens, reply.total) == (tokens, total)
     assert reply.size == len("a text" + "so and so")
 

@@ -171,7 +171,19 @@ def test_budgets_as_people_write_them(given, meant):
 
 
 @pytest.mark.parametrize(
-    "given", ["x", "1.5", "-1", "evaluations=1.5", "5 apples", "nan", 0, "0s", "seconds=0"]
+    "given",
+    [
+        "x",
+        "1.5",
+        "-1",
+        "evaluations=1.5",
+        "5 apples",
+        "nan",
+        0,
+        "0s",
+        "seconds=0",
+        "evaluations=5,6",
+    ],
 )
 def test_budgets_that_say_nothing_are_refused(given):
     with pytest.raises(culmen.UserError):

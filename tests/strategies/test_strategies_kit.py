@@ -117,12 +117,21 @@ def test_strategies_and_memories_cannot_see_clock_chance_or_hash_order(path):
     assert kit.impurities(path) == []
 
 
+@pytest.mark.parametrize("package", ["core", "engine", "evidence", "extensions/baselines"])
+def test_what_is_replayed_adds_floats_alike_in_every_python(package):
+    folder = Path(culmen.strategies.__path__[0]).parent / package
+    found = {str(path): kit.impurities(path) for path in folder.rglob("*.py")}
+    assert found
+    assert not [(path, line) for path in found for line in found[path] if "sum()" in line]
+
+
 def test_impurities_are_found(tmp_path):
     source = tmp_path / "bad.py"
     source.write_text(
         "import time\nfrom random import Random, choice\nimport os\n"
         "x = hash('a')\nfor y in {1, 2}: pass\n"
         "z = [q for q in set(x)]\nw = list({3})\nr = Random(1)\nok = sorted({4})\n"
+        "s = sum(w)\nok = sum(map(int, w)) + sum(a > b for a in w) + sum(len(a) for a in w)\n"
     )
     assert [line.partition(":")[0] for line in kit.impurities(source)] == [
         "1",
@@ -132,6 +141,7 @@ def test_impurities_are_found(tmp_path):
         "6",
         "7",
         "8",
+        "10",
     ]
 
 

@@ -201,6 +201,10 @@ def _limit_met(error: BaseException) -> tuple[str, str, int] | None:
             name = max(os.fsdecode(chain.filename or "").split("/"), key=len)
             what = f"a name is too long for a file: {name[:40]}..."
             return what, "use at most 255 bytes a name", UserError.exit_code
+        if isinstance(chain, ValueError) and str(chain).startswith("embedded null"):
+            return "a name holds a NUL character", "name files in letters", UserError.exit_code
+        if isinstance(chain, RuntimeError) and str(chain).startswith("Symlink loop"):
+            return str(chain), "remove that link", UserError.exit_code
         chain = chain.__cause__ or chain.__context__
     return None
 

@@ -13,6 +13,7 @@ import msgspec
 from culmen.core import errors
 from culmen.core.candidate import Candidate
 from culmen.core.pictures import is_picture
+from culmen.core.spread import sum_floats
 from culmen.core.usage import Usage
 
 
@@ -389,7 +390,7 @@ class Rollout(msgspec.Struct, frozen=True):
         """Mean reward over the scored observations; None if any of them failed or none was made."""
         if not self.rewards or any(r is None for r in self.rewards):
             return None
-        return sum(r for r in self.rewards if r is not None) / len(self.rewards)
+        return sum_floats(r for r in self.rewards if r is not None) / len(self.rewards)
 
 
 LEVELS = ("certified", "verified", "proxied", "self-reported")

@@ -98,7 +98,7 @@ def evaluator_faults(
             scored=len(candidates & scored),
             initial=not candidates.isdisjoint(initial),
             evaluations=len(failed),
-            share=len(failed) / sum(evaluations_by_case[case] for case in cases),
+            share=len(failed) / sum(int(evaluations_by_case[case]) for case in cases),
             cases=tuple(case for case in evaluations_by_case if case in cases),
             all_cases=len(evaluations_by_case),
         )

@@ -43,6 +43,8 @@ def path_inside(folder: Path, name: str | Path) -> Path:
     outside, for one that is neither file nor folder, and where another name differs only in case.
     """
     given = Path(name)
+    if not _is_file_name(str(name)):
+        raise TaskError(f"{str(name)[:40]!r} is no name of a file", fix="name it in plain letters")
     if given.is_absolute() or ".." in given.parts:
         raise _outside(folder, given, "leads out of the folder")
     path, root = folder / given, folder.resolve()
@@ -51,7 +53,14 @@ def path_inside(folder: Path, name: str | Path) -> Path:
         _check_spelling(folder, parent / part, os.listdir(parent) if parent.is_dir() else ())
         parent /= part
     _check_file(folder, path, root, Counter())
-    return path.resolve()
+    return Path(os.path.realpath(path))
+
+
+def _is_file_name(name: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 def files_inside(folder: Path, without: Collection[str] = ()) -> list[Path]:
@@ -71,13 +80,13 @@ def files_inside(folder: Path, without: Collection[str] = ()) -> list[Path]:
                 _check_spelling(folder, path, entries)
             if path.is_symlink() or name in files:
                 _check_links(folder, path, root)
-        found += (path for name in files if (path := Path(here, name)).is_file())
+        found += (path for name in files if (path := Path(here, name)).exists())
     for path in found:
         about = path.lstat()
         names[about.st_dev, about.st_ino] += 1
     for path in found:
         _check_file(folder, path, root, names)
-    return sorted(found)
+    return sorted(filter(Path.is_file, found))
 
 
 def _check_spelling(folder: Path, path: Path, entries: Iterable[str]) -> None:
@@ -87,7 +96,8 @@ def _check_spelling(folder: Path, path: Path, entries: Iterable[str]) -> None:
 
 
 def _check_links(folder: Path, path: Path, root: Path) -> None:
-    if not path.resolve().is_relative_to(root):
+    # without an error for a link to itself, which the reader reports as missing
+    if not Path(os.path.realpath(path)).is_relative_to(root):
         raise _outside(folder, path, "leads out of the folder")
 
 

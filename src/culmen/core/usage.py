@@ -106,6 +106,10 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
                     where=f"budget {text}",
                     fix=f"use {_budget_syntax(cls)}{near}",
                 )
+            if name in values:
+                raise UserError(
+                    f"budget '{name}' is named twice", where=f"budget {text}", fix="name each once"
+                )
             values[name] = _parse_budget_number(name, raw.strip(), text)
         for name in (
             "evaluations",

@@ -338,7 +338,7 @@ class Finale:
                 checked = "" if name == checked else checked
                 looks.append(lab.evaluate_afresh(lab.find(name), [case], more))
         rolls = await lab.gather(*looks)
-        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
+        return sum(int(1 + seen.usage.evaluations) for roll in rolls for seen in roll.observations)
 
     async def _evaluate_in_rounds(
         self, lab: EngineLab, names: Sequence[str], cases: Sequence[Case | None]

@@ -26,7 +26,7 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
-from culmen.core.spread import Spread
+from culmen.core.spread import Spread, sum_floats
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
 
@@ -80,7 +80,6 @@ class Ledger:
         self.longest_replies: dict[str, float] = {}  # mean tokens of a request's replies, by role
         # requests whose reply was cut off, by role, if bytes of replies were taken for tokens
         self._cut: dict[str, int] = {}
-        self._split: set[str] = set()
         self._share = _MONEY if budget.final is None else budget.final
         self._paid, self._asked = NOTHING, 0  # cost of the evaluations that ask models, and number
         self._begun: dict[int, float] = {}  # seconds at which evaluations in flight were admitted
@@ -158,19 +157,18 @@ class Ledger:
         """Take the mean number of tokens of a request's replies; the longest by role is kept."""
         self.longest_replies[role] = max(tokens, self.longest_replies.get(role, 0.0))
 
-    def note_unreported(self, role: str, is_cut: bool, is_split: bool = False) -> None:
+    def note_unreported(self, role: str, is_cut: bool) -> None:
         """Note a request of a role without a report, or with a total alone (`short_replies`)."""
         self._cut[role] = self._cut.get(role, 0) + is_cut
-        self._split |= {role} if is_split else set[str]()
 
     def wants_cut_reply(self, role: str) -> bool:
         """True if replies of a role that are cut off would tell more than is known of its cost."""
         return role in self._cut and self._cut[role] < _CUTS
 
-    def has_spent_half(self, role: str) -> bool:
-        """True if half of the tokens is spent, or of the dollars if a role's totals are split."""
-        names = _LIMITS[2:] if role in self._split else _LIMITS[2:3]
-        limits = [(self.spent.at_most(name), self._search_limit(name)) for name in names]
+    @property
+    def has_spent_half(self) -> bool:
+        """True if half of the tokens or dollars is spent."""
+        limits = [(self.spent.at_most(name), self._search_limit(name)) for name in _LIMITS[2:]]
         return any(limit is not None and spent >= limit / 2 for spent, limit in limits)
 
     def short_replies(self, role: str, least: int = _SHORTEST_REPLY) -> tuple[int, ...]:
@@ -313,7 +311,7 @@ class Ledger:
             limit = self._search_limit(name)
             if (
                 limit is not None
-                and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK
+                and sum_floats(usage.at_most(name) for usage in usages) > limit + _SLACK
             ):
                 return name
         return ""
@@ -533,7 +531,7 @@ class BudgetQueue:
         self._estimate = estimate
         self._fresh: list[int] = []  # of the waiting ones, the keys not yet tried
         self._refused: set[Usage] = set()  # estimates of the others
-        self._shortened: set[str | None] = set()  # roles with shorter requests under way
+        self._shortened: dict[int, str | None] = {}  # roles of shorter requests under way, by key
 
     def add(self, effect: Effect) -> None:
         """Let an effect wait."""
@@ -542,6 +540,7 @@ class BudgetQueue:
 
     def drop(self, key: int) -> None:
         """Forget an effect, if it waits."""
+        self._shortened.pop(key, None)
         if self.waiting.pop(key, None) is not None:
             self._fresh = [each for each in self._fresh if each != key]
 
@@ -551,6 +550,7 @@ class BudgetQueue:
         self.waiting.clear()
         self._fresh.clear()
         self._refused.clear()
+        self._shortened.clear()
 
     def admit(self, is_held_back: Callable[[Request], bool]) -> list[Effect]:
         """The effects that may start now, reserved in the ledger.
@@ -581,7 +581,8 @@ class BudgetQueue:
                 continue
             del self.waiting[key]
             ledger.reserve(key, estimate)
-            self._shortened |= {_shortened_role(effect.request)}
+            if getattr(effect.request, "limit", None) is not None:
+                self._shortened[key] = _asked_role(effect.request)
             admitted.append(effect)
         return admitted
 
@@ -616,18 +617,17 @@ class BudgetQueue:
                     cost = less
                     yield shorter
 
-    def learn_reply_size(self, request: Request, result: Result | None) -> None:
+    def learn_reply_size(self, key: int, request: Request, result: Result | None) -> None:
         """Note the tokens of a finished request's replies, their bytes if none were reported."""
+        self._shortened.pop(key, None)
         role = _asked_role(request)
-        self._shortened -= {_shortened_role(request)}
         if role is None or not isinstance(result, Proposal | Text) or not result.usage.calls:
             return
         size = len(result.reply.encode("utf-8", "replace"))
         if tokens := result.usage.output_tokens or size:
             self._ledger.learn_reply_size(role, tokens / result.usage.calls)
         if size and (not result.usage.output_tokens or BY_BYTES in result.faults):
-            is_split = result.usage.output_tokens > 0
-            self._ledger.note_unreported(role, "truncated" in result.faults, is_split)
+            self._ledger.note_unreported(role, "truncated" in result.faults)
 
     def _cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
@@ -652,14 +652,9 @@ class BudgetQueue:
     def _should_cut(self, request: Request) -> bool:
         """True if it is time for a reply that is cut off: later prompts have grown longer."""
         role, ledger = _asked_role(request), self._ledger
-        if role is None or role in self._shortened:
+        if role is None or role in self._shortened.values():
             return False
-        return ledger.wants_cut_reply(role) and ledger.has_spent_half(role)
-
-
-def _shortened_role(request: Request) -> str | None:
-    is_short = getattr(request, "limit", None) is not None
-    return _asked_role(request) if is_short else None
+        return ledger.wants_cut_reply(role) and ledger.has_spent_half
 
 
 def _asked_role(request: Request) -> str | None:

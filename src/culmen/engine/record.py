@@ -269,9 +269,8 @@ def _describe_diff(before: str, after: str) -> str:
         were, are = were[:-end], are[:-end]
     gone, come = _surplus_lines(were, are), _surplus_lines(are, were)
     first = _first_three_lines(new, come) or _first_three_lines(old, gone)
-    return _single_line(
-        f"{sum(come.values())} lines in, {sum(gone.values())} out: {'; '.join(first)}", _WORDS
-    )
+    counts = [sum(map(int, lines.values())) for lines in (come, gone)]
+    return _single_line("{} lines in, {} out: {}".format(*counts, "; ".join(first)), _WORDS)
 
 
 def _common_prefix_length(old: Sequence[str], new: Sequence[str]) -> int:

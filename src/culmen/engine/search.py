@@ -332,7 +332,7 @@ class Search:
         request, result, must_stop = effect.request, entry.result, False
         self.ledger.settle(entry.key, usage)
         self.ledger.learn_effect_cost(loss_group(effect), usage)
-        self.budget_queue.learn_reply_size(request, result)
+        self.budget_queue.learn_reply_size(entry.key, request, result)
         self._count_without_progress(request, usage)
         self.budget_queue.closing = self.budget_queue.closing or _result_refused_budget(result)
         if isinstance(request, EvaluateRequest) and isinstance(result, Observation):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest_trust
 from culmen.core.result import MODELLED
+from culmen.core.spread import sum_floats
 from culmen.core.task import Task
 from culmen.evidence.drift import DriftWatch
 from culmen.evidence.failures import CulpritJudge, FailureRates
@@ -421,8 +422,8 @@ class RepeatWatch:
     @property
     def agreement(self) -> float:
         """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        total = sum(self.values.values())
-        return sum(many**2 for many in self.values.values()) / total**2 if total else 1.0
+        total = sum(map(int, self.values.values()))
+        return sum(int(many**2) for many in self.values.values()) / total**2 if total else 1.0
 
 
 class ModelFeed:
@@ -506,7 +507,7 @@ class RepeatReadings(CandidateTable):
             return True
         scale = (low, high) if math.isfinite(high - low) else PASS_FAIL[0]
         is_inside = all(scale[0] <= abs(each) <= scale[1] for each in values)
-        is_shared = sum(values.values()) > len(values)
+        is_shared = sum(map(int, values.values())) > len(values)
         return is_shared and is_inside and not any(map(is_fine, values))
 
     @property
@@ -584,7 +585,7 @@ class NoiseReadings(RepeatReadings):
         for seen in groups:
             parts = [spread_of(each) for each in rewards_by_case(seen) if len(each) > 1]
             if parts:
-                degrees = sum(part[2] for part in parts)
+                degrees = sum_floats(part[2] for part in parts)
                 later.append(
                     (
                         fmean(part[0] for part in parts),

@@ -261,7 +261,7 @@ class FailureKind:
     @property
     def total(self) -> int:
         """Failures of this kind."""
-        return sum(self.struck.values())
+        return sum(map(int, self.struck.values()))
 
 
 class Struck(NamedTuple):
@@ -457,7 +457,7 @@ class CulpritJudge:
     @property
     def excused_failures(self) -> int:
         """Undecided failures that were judged not to be a candidate's."""
-        return sum(self.excuses_by_number().values())
+        return sum(map(int, self.excuses_by_number().values()))
 
     @property
     def is_doubtful(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.result import FrontPoint
+from culmen.core.spread import sum_floats
 from culmen.core.task import Constraint, MetricGoal
 from culmen.evidence.account import Fact
 from culmen.evidence.pedigree import ValueModel
@@ -52,7 +53,7 @@ def hypervolume(points: Floats, reference: Floats) -> float:
     points = points[np.argsort(-points[:, -1], kind="stable")]
     below = np.append(points[1:, -1], reference[-1])
     slices = points[:, -1] - below
-    return sum(
+    return sum_floats(
         hypervolume(points[: row + 1, :-1], reference[:-1]) * float(height)
         for row, height in enumerate(slices)
         if height > 0

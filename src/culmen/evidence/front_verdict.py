@@ -134,7 +134,7 @@ class FrontVerdict(Verdict):
     def _metric_noise_prior(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
         """Noise of one metric: of repeats on a case, pooled over the other finalists."""
         groups = [values for seen in others for values in _by_case(seen, metric).values()]
-        repeats = sum(len(values) - 1 for values in groups)
+        repeats = sum(map(len, groups)) - len(groups)
         squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
         noise = PooledNoise(
             squares / repeats if repeats else None, repeats=repeats, squares=squares

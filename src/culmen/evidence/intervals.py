@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from culmen.core.result import Z
+from culmen.core.spread import sum_floats
 from culmen.evidence.account import UNLIKELY, Account, PooledNoise
 from culmen.evidence.spread import pool_with_run, spread_of
 
@@ -237,11 +238,11 @@ def chance_margin(account: Account, reward: float, count: int) -> float:
 
 def _combined_error(*parts: Part) -> Error:
     """Error of a sum of parts; unknown if none of them was seen."""
-    doubt = math.sqrt(sum(part.variance for part in parts)) or None
+    doubt = math.sqrt(sum_floats(part.variance for part in parts)) or None
     seen = [(part.variance, part.degrees) for part in parts if part.is_seen and part.variance]
     if not seen:
         return Error(None, None, doubt)
-    error = math.sqrt(sum(variance for variance, _ in seen))
+    error = math.sqrt(sum_floats(variance for variance, _ in seen))
     return Error(error, t_quantile_95(welch_degrees(*seen)) * error, doubt)
 
 
@@ -301,7 +302,7 @@ def _spread_of_cases(units: Sequence[float], chance: Chance, times: float) -> tu
     that none fails.
     """
     many, centre = len(units), fmean(units)
-    own = sum((unit - centre) ** 2 for unit in units)
+    own = sum_floats((unit - centre) ** 2 for unit in units)
     unseen = 0.0 if chance.failures else _failure_variance(units, chance, times)
     if own > 0 or unseen:
         spread = own / (many - 1) + unseen
@@ -384,8 +385,10 @@ def _case_noise(
     if chance.exact or not repeats:
         return Part(0.0, 0.0)
     each = sum(map(len, repeats)) / len(repeats)
-    inside = sum(sum((value - fmean(case)) ** 2 for value in case) for case in repeats)
-    degrees = chance.noise.repeats + sum(len(case) - 1 for case in repeats)
+    inside = sum_floats(
+        sum_floats((value - fmean(case)) ** 2 for value in case) for case in repeats
+    )
+    degrees = chance.noise.repeats + sum(map(len, repeats)) - len(repeats)
     squares = chance.noise.squares * times + inside
     if not squares:
         if min(chance.noise.agreement, _value_agreement(repeats)) ** degrees > UNLIKELY:
@@ -399,13 +402,13 @@ def _case_noise(
 def _value_agreement(repeats: Sequence[Sequence[float]]) -> float:
     """Chance that two of these values, across all cases, are equal (Simpson's index)."""
     counts = Counter(value for case in repeats for value in case)
-    return sum(many**2 for many in counts.values()) / counts.total() ** 2
+    return sum(int(many**2) for many in counts.values()) / counts.total() ** 2
 
 
 def welch_degrees(*parts: tuple[float, float]) -> float:
     """Degrees of freedom of a sum of variances (Satterthwaite); parts: (variance, degrees)."""
-    below = sum(variance**2 / degrees for variance, degrees in parts if variance)
-    return sum(variance for variance, _ in parts) ** 2 / below if below else math.inf
+    below = sum_floats(variance**2 / degrees for variance, degrees in parts if variance)
+    return sum_floats(variance for variance, _ in parts) ** 2 / below if below else math.inf
 
 
 @lru_cache(1024)
@@ -433,4 +436,8 @@ def _cos_power_integral(upper: float, power: float, pieces: int = 64) -> float:
     """The integral of cos^power from 0 to `upper`."""
     width = upper / pieces
     values = [math.cos(i * width) ** power for i in range(pieces + 1)]
-    return width / 3 * (values[0] + 4 * sum(values[1:-1:2]) + 2 * sum(values[2:-1:2]) + values[-1])
+    return (
+        width
+        / 3
+        * (values[0] + 4 * sum_floats(values[1:-1:2]) + 2 * sum_floats(values[2:-1:2]) + values[-1])
+    )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import key_of
 from culmen.core.result import NoiseReport
+from culmen.core.spread import sum_floats
 from culmen.evidence.account import Account, Fact, PooledNoise
 from culmen.evidence.exactness import noise_report
 from culmen.evidence.failures import failure_chances, kernel_width
@@ -397,7 +398,7 @@ class Race:
         if self._account.task.split("val") or self._account.task.split("test"):
             variance += between  # a result on the training cases may not hold on others
         within = self._ranking.noise_at(mean).within or 0.0
-        average, error = sum(rewards) / len(rewards), within / len(rewards)
+        average, error = sum_floats(rewards) / len(rewards), within / len(rewards)
         if variance + error <= 0:  # both exact: the looks were on the cases that were asked for
             return average, 0.0
         weight = variance / (variance + error)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean
 
+from culmen.core.spread import sum_floats
+
 ROUNDING = 1e-12
 """Share of a score up to which a deviation is an error of arithmetic."""
 
@@ -37,7 +39,7 @@ def pooled_variance(groups: Iterable[Sequence[float]]) -> float | None:
     spreads = [spread_of(group) for group in groups if len(group) > 1]
     if not spreads:
         return None
-    return sum(each[1] for each in spreads) / sum(each[2] for each in spreads)
+    return sum_floats(each[1] for each in spreads) / sum_floats(each[2] for each in spreads)
 
 
 def pool_with_run(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from culmen.core.candidate import key_of
 from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
+from culmen.core.spread import sum_floats
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
 from culmen.evidence.drift import pair_differences
@@ -174,7 +175,7 @@ class FreshComparison:
             return unpaired
         noises = [chance.noise for chance in chances]
         known = min(noise.repeats for noise in noises)
-        run = sum(noise.squares / noise.repeats for noise in noises) if known else 0.0
+        run = sum_floats(noise.squares / noise.repeats for noise in noises) if known else 0.0
         variance, degrees = bounded_variance(own, degrees, run, float(known))
         error = math.sqrt(variance / len(pairs))
         margin = t_quantile_95(degrees) * error
@@ -322,7 +323,7 @@ class Verdict(FreshComparison):
         """The case with the largest share of the changes by case, given enough cases."""
         one, two = self.fresh_rewards(name), self.fresh_rewards(initial)
         changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
-        total = sum(changes.values())
+        total = sum_floats(changes.values())
         if len(changes) < FEW_CASES or not total:
             return {}
         case = max(changes, key=lambda each: changes[each])

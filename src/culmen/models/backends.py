@@ -231,15 +231,24 @@ def read_reply(text: str) -> Reply:
     return Reply(tuple(read), tokens, total=total, size=_shown_bytes(choices))
 
 
+# texts of a choice that the server writes, not the model
+_FRAMING = {"role", "finish_reason", "native_finish_reason", "id", "type", "object"}
+
+
 def _shown_bytes(value: object) -> int:
-    """UTF-8 bytes of all texts in the choices of a body, of reasoning and calls of tools, too."""
+    """UTF-8 bytes that the model wrote in a body's choices, reasoning and calls included.
+
+    Bytes that are not its own would make the tokens of a reply that was cut off look longer.
+    """
     size, left = 0, [value]
     while left:
         each = left.pop()
         if isinstance(each, str):
             size += len(each.encode("utf-8", "replace"))
         elif isinstance(each, dict | list):
-            left += each.values() if isinstance(each, dict) else each
+            if isinstance(each, dict):
+                each = [each[name] for name in each if name not in _FRAMING]
+            left += each
     return size
 
 

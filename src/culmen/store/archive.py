@@ -231,6 +231,8 @@ def _damaged(file: Path, error: Exception) -> JournalDamaged:
 
 
 def _open_archive(file: Path) -> tarfile.TarFile:
+    if file.exists() and not file.is_file():  # a pipe would never end
+        raise UserError("this is not a file", where=str(file), fix="culmen runs archive RUN")
     try:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:

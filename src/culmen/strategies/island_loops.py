@@ -116,7 +116,7 @@ class IslandLoops:
                 inspirations=[_elite_data(island, elite) for elite in inspirations],
                 candidates=_candidate_outcomes(island, candidates, judged, placed),
                 faults=faults,
-                migrated=sum(at.entered for at in migrants),
+                migrated=sum(int(at.entered) for at in migrants),
             )
 
     def draw_inspirations(

@@ -9,6 +9,7 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
+from culmen.core.spread import sum_floats
 from culmen.strategies.memory.grid import Axis, Elite, Grid
 
 
@@ -165,4 +166,4 @@ def dimension_value(name: str, rollout: Rollout) -> float:
     ]
     if name == "score" and not reported:
         return rollout.reward or 0.0
-    return sum(reported) / len(reported) if reported else 0.0
+    return sum_floats(reported) / len(reported) if reported else 0.0

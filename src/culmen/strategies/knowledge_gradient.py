@@ -260,7 +260,10 @@ class KnowledgeGradient:
             if unproven or self.cases == 1:
                 return unproven
         few, many = (_LOOKS, _REPEATS) if self.cases == 1 else _ON_CASES
-        return looks < few and model.noise_degrees() + sum(self.flying.repeats.values()) < many
+        return (
+            looks < few
+            and model.noise_degrees() + sum(map(int, self.flying.repeats.values())) < many
+        )
 
     def _can_inform(self, node: int) -> bool:
         """True if another evaluation of this candidate could add information."""

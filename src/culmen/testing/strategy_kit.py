@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -302,7 +303,8 @@ def impurities(path: str | Path) -> list[str]:
 
     Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for
     annotations, not be called); `hash` and `id` may not be called; sets may be tested for
-    membership, not iterated over.
+    membership, not iterated over; only integers may be added with `sum`, which rounds floats in
+    its own way from Python 3.12 on (`sum(map(int, ...))`, else `culmen.core.spread.sum_floats`).
     """
     tree = parse_python(Path(path).read_text(encoding="utf-8"))
     found = [complaint for node in ast.walk(tree) for complaint in _node_complaints(node)]
@@ -325,6 +327,8 @@ def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id in ("hash", "id", "Random"):
             return [(node.lineno, f"calls {node.func.id}()")]
+        if node.func.id == "sum" and not _adds_integers(node.args[0]):
+            return [(node.lineno, "adds with sum() what may be floats")]
         if node.func.id in ("list", "tuple", "enumerate", "iter", "next") and any(
             map(_is_set, node.args)
         ):
@@ -332,6 +336,13 @@ def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
     if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
         return [(getattr(node, "lineno", node.iter.lineno), "iterates over a set")]
     return []
+
+
+def _adds_integers(values: ast.expr) -> bool:
+    """True if the values are evidently lengths, comparisons, or made integers."""
+    each = values.elt if isinstance(values, ast.GeneratorExp | ast.ListComp) else values
+    called = r"(len|int)\(|map\((len|int|_?count\w*), |[\w.]+\.startswith\("
+    return isinstance(each, ast.Compare | ast.BoolOp) or bool(re.match(called, ast.unparse(each)))
 
 
 def _is_set(node: ast.AST) -> bool:

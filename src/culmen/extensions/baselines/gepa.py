@@ -11,6 +11,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
+from culmen.core.spread import sum_floats
 from culmen.extensions.baselines.pareto import Family, Frontier
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 
@@ -150,7 +151,9 @@ class _Run:
         cases = self.lab.rng.sample(self.cases, min(self.gepa.subsample, len(self.cases)))
         rollout = await self.lab.evaluate(merge.child, cases)
         known = [self.frontier.rewards_of(key) for key in (merge.one, merge.two)]
-        level = max(sum(rewards[case.id if case else ""] for case in cases) for rewards in known)
+        level = max(
+            sum_floats(rewards[case.id if case else ""] for case in cases) for rewards in known
+        )
         accepted = total_reward(rollout) >= level
         if accepted:
             await self.enter_candidate(merge.child, merge.one, merge.two)
@@ -160,7 +163,7 @@ class _Run:
 def total_reward(rollout: Rollout) -> float:
     """Sum of rewards, -inf if any evaluation failed."""
     rewards: Sequence[float | None] = rollout.rewards
-    return sum(float("-inf") if reward is None else reward for reward in rewards)
+    return sum_floats(float("-inf") if reward is None else reward for reward in rewards)
 
 
 def _restrict_to_part(parent: Candidate, part: str, child: Candidate) -> Candidate:

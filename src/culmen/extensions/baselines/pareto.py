@@ -11,6 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from culmen.core.candidate import Candidate, Origin
+from culmen.core.spread import sum_floats
 
 
 class Frontier:
@@ -55,7 +56,7 @@ class Frontier:
     def mean_reward(self, key: str) -> float:
         """Mean reward over the candidate's cases, -inf if any failed or there is none."""
         mine = self._rewards[key]
-        return sum(mine.values()) / len(mine) if mine else -math.inf
+        return sum_floats(mine.values()) / len(mine) if mine else -math.inf
 
     def dominates(self, one: str, other: str) -> bool:
         """True if `one` is at least as good on every case and better on one."""

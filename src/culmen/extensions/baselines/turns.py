@@ -11,6 +11,7 @@ from typing import TypeVar
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab, MinimalStrategy, Promise
+from culmen.core.spread import sum_floats
 from culmen.core.usage import Usage
 
 T = TypeVar("T")
@@ -199,8 +200,8 @@ class TurnTaking:
         The prior is worth half a success: at the run's usual rate for the first arm's strategy, at
         a part of it for the others.
         """
-        tried = sum(each.cost for each in self.arms) + self.rules.turn
-        usual = (sum(self.successes.values()) + 1.0) / tried
+        tried = sum_floats(each.cost for each in self.arms) + self.rules.turn
+        usual = (sum_floats(self.successes.values()) + 1.0) / tried
         # the same strategy with another model is as promising as the first
         usual *= 1.0 if arm.strategy == self.arms[0].strategy else self.rules.doubt
         shape = self.successes[arm] + _PRIOR

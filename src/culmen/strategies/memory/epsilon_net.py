@@ -152,7 +152,7 @@ class EpsilonNet:
     def _widen_if_crowded(self) -> None:
         if (
             len(self._latest) < _WINDOW
-            or 2 * sum(refused for _, refused in self._latest) <= _WINDOW
+            or 2 * sum(int(refused) for _, refused in self._latest) <= _WINDOW
         ):
             return
         self.crowded += 1

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
+from culmen.core.spread import sum_floats
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,9 @@ class Grid:
     @property
     def quality(self) -> float | None:
         """Mean reward of the occupants; None without any."""
-        return -sum(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
+        return (
+            -sum_floats(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
+        )
 
     def ranked_elites(self, most: int | None = None) -> list[Elite]:
         """The occupants, or the best `most` of them, best first."""

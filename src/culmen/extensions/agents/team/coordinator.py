@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status, weakest_trust
 from culmen.core.ports import Lab
+from culmen.core.spread import sum_floats
 from culmen.extensions.agents.messages import AnswerExperiments, ExperimentRow, to_plain_data
 from culmen.extensions.agents.team import texts
 from culmen.extensions.agents.team.history import History
@@ -199,9 +200,7 @@ class Coordinator:
         unit = self.evaluations_per_experiment if name == "experiments" else 1
         left = self.lab.left(_BUDGETS[name]) / unit
         most = self.lab.session_limit(_BUDGETS[name]) / unit
-        left = max(
-            0.0, left - sum(reservation.get(name, 0.0) for reservation in self._open.values())
-        )
+        left = max(0.0, left - sum_floats(each.get(name, 0.0) for each in self._open.values()))
         share = left / to_come
         if name != "dollars" and share < math.inf:
             left, share = math.floor(left), math.ceil(share)
@@ -314,13 +313,13 @@ def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> Expe
         row.ticket,
         rollout.candidate.id,
         path=row.path,
-        score=sum(scores) / len(scores) if complete else None,
+        score=sum_floats(scores) / len(scores) if complete else None,
         certified=certified,
         status=status,
         reason=reason,
         metrics=_metric_means(observations),
         feedback=worst.feedback[:4000],  # characters of a row's feedback
-        seconds=sum(observation.seconds for observation in observations),
+        seconds=sum_floats(observation.seconds for observation in observations),
         note=row.note,
         parents=row.parents or rollout.candidate.parents,
         origin=rollout.candidate.origin.operator,
@@ -336,4 +335,4 @@ def _metric_means(observations: Sequence[Observation]) -> dict[str, float]:
     names = [
         name for name in (scored[0] if scored else {}) if all(name in metrics for metrics in scored)
     ]
-    return {name: sum(metrics[name] for metrics in scored) / len(scored) for name in names}
+    return {name: sum_floats(metrics[name] for metrics in scored) / len(scored) for name in names}

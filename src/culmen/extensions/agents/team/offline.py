@@ -18,6 +18,7 @@ from culmen.core.candidate import INITIAL, Candidate, Origin
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
+from culmen.core.spread import sum_floats
 from culmen.core.wording import format_number
 from culmen.extensions.agents.messages import ExperimentRow
 from culmen.extensions.agents.team.workspace import AgentWorkspace
@@ -200,7 +201,7 @@ class OfflineAgent:
         diary.barren = 0 if new else diary.barren + 1
         diary.since = 0 if gain else diary.since + len(new)
         diary.gains[way] += min(1.0, 100.0 * _reward_rise(workspace, best))
-        diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
+        diary.seconds[way] += sum_floats(row.seconds for row in new) + 0.1 * len(new)
         if new and way == "propose":
             diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
         for row in new:

@@ -23,6 +23,7 @@ from culmen.core.asking import ASKER, AskingFailed, Loan
 from culmen.core.candidate import Candidate, skill_names
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY, Case, Observation, Scoring, Status
+from culmen.core.inside import text_inside
 from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
@@ -112,7 +113,7 @@ def is_skill_folder(folder: Path) -> bool:
 def _table_name(folder: Path) -> str:
     """The first of the tables skill and tools in a folder's task.toml, "" without one."""
     try:
-        lines = (folder / "task.toml").read_text(encoding="utf-8").splitlines()
+        lines = text_inside(folder, "task.toml").splitlines()
     except (OSError, UnicodeDecodeError):
         return ""
     heads = [line.partition("#")[0].strip() for line in lines]
