@@ -199,6 +199,7 @@ def test_wrong_arguments_are_named_and_leave_no_run():
     assert "a dict is no strategy" in said(strategy=dict)
     assert "it has no method search(lab)" in said(strategy=Searchless)
     assert "budget 'evaluations' needs a whole number of 0 or more, not '-1'" in said(budget=-1)
+    assert "evaluations=200" in said(budget=-1)
     assert "a int is not a model" in said(model=5)
     assert "no API key found" in said(model="gpt-5-mini")
 

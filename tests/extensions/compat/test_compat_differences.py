@@ -78,7 +78,9 @@ def test_a_plain_folder_of_openevolve_is_told_of_failures_alone(tmp_path: Path) 
 def test_a_bare_number_is_told(tmp_path: Path, returned: str) -> None:
     (tmp_path / "evaluator.py").write_text(f"def evaluate(path):\n    return {returned}\n")
     (tmp_path / "initial_program.py").write_text("x = 1\n")
-    assert "returns a bare number" in lines_of(tmp_path)
+    lines = lines_of(tmp_path)
+    assert "returns a bare number" in lines
+    assert "combined_score" not in lines  # a bare number has no metrics to take the mean of
 
 
 @pytest.mark.parametrize("bullet", SHINKA)
