@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import culmen
-from culmen.core.errors import NothingScored
+from culmen.core.errors import NothingScored, UserError
 from culmen.core.usage import Budget
 from culmen.run.options import function_task
 from culmen.store import views
@@ -397,3 +397,26 @@ def test_a_signal_ends_a_loop_over_random_seeds_and_its_journal_is_safe(place, n
     assert process.returncode == code, err
     assert not out and not (place / "run-1").exists()
     assert views.run_status(run).state == "interrupted"
+
+
+def test_a_run_with_a_model_of_ones_own_says_what_to_pass_again(tmp_path: Path):
+    """Its place in the program is not taken for a provider's model, whose key would be missing."""
+
+    def evaluator(text: str) -> float:
+        return float(len(text))
+
+    def model(prompt: str) -> str:
+        raise RuntimeError("not today")
+
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match="not today"):
+        culmen.optimize(
+            "x = 1\n", evaluator=evaluator, model=model, budget=5, run_dir=run, progress=False
+        )
+    assert "evaluator=evaluator, model=model" in culmen.Study.open(run).summary.command
+    for given, lacking in (({"evaluator": evaluator}, "model="), ({}, "evaluator=")):
+        with pytest.raises(UserError, match="passed a Python object") as stopped:
+            culmen.Study.resume(run, **given).run(progress=False)
+        assert lacking in stopped.value.fix and "API key" not in str(stopped.value)
+    again = culmen.Study.resume(run, evaluator=evaluator, model=lambda prompt: "```\nx = 10\n```")
+    assert again.run(progress=False) == "finished"
