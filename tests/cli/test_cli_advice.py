@@ -76,3 +76,11 @@ def test_commands_of_a_check_carry_its_options_and_work_when_pasted(place: Place
     words = shlex.split(run.partition("  ")[0])[1:]
     made = place.here(*words, "--budget", "evaluations=4", "--json")
     assert made.code == 0 and made.document["direction"] == "min", made.err
+
+
+def test_a_command_that_gives_no_score_names_no_folder_to_check(place: Place) -> None:
+    """There is no task there: the proposed command would fail."""
+    (place.root / "loud.py").write_text("raise SystemExit(3)\n")
+    made = place.here("run", "--edit", "loud.py", "--budget", "evaluations=4", "--command", "false")
+    assert made.code == 1 and "gives no score" in made.err, made.err
+    assert "culmen check" not in made.err

@@ -32,6 +32,12 @@ NOTABLE = 0.05  # share of failed evaluations, or three of them, from which on t
 STALL = 30  # smallest number of evaluations of a stall
 
 
+def task_root(task: Task) -> str:
+    """The folder that names a task to a verb; "" for the task of a command, which has none."""
+    is_command = task.evaluator.program and not Path(task.root, "task.toml").is_file()
+    return "" if is_command else task.root
+
+
 def check_command(form: str, root: str) -> str:
     """The command that tests a task without a search; `root` may be a folder of tasks alone."""
     if form == "function":
@@ -271,7 +277,7 @@ def result_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Fac
         has_own_model=meta.has_own_model,
         is_rollout=task.evaluator.form == "rollout",
         is_marked=_is_marked(task),
-        root=task.root,
+        root=task_root(task),
         inherits=bool(meta.fork_of or meta.pool),
         bank=len(meta.bank),
     )

@@ -471,6 +471,7 @@ def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
         return cluster.make_backend(
             chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level
         )
+    assert objects.evaluator is not None, "see _require_own_objects"
     if meta.level not in (None, "limits"):
         raise IsolationError(
             f"a Python function runs as part of your own process, not at level {meta.level}",
