@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from .conftest import EVALUATOR, TOML, Place
 
 
@@ -56,3 +58,29 @@ def test_honest_cases_have_no_such_line(place: Place) -> None:
     plain = [line.replace(', "hint": "red"', "").replace(', "hint": "blue"', "") for line in CASES]
     said = problems(place, *plain)
     assert "inputs" not in said and "in all cases" not in said
+
+
+def test_commands_of_a_check_carry_its_options_and_work_when_pasted(place: Place) -> None:
+    """An evaluator alone needs its program and direction again, or the next step fails."""
+    (place.root / "judge.py").write_text("def score(output):\n    return abs(output - 7.0)\n")
+    (place.root / "my first.py").write_text("def run():\n    return 5.0\n")
+    options = ("--seed-program", "my first.py", "--direction", "min")
+    made = place.here("check", "judge.py", *options, "--times", "1")
+    assert made.code == 0, made.err
+    lines = [line.removeprefix("next").strip() for line in made.out.splitlines()]
+    audit, run = (line for line in lines if line.startswith("culmen "))
+    words = shlex.split(audit.partition("  ")[0])[1:]
+    made = place.here(*words, "--only", "nonfinite")
+    assert made.code == 0 and "minimise" in made.out, made.err + made.out
+    assert shlex.join(words[1:]).replace("--program", "--seed-program") in made.out  # its own step
+    words = shlex.split(run.partition("  ")[0])[1:]
+    made = place.here(*words, "--budget", "evaluations=4", "--json")
+    assert made.code == 0 and made.document["direction"] == "min", made.err
+
+
+def test_a_command_that_gives_no_score_names_no_folder_to_check(place: Place) -> None:
+    """There is no task there: the proposed command would fail."""
+    (place.root / "loud.py").write_text("raise SystemExit(3)\n")
+    made = place.here("run", "--edit", "loud.py", "--budget", "evaluations=4", "--command", "false")
+    assert made.code == 1 and "gives no score" in made.err, made.err
+    assert "culmen check" not in made.err

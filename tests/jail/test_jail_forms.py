@@ -77,6 +77,14 @@ def test_failures_are_values(ground: Make, program: str, status: Status, reason:
     assert (observation.status, observation.reason, observation.score) == (status, reason, None)
 
 
+def test_a_result_that_is_no_plain_data_is_explained_without_names_of_the_jail(
+    ground: Make,
+) -> None:
+    feedback = ground(ECHO).one("def run(): return {1, 2}").feedback
+    assert "must return numbers, texts, lists" in feedback and "set is not plain" in feedback
+    assert "WireError" not in feedback
+
+
 def test_feedback_shows_the_candidates_own_lines_and_what_it_printed(ground: Make) -> None:
     observation = ground(ECHO).one(
         "def helper():\n    raise KeyError('gone')\n\ndef run():\n    print('so far')\n    helper()"
@@ -266,6 +274,14 @@ def test_an_evaluator_that_does_not_load_is_reported_before_the_run(
 ) -> None:
     with pytest.raises(TaskError, match="evaluator cannot be used"):
         ground(source, form=form)
+
+
+def test_an_evaluator_without_its_data_file_is_sent_to_the_line_that_reads_it(
+    ground: Make,
+) -> None:
+    with pytest.raises(TaskError, match="no-such-data") as stopped:
+        ground("import json\nROWS = json.load(open('no-such-data.json'))\n" + ECHO)
+    assert stopped.value.fix == "correct evaluator.py line 2"
 
 
 def test_a_package_that_is_missing_is_reported_before_the_run(ground: Make) -> None:

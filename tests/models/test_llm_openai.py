@@ -160,6 +160,17 @@ def test_mistakes_of_the_user_end_at_once_and_show_no_key(
     assert_no_key(caught.value)
 
 
+def test_a_provider_that_wants_a_key_none_is_named_for_says_where_to_name_it(
+    task: Task, tmp_path: Path
+) -> None:
+    with OpenAIServer(GOOD, ["401"]) as server:
+        file = Path(models(tmp_path, server))
+        file.write_text(file.read_text().replace('key_env = "TEST_KEY"\n', ""))
+        with pytest.raises(UserError) as caught:
+            propose(task, str(file))
+    assert caught.value.where == "no key" and "key_env" in caught.value.fix
+
+
 def assert_no_key(error: BaseException) -> None:
     import traceback
 

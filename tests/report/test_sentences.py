@@ -602,3 +602,13 @@ def test_a_drift_the_reserve_and_the_budget_that_ended_unconfirmed_are_said() ->
     )
     assert "scores changed in the course of the run" in reserve_sentence(60, 300, 0.0, 0.0)
     assert "the search saw no gain that more could surely tell" in reserve_sentence(60, 300, 0, 5.1)
+
+
+def test_evaluations_that_a_budget_refused_are_not_laid_on_the_machine() -> None:
+    """A machine with more memory would lose as many; only questions that cost less help."""
+    statuses, refused = {"ok": 70, "lost": 30}, {"budget_dollars": 30}
+    (lost,) = find_problems(facts(better(), statuses=statuses, failures=refused))
+    assert lost.culprit == "budget" and "the budget of dollars did not hold" in lost.what
+    assert "max_tokens" in lost.do and "--workers" not in lost.command
+    (lost,) = find_problems(facts(better(), statuses=statuses, failures={"machine_busy": 30}))
+    assert lost.culprit == "machine" and "--workers 1" in lost.command

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import culmen
-from culmen.core.errors import NothingScored
+from culmen.core.errors import NothingScored, UserError
 from culmen.core.usage import Budget
 from culmen.run.options import function_task
 from culmen.store import views
@@ -211,6 +211,7 @@ def test_wrong_arguments_are_named_and_leave_no_run():
     assert "a dict is no strategy" in said(strategy=dict)
     assert "it has no method search(lab)" in said(strategy=Searchless)
     assert "budget 'evaluations' needs a whole number of 0 or more, not '-1'" in said(budget=-1)
+    assert "evaluations=200" in said(budget=-1)
     assert "a int is not a model" in said(model=5)
     assert "no API key found" in said(model="gpt-5-mini")
 
@@ -408,3 +409,28 @@ def test_a_signal_ends_a_loop_over_random_seeds_and_its_journal_is_safe(place, n
     assert process.returncode == code, err
     assert not out and not (place / "run-1").exists()
     assert views.run_status(run).state == "interrupted"
+
+
+def test_a_run_with_a_model_of_ones_own_says_what_to_pass_again(tmp_path: Path):
+    """Its place in the program is not taken for a provider's model, whose key would be missing."""
+
+    def evaluator(text: str) -> float:
+        return float(len(text))
+
+    def model(prompt: str) -> str:
+        raise RuntimeError("not today")
+
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match="not today"):
+        culmen.optimize(
+            "x = 1\n", evaluator=evaluator, model=model, budget=5, run_dir=run, progress=False
+        )
+    assert "evaluator=evaluator, model=model" in culmen.Study.open(run).summary.command
+    with pytest.raises(UserError, match="passed a Python object") as stopped:
+        culmen.Study.resume(run, evaluator=evaluator).run(progress=False)
+    assert "model=" in stopped.value.fix and "evaluator=" not in stopped.value.fix
+    with pytest.raises(UserError, match="passed a Python object") as stopped:
+        culmen.Study.resume(run).run(progress=False)
+    assert "evaluator=" in stopped.value.fix
+    again = culmen.Study.resume(run, evaluator=evaluator, model=lambda prompt: "```\nx = 10\n```")
+    assert again.run(progress=False) == "finished"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from culmen.cli.verbs import (
     SeedProgram,
     SkillPath,
     TasksFolder,
+    option_words,
 )
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
@@ -217,12 +218,21 @@ def check(
     with _check_progress_line(screen, loaded, times, cases) as advance:
         report = asyncio.run(check_task(loaded, backend, times, advance, cases))
     remember_check(loaded, report.observations)
+    place = _task_words(task, request, flags)
+    common = {"--direction": direction, "--model": model, "--models": models}
+    options = {**common, "--require": require, "--isolation": isolation}
+    programs = option_words({"--seed-program": seed_program})
+    next_steps = [(f"culmen run {programs}{option_words(options)}{place}", "search")]
+    if not is_rollout:
+        programs = option_words({"--program": (seed_program or [None])[0]})
+        audit = f"culmen audit {programs}{option_words(options)}{place}"
+        next_steps.insert(0, (audit, "what could be gamed"))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # they add nothing to the summary
     return Answer(
         data,
-        lambda screen: _show_report(screen, loaded, _task_words(task, request, flags), report),
+        lambda screen: _show_report(screen, loaded, next_steps, report, place),
         0 if report.fit else FINDINGS,
     )
 
@@ -323,7 +333,13 @@ def _task_words(path: Path | None, request: RunRequest, flags: CommandFlags) -> 
     return shlex.join([*([] if path is None else [str(path)]), *words])
 
 
-def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> None:
+def _show_report(
+    screen: Screen,
+    task: Task,
+    next_steps: Sequence[tuple[str, str]],
+    report: TaskReport,
+    place: str,
+) -> None:
     splits = join_nonempty(
         f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name)
     )
@@ -351,15 +367,12 @@ def _show_report(screen: Screen, task: Task, place: str, report: TaskReport) -> 
     if report.findings:
         screen.print_line()
     for finding in report.findings:
-        screen.print_finding(finding.level, finding.what, finding.fix, _STYLES[finding.level])
+        fix = finding.fix.replace("TASK", place)
+        screen.print_finding(finding.level, finding.what, fix, _STYLES[finding.level])
     screen.print_line()
     if report.fit:
         screen.print_line("This task can be searched.", style="green")
-        audit = (f"culmen audit {place}", "what could be gamed")
-        search = (f"culmen run {place}", "search")
-        screen.print_next_steps(
-            *((search,) if task.evaluator.form == "rollout" else (audit, search))
-        )
+        screen.print_next_steps(*next_steps)
     else:
         screen.print_line("This task cannot be searched yet.", style="red")
 

@@ -98,6 +98,17 @@ Proxy = Annotated[
 ]
 
 
+def option_words(given: Mapping[str, object]) -> str:
+    """Options as they were given, for commands to type next; with a space at the end."""
+    pairs = (
+        (name, str(each))
+        for name, value in given.items()
+        for each in (value if isinstance(value, list) else [value])
+        if each is not None
+    )
+    return "".join(f"{name} {shlex.quote(text)} " for name, text in pairs)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandFlags:
     """Options of verbs that take a command after `--` as evaluator."""

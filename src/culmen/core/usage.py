@@ -208,7 +208,9 @@ def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
     if not 0 <= value < float("inf") or (name == "final" and value > 0.99):
         kind = "whole number" if is_whole else "number"
         raise UserError(
-            f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}"
+            f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'",
+            where=f"budget {text}",
+            fix=f"write a number, such as {name}={0.2 if name == 'final' else 200}",
         )
     return value
 

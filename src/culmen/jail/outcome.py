@@ -186,6 +186,9 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
             Status.REJECTED, "bad_frame", feedback="the program sent an invalid answer"
         )
     status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
+    if reason == "bad_output":
+        last = trace.rpartition("WireError: ")[2]
+        trace = f"the program must return numbers, texts, lists, dicts or arrays: {last}"
     return EvaluationOutcome(status, reason, feedback=storable_text(trace, 6000))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from culmen.core.asking import current_asker
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, place_in_text
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.packages import install_hint
@@ -29,6 +29,12 @@ _CODE = "import sys; sys.path += {folders!r}; from culmen.jail.scorer import mai
 
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
+
+
+def _loading_fix(trace: str) -> str:
+    """The line of the user's own that raised while an evaluator was loaded, "" if none is named."""
+    place = place_in_text(trace)
+    return f"correct {os.path.basename(place.file)} line {place.line}" if place else ""
 
 
 class ScorerFailed(Exception):
@@ -124,7 +130,7 @@ class ScorerProcess:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
                 where=self.path,
-                fix=install_hint(error) or self._fix,
+                fix=install_hint(error) or _loading_fix(error) or self._fix,
             )
 
     async def ask(
@@ -159,7 +165,8 @@ class ScorerProcess:
             busy = self._processor_seconds() - before
             if busy < _BUSY_SHARE * seconds:
                 raise ScorerFailed(
-                    f"the scorer did not answer within {seconds:g} s and was idle"
+                    f"the scorer did not answer within {seconds:g} s ([limits] scorer_seconds) "
+                    "and was idle"
                 ) from None
             raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
         except (EOFError, OSError, ValueError, wire.WireError) as error:

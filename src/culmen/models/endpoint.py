@@ -403,5 +403,7 @@ def _access_error(status: int, key: Key, model: str, text: str, address: str) ->
     return UserError(
         f"the provider {what} (status {status})",
         where=key.source_name,
-        fix="check that key and its rights",
+        fix="check that key and its rights"
+        if key.is_needed
+        else "name it in the models file: key_env, or key_file, of the provider",
     )

@@ -448,16 +448,21 @@ def join_model_texts(texts: Iterable[str]) -> str:
     return ",".join(name if role == OTHERS else f"{role}={name}" for role, name in table.items())
 
 
+_FORM = "name a TOML or YAML file of this form: culmen docs models"
+
+
 @boundary()
 def _read_models_file(path: Path) -> _File:
     try:
         raw = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the models file: {error}", where=str(path)) from None
+        what = f"cannot read the models file: {error}"
+        raise UserError(what, where=str(path), fix=_FORM) from None
     try:
         data = tomllib.loads(raw) if path.suffix == ".toml" else _parse_yaml(raw)
     except ValueError as error:
-        raise UserError(f"the models file is not valid: {error}", where=str(path)) from None
+        what = f"the models file is not valid: {error}"
+        raise UserError(what, where=str(path), fix=_FORM) from None
     data = _tables_of_others(data, path)
     return _convert_table(data if data is not None else {}, _File, str(path))
 

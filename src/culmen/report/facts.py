@@ -32,6 +32,12 @@ NOTABLE = 0.05  # share of failed evaluations, or three of them, from which on t
 STALL = 30  # smallest number of evaluations of a stall
 
 
+def task_root(task: Task) -> str:
+    """The folder that names a task to a verb; "" for the task of a command, which has none."""
+    is_command = task.evaluator.program and not Path(task.root, "task.toml").is_file()
+    return "" if is_command else task.root
+
+
 def check_command(form: str, root: str) -> str:
     """The command that tests a task without a search; `root` may be a folder of tasks alone."""
     if form == "function":
@@ -86,6 +92,7 @@ class Facts(msgspec.Struct, frozen=True):
     seconds: float = 60.0
     deterministic: bool = False
     is_function: bool = False
+    has_own_model: bool = False
     is_rollout: bool = False
     is_marked: bool = False
     root: str = ""
@@ -196,9 +203,15 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def resume_command(self) -> str:
         """The command that continues an interrupted run."""
-        if self.is_function:
-            return f'culmen.Study.resume("{self.run}", evaluator=evaluator).run()'
+        if own := ", ".join(self._own_objects):
+            return f'culmen.Study.resume("{self.run}", {own}).run()'
         return f"culmen resume {self.run}"
+
+    @property
+    def _own_objects(self) -> list[str]:
+        """Keywords for the Python objects without which the run cannot go on."""
+        wanted = {"evaluator": self.is_function, "model": self.has_own_model}
+        return [f"{name}={name}" for name, is_wanted in wanted.items() if is_wanted]
 
     @property
     def budget_extension(self) -> str:
@@ -212,9 +225,11 @@ class Facts(msgspec.Struct, frozen=True):
         """
         if more and self.budget_extension:
             options = f"{options} --budget {self.budget_extension}".strip()
-        if self.is_function:
-            keywords = "".join(f", {each}" for each in self._keywords(options))
-            return f'culmen.Study.fork("{self.run}", evaluator=evaluator{keywords}).run()'
+        if own := self._own_objects:
+            keywords = self._keywords(options)
+            if any(each.startswith("model=") for each in keywords):
+                own = [each for each in own if each != "model=model"]
+            return f'culmen.Study.fork("{self.run}", {", ".join([*own, *keywords])}).run()'
         return f"culmen runs fork {self.run} {options}".rstrip()
 
     def _keywords(self, options: str) -> list[str]:
@@ -259,9 +274,10 @@ def result_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Fac
         seconds=task.limits.seconds or 60,
         deterministic=bool(task.deterministic),
         is_function=task.evaluator.form == "function",
+        has_own_model=meta.has_own_model,
         is_rollout=task.evaluator.form == "rollout",
         is_marked=_is_marked(task),
-        root=task.root,
+        root=task_root(task),
         inherits=bool(meta.fork_of or meta.pool),
         bank=len(meta.bank),
     )

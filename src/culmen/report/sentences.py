@@ -732,14 +732,18 @@ def _nothing_to_go_on(f: Facts) -> Iterator[Finding]:
         yield Finding("bank_empty", what, do, f.fork_command("--model NAME"), leads=False)
 
 
+def _budget_remedy(name: str) -> str:
+    return (
+        f"give a larger budget of {name}, or lower the cost: a cheaper model for that role, or a "
+        "smaller max_tokens in the models file"
+    )
+
+
 def failure_remedy(failed: Observation) -> str:
     """The fix, in words, for an evaluation without a score."""
     location = failure_location(failed)
     if name := refused_budget(failed.reason):
-        return (
-            f"give a larger budget of {name}, or lower the cost: a cheaper model for that role, or "
-            "a smaller max_tokens in the models file"
-        )
+        return _budget_remedy(name)
     if failed.status is Status.TIMEOUT:
         return "raise the limit of seconds, or make the program faster"
     if failed.reason == "provider_away":
@@ -823,6 +827,10 @@ def _lost_evaluations(f: Facts) -> Iterator[Finding]:
             do = "restore that service first: lost evaluations are repeated"
             command, culprit = f.fork_command(more=True), "provider"
             what = f"{what} were lost: {_AWAY}"
+        elif name := _budget_losing(f, lost / 2):
+            do = _budget_remedy(name)
+            command, culprit = f.fork_command(more=True), "budget"
+            what = f"{what} were lost: the budget of {name} did not hold what they asked models"
         else:
             do = "fewer at once need less memory; culmen doctor says what this machine lacks"
             command, culprit = f.fork_command("--workers 1", more=True), "machine"
@@ -838,6 +846,12 @@ def _lost_evaluations(f: Facts) -> Iterator[Finding]:
             limits = "limits=culmen.Limits(seconds=10)"
         do = f"limit an evaluation: {limits}"
         yield Finding("cut_off", what + longest, do, f.check_command, share, leads=False)
+
+
+def _budget_losing(f: Facts, least: float) -> str:
+    """The budget that refused the questions of at least so many evaluations, "" if none did."""
+    refused = {kind: n for kind, n in f.failures.items() if n >= least}
+    return next(filter(None, map(refused_budget, refused)), "")
 
 
 def _unanswered(f: Facts) -> Iterator[Finding]:

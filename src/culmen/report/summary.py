@@ -18,7 +18,7 @@ from culmen.core.errors import NoAnswer, NothingScored
 from culmen.core.evaluation import EVALUATOR_LOG, REFUSED, Observation
 from culmen.core.task import Task
 from culmen.report.causes import unanswered_text, words_for
-from culmen.report.facts import Facts, check_command, read_facts, result_facts
+from culmen.report.facts import Facts, check_command, read_facts, result_facts, task_root
 from culmen.report.figures import (
     count_text,
     dollars_text,
@@ -299,6 +299,8 @@ def _quoted_failure(failed: Observation) -> str:
 def _failure_fix(task: Task, failed: Observation, reason: str) -> str:
     if refused_budget(failed.reason):
         return failure_remedy(failed)
-    alone = check_command(task.evaluator.form, task.root)
+    alone = check_command(task.evaluator.form, task_root(task))
+    # a task that lies in no folder cannot be named to a command
+    trial = "" if alone.endswith(" TASK") else f"; {alone} tries it without a search"
     anyway = "; to search all the same: allow_failing (--set allow_failing=on)" if reason else ""
-    return f"{failure_remedy(failed)}; {alone} tries it without a search{anyway}"
+    return f"{failure_remedy(failed)}{trial}{anyway}"

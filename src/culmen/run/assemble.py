@@ -111,6 +111,7 @@ async def _run_assembled(
     from culmen.evaluate.integrity.guard import reapply_policy
     from culmen.store.reader import JournalObservations
 
+    _require_own_objects(meta, objects)
     versions = check_versions(meta, objects)
     remembered = reapply_policy(remembered, meta.integrity)
     async with AsyncExitStack() as stack:
@@ -440,6 +441,25 @@ def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
     return objects.strategy or catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
 
 
+def _require_own_objects(meta: RunMeta, objects: RunObjects) -> None:
+    """Raise `UserError` if the run needs Python objects of the program that made it."""
+    is_local = objects.backend is None and (meta.backend or BackendChoice()).name == "local"
+    is_function = is_local and meta.task.evaluator.form == "function"
+    is_served = objects.model is not None or objects.world is not None
+    wanted = {
+        "evaluator": is_function and objects.evaluator is None,
+        "model": meta.has_own_model and not is_served,
+    }
+    if absent := [name for name, is_absent in wanted.items() if is_absent]:
+        raise UserError(
+            f"this run's {' and '.join(absent)} cannot be found by name: the program that made it "
+            "passed a Python object",
+            where=f"run {meta.id}",
+            fix="go on in that program: Study.resume(run, "
+            f"{', '.join(f'{name}=your_{name}' for name in absent)}).run(), or Study.fork",
+        )
+
+
 def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
     from culmen.evaluate import backends as cluster
 
@@ -449,12 +469,7 @@ def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
         return cluster.make_backend(
             chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level
         )
-    if objects.evaluator is None:
-        raise UserError(
-            "this run's evaluator is a Python function of the program that made it",
-            where=f"run {meta.id}",
-            fix="resume it there: Study.resume(run, evaluator=your_function).run()",
-        )
+    assert objects.evaluator is not None, "see _require_own_objects"
     if meta.level not in (None, "limits"):
         raise IsolationError(
             f"a Python function runs as part of your own process, not at level {meta.level}",

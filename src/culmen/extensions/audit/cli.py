@@ -12,7 +12,14 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import AskedModels, CommandFlags, ModelsFile, VerbTable, find_run
+from culmen.cli.verbs import (
+    AskedModels,
+    CommandFlags,
+    ModelsFile,
+    VerbTable,
+    find_run,
+    option_words,
+)
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
 from culmen.report.figures import (
@@ -71,7 +78,7 @@ def audit(
     ] = None,
     direction: Annotated[
         str | None,
-        typer.Option(metavar="WAY", help="max or min, of a command.", show_default="max"),
+        typer.Option(metavar="WAY", help="max or min, without a task.toml.", show_default="max"),
     ] = None,
 ) -> Answer:
     """Find ways to game a task, or signs of gaming in a run.
@@ -97,8 +104,9 @@ def audit(
     found = flags.find_task(given, direction or "")
     if found is None or (isinstance(found, Path) and not _is_task(path)):
         return _audit_run(path)
-    place = flags.task_words(given)
-    return _audit_task(screen, found, program, place, only or (), seconds, make)
+    place = option_words({"--direction": direction}) + flags.task_words(given)
+    way = direction or ""
+    return _audit_task(screen, found, program, way, place, only or (), seconds, make)
 
 
 def _is_task(path: str | None) -> bool:
@@ -112,6 +120,7 @@ def _audit_task(
     screen: Screen,
     found: Path | Task,
     program: Path | None,
+    direction: str,
     place: str,
     only: Sequence[str],
     seconds: float,
@@ -120,7 +129,7 @@ def _audit_task(
     """Attack the evaluator of a task, which was given as `place`."""
     from culmen.extensions.audit import audit as attack
 
-    task, parts = _with_program(found, program)
+    task, parts = _with_program(found, program, direction)
 
     def print_progress(text: str) -> None:
         if screen.is_live:
@@ -141,14 +150,22 @@ def _audit_task(
     }
     data["inconclusive"] = report.inconclusive
     code = FINDINGS if report.gamed else INCONCLUSIVE if report.inconclusive else 0
-    return Answer(data, lambda screen: _show_task(screen, report, place), code)
+    # an evaluator alone is searched from the program that it was attacked with
+    alone = isinstance(found, Path) and found.is_file() and found.suffix == ".py"
+    start = option_words({"--seed-program": program if alone else None}) + place
+    return Answer(data, lambda screen: _show_task(screen, report, place, start), code)
 
 
-def _with_program(found: Path | Task, program: Path | None) -> tuple[Task, dict[str, str] | None]:
+def _with_program(
+    found: Path | Task, program: Path | None, direction: str
+) -> tuple[Task, dict[str, str] | None]:
     """The task, and the parts to attack with (None: its first initial program)."""
     from culmen import tasks as taskfiles
 
-    task = taskfiles.load(found, goal="audit") if isinstance(found, Path) else found
+    if isinstance(found, Path):
+        task = taskfiles.load(found, goal="audit", direction=direction)
+    else:
+        task = found
     if program is None:
         return task, None
     if not program.is_file():
@@ -156,12 +173,12 @@ def _with_program(found: Path | Task, program: Path | None) -> tuple[Task, dict[
     text = program.read_text(encoding="utf-8", errors="replace")
     if not task.seeds and isinstance(found, Path):
         parts = {program.name: text}
-        return taskfiles.load(found, goal="audit", seeds=[parts]), parts
+        return taskfiles.load(found, goal="audit", seeds=[parts], direction=direction), parts
     seed = task.seeds[0]
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 
 
-def _show_task(screen: Screen, report: AuditReport, place: str) -> None:
+def _show_task(screen: Screen, report: AuditReport, place: str, start: str) -> None:
     honest = report.honest
     screen.print_heading(report.task, f"{report.form} evaluator, {report.direction}imise")
     screen.print_pairs(
@@ -206,7 +223,7 @@ def _show_task(screen: Screen, report: AuditReport, place: str) -> None:
             (f"culmen audit --program FILE {place}", "with a program that works")
         )
     elif not report.gamed:
-        screen.print_next_steps((f"culmen run {place}", "search"))
+        screen.print_next_steps((f"culmen run {start}", "search"))
 
 
 def _show_table(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:

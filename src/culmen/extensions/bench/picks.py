@@ -118,7 +118,11 @@ def picked_candidates(
         if observation.candidate in candidates
     ]
     if not any(meta.task.effective_reward(observation) is not None for observation in observations):
-        raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
+        raise UserError(
+            "nothing was scored in this run, so nothing can be picked",
+            where=str(run),
+            fix=f"culmen show {run.name} --log tells what happened",
+        )
     texts = [candidate.text for candidate in candidates.values()]
     vectors = embed.make_embedder(meta.embedder, meta.models_file).embed(texts).astype(float)
     chosen: dict[tuple[str, float], str] = {}

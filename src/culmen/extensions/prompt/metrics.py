@@ -82,7 +82,8 @@ def choose_metric(
     if wanted and wanted not in METRICS:
         raise UserError(f"unknown metric '{wanted}'", where="--metric", fix=one_of(wanted, METRICS))
     if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise UserError("a tolerance is a number from 0 upwards", where="--tolerance")
+        what = "a tolerance is a number from 0 upwards"
+        raise UserError(what, where="--tolerance", fix="write a number, such as 0.01")
     classes = _class_names(labels)
     name, reason = _suit_labels(labels, classes)
     for each in METRICS:

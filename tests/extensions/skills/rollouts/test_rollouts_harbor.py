@@ -245,6 +245,11 @@ def test_harbor_tasks_that_cannot_run_are_left_out(tmp_path: Path) -> None:
         len(ROLLOUT.task_from_files(tmp_path / "skill", tmp_path / "tasks", None, "better").cases)
         == 2
     )
+    for name in ("one", "two"):
+        (tmp_path / "tasks" / name / "tests" / "test.sh").unlink()
+    with pytest.raises(TaskError, match="without tests/test") as stopped:
+        ROLLOUT.task_from_files(tmp_path / "skill", tmp_path / "tasks", None, "better")
+    assert "plain" not in stopped.value.fix  # no environment gives a task its tests
 
 
 def test_harbor_example_and_its_digest(tmp_path: Path) -> None:

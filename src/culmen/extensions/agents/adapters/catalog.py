@@ -115,7 +115,9 @@ def _command_words(command: str, way: str = "acp") -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         raise UserError(
-            f"this command line cannot be read: {error}", where=f"--agent '{way}:{command}'"
+            f"this command line cannot be read: {error}",
+            where=f"--agent '{way}:{command}'",
+            fix="close each quotation mark of it",
         ) from None
     if not words:
         fix = f"use acp:NAME ({', '.join(KNOWN)}) or acp:COMMAND"

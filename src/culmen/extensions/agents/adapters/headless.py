@@ -303,6 +303,8 @@ class HeadlessDialogue:
 def failure_summary(fault: str, code: int | None, complaint: str) -> str:
     """One bounded text: the reported fault, the exit code, the end of the error output."""
     left = "" if code in (0, None) else f"exit code {code}"
+    # without the marks below a traceback's lines, which mean nothing on one line
+    complaint = "\n".join(line for line in complaint.splitlines() if line.strip("^~ "))
     return "; ".join(
         part
         for part in (short_line(fault, 1000), left, short_line(complaint[-1000:], 1000))

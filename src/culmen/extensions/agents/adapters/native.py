@@ -622,7 +622,9 @@ class AnyCommand(HeadlessAdapter):
             self._words = shlex.split(template)
         except ValueError as error:
             raise UserError(
-                f"this command line cannot be read: {error}", where=f"--agent 'cmd:{template}'"
+                f"this command line cannot be read: {error}",
+                where=f"--agent 'cmd:{template}'",
+                fix="close each quotation mark of it",
             ) from None
         if not self._words:
             raise UserError(

@@ -86,7 +86,8 @@ def _program_text(path: Path) -> str:
             raise UserError("the program's file is too large", where=str(path), fix="remove it")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the program: {error}", where=str(path)) from None
+        what = f"cannot read the program: {error}"
+        raise UserError(what, where=str(path), fix="remove it") from None
 
 
 @boundary()
@@ -100,6 +101,7 @@ def _read_member(text: str, where: str, part: str, code: str = "") -> PoolMember
         ) from None
     code = code or program.code
     if not code:
-        raise UserError("this is no program of OpenEvolve: it has no code", where=where)
+        what = "this is no program of OpenEvolve: it has no code"
+        raise UserError(what, where=where, fix="remove the file")
     score = fitness(program.metrics, DEFAULT_FEATURES)
     return PoolMember({part: code}, score, 0 if score is None else 1)

@@ -101,7 +101,7 @@ class FirstRollouts:
             f"the tests of task {task.name} cannot start: {place} has no {missing}; the rollout "
             "does not count",
             where=f"{task.folder}/tests",
-            fix=f"install {missing} in {place}"
+            fix=f"install {missing} {'in' if task.image is not None else 'on'} {place}"
             + ("" if task.image is not None else ", or in TASKS/.venv if pip has it")
             + "; culmen resume RUN goes on with a run that stopped so",
         )

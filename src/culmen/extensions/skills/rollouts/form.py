@@ -182,7 +182,9 @@ def _build_task(
         raise TaskError(
             f"none of the tasks can run here: {_named_gaps(found)}",
             where=str(tasks_path),
-            fix='write environment = "plain" into [skill] of task.toml if they need no container',
+            fix='write environment = "plain" into [skill] of task.toml if they need no container'
+            if any("container" in gap for each in found for gap in each.gaps)
+            else "give the tasks what they lack, or name another folder",
         )
     size = token_count(skill.parts)
     if size > table.max_tokens:
@@ -689,7 +691,8 @@ def _feedback(trial: RolloutTrial, score: float | None) -> str:
     first = _FAULTS.get(trial.fault) or f"reward {score:g}"
     first += f" (exit code {trial.code} of test.sh)" if trial.fault and trial.code else ""
     pieces = [f"{first}; {about}"] + ([] if trial.uses is None else [uses_text(trial.uses)])
-    pieces += ["What it did last:", trajectory.last_steps(trial.trajectory)]
+    if steps := trajectory.last_steps(trial.trajectory):
+        pieces += ["What it did last:", steps]
     if trial.tests.strip():
         pieces += ["What the tests printed last:", trial.tests.strip()[-1_500:]]
     return "\n".join(pieces)

@@ -67,7 +67,9 @@ def split_command(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         raise UserError(
-            f"this command line cannot be read: {error}", where=f"server = {command!r}"
+            f"this command line cannot be read: {error}",
+            where=f"server = {command!r}",
+            fix="close each quotation mark of it",
         ) from None
 
 
