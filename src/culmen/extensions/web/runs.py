@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -190,10 +190,11 @@ class Digest:
         if self.last < _LONG or not self.is_at_rest:
             return make()
         found = load_kept(self.run, self.meta.id, name)
-        if found is None or found[0] != self.last or found[1][0] != state:
-            found = self.last, (state, make())
-            save_kept(self.run, self.meta.id, name, *found)
-        return found[1][1]
+        if found is not None and found[0] == self.last and found[1][0] == state:
+            return cast("T", found[1][1])
+        result = make()
+        save_kept(self.run, self.meta.id, name, self.last, (state, result))
+        return result
 
     def kept_part(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
         """Data that a page keeps and extends, made with `make` at first."""

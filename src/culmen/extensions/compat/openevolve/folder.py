@@ -395,9 +395,7 @@ def _fitness_notes(evaluator: Path) -> list[str]:
         "an evaluation that fails, or returns no number, NaN or infinity, has no score; OpenEvolve "
         "counts it, a failure as 0"
     )
-    text = read_text(evaluator)
-    is_number = _returns_otherwise(text) and "async def evaluate(" not in text
-    if "combined_score" in text or is_number:
+    if "combined_score" in read_text(evaluator):
         return [failed]
     mean = (
         f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of "
