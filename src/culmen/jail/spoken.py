@@ -332,7 +332,7 @@ class ProgramMeasure(Protocol):
     """Modules that the fork-server imports before it forks children."""
     jail_sources: tuple[str, ...]
     """Packages whose sources a container needs."""
-    evaluation: Any
+    evaluation: type
     """The class of its evaluations, a `jail.evaluation.JailedEvaluation`."""
 
 
