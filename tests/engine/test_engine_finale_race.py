@@ -117,7 +117,8 @@ def test_where_candidates_fail_at_times_six_tenths_are_raced_and_the_rest_confir
     assert asked["1"] + asked["2"] - result.count == 24
     assert result.initial is not None and result.count == result.initial.count == asked["0.0"] == 8
     steady, _ = spent(TASK, Script(CLOSE), THREE)
-    assert result.margin and steady.margin and result.margin > 4 * steady.margin  # it may fail, too
+    # failures of a program that is far weaker say little of the winner
+    assert result.margin and steady.margin and steady.margin < result.margin < 4 * steady.margin
 
 
 def fails_half(text: str, case: Case | None, rng: Random) -> float | None:

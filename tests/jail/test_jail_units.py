@@ -604,7 +604,7 @@ def test_the_code_for_a_container_is_complete(tmp_path: Path) -> None:
 
 MEASURED = """
 import resource, sys
-from culmen.jail import timed
+from culmen.extensions.timing import timed
 
 if sys.argv[1] == "kept":
     timed.keep_memory()

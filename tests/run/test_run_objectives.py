@@ -61,7 +61,7 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(
     assert front is not None and front.confirmed and front.members and front.hypervolume > 0
     assert all(member.metrics["latency"] <= 9 for member in front.members)
     assert study.summary.result.startswith(
-        f"{len(front.members)} trade-offs between accuracy and latency: accuracy "
+        f"{len(front.members)} trade-offs between accuracy and latency: initial program "
     )
     assert main(["best", str(run), "--json", "--weights", "latency=1"]) == 0
     told = json.loads(capsys.readouterr().out)

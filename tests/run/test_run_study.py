@@ -252,7 +252,7 @@ def test_a_run_made_with_a_function_asks_for_it_on_resume(tmp_path):
         budget=culmen.Budget(evaluations=10),
         run_dir=tmp_path / "r",
     )
-    with pytest.raises(culmen.UserError, match="Python function"):
+    with pytest.raises(culmen.UserError, match="evaluator cannot be found by name"):
         culmen.Study.resume(study.path, model=ScriptedModel(improve)).run()
 
 

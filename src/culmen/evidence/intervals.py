@@ -325,7 +325,7 @@ def _pass_fail_variance(units: Sequence[float], span: float, times: float) -> fl
     are_ends = all(unit in (low, high) for unit in units)
     if not are_ends or not math.isclose(high - low, span):
         return 0.0
-    share = sum(unit == high for unit in units) / len(units)
+    share = sum(int(unit == high) for unit in units) / len(units)
     return span**2 * _flip_variance(share, len(units))
 
 
@@ -333,7 +333,7 @@ def _paired_flip_variance(units: Sequence[float], span: float) -> float:
     sizes = [abs(unit) for unit in units if unit]
     if not (span and sizes) or not all(math.isclose(size, span) for size in sizes):
         return 0.0
-    many, gain = len(units) + 2, sum(units) / span
+    many, gain = len(units) + 2, sum_floats(units) / span
     error = math.sqrt(len(sizes) + 1 - gain**2 / many) / many
     reach = abs(gain) * (1 / len(units) - 1 / many) + Z * error
     return span**2 * len(units) * (reach / Z) ** 2

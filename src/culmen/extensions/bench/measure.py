@@ -422,8 +422,10 @@ class _ScoreComparison:
         rewards, other_rewards = (
             _by_case({unit: side[unit] for unit in shared}) for side in (one, other)
         )
-        lost = self._failures(both)
-        chance, other_chance = (self._chance(each, lost) for each in (id, first))
+        chance, other_chance = (
+            self._chance(each, self._failures([seen for seen in both if seen.candidate == each]))
+            for each in (id, first)
+        )
         return mean_difference(rewards, other_rewards, chance, other_chance)
 
 

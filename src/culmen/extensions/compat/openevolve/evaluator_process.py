@@ -25,7 +25,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from culmen.core.evaluation import DIFFERENCE
 from culmen.core.json import JsonObject
 from culmen.extensions.compat import shinka_process
 from culmen.extensions.compat.openevolve import scoring
@@ -45,6 +44,8 @@ from culmen.jail.state import OwnStreams, ProgramStreams, read_settings
 from culmen.jail.streams import IMPORT_SEED, seed_globals
 
 _STANDINS = str(Path(__file__).parent / "standins")
+# `core.evaluation.DIFFERENCE`, whose module needs packages that a container may lack
+_DIFFERENCE = "difference"
 SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
 
@@ -204,7 +205,7 @@ def _metrics_and_artifacts(result: Any) -> scoring.Answer:
         result = {"artifacts": getattr(result, "artifacts", None), **result.metrics}
     answer = result if isinstance(result, dict) else {"combined_score": result}
     metrics, artifacts = _split_artifacts(answer)
-    return metrics, {**artifacts, **({} if result is None else {DIFFERENCE: told})}
+    return metrics, {**artifacts, **({} if result is None else {_DIFFERENCE: told})}
 
 
 def _split_artifacts(answer: JsonObject) -> scoring.Answer:
