@@ -146,9 +146,7 @@ def test_metrics_and_their_arguments(parameters: list[str], kind: str) -> None:
             assert answer_or_error(lambda n=number: metric(*[None] * n)) == "raised TypeError"
         return
     example = dspy.Example(question="q").with_inputs("question")
-    evaluate = dspy.Evaluate(
-        devset=[example], metric=metric, num_threads=1, display_progress=False
-    )
+    evaluate = dspy.Evaluate(devset=[example], metric=metric, num_threads=1, display_progress=False)
     with contextlib.suppress(Exception):
         evaluate(Echo())
     if calls:  # else it needs more than two arguments, and DSPy counts 0

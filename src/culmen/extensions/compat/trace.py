@@ -38,11 +38,11 @@ def optimize(
 ) -> Study:
     """Search for better values of the module's trainable parameters.
 
-    The module itself is not changed; its parameters' constraints join the goal. `guide(input, output, info)` or its method `get_feedback`
-    returns `(score, feedback)`; it is called for each input with its info (None without `infos`).
-    The other keywords are those of `culmen.optimize`. Raises `UserError` if no parameter is
-    trainable, for one that is neither text nor number nor plain data, and for `infos` of another
-    number than `inputs`.
+    The module itself is not changed; its parameters' constraints join the goal. `guide(input,
+    output, info)` or its method `get_feedback` returns `(score, feedback)`; it is called for each
+    input with its info (None without `infos`). The other keywords are those of `culmen.optimize`.
+    Raises `UserError` if no parameter is trainable, for one that is neither text nor number nor
+    plain data, and for `infos` of another number than `inputs`.
     """
     from culmen.run import study
 
