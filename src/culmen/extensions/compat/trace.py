@@ -76,8 +76,7 @@ def _first_names(module: Any, outer: str, seen: dict[int, object]) -> Iterator[t
     """Names and nodes, each node and each inner module once; `seen` has them by identity."""
     for place, (key, node) in enumerate(module.parameters_dict().items()):
         # members of a Seq have names with a counter or an address, which another run lacks
-        is_lasting = isinstance(key, str | int) and not set(":<") & set(str(key))
-        name = key if is_lasting else f"item{place}"
+        name = f"item{place}" if set(":<") & set(str(key)) else key
         if id(node) in seen:
             continue
         seen[id(node)] = node

@@ -134,9 +134,8 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
 
 def _with_known_type(error: CandidateError) -> Exception:
     """The exception that ends the traceback, if its type is one of this process; else `error`."""
-    lines = str(error).strip().splitlines()
-    end = max((at for at, line in enumerate(lines) if line.startswith(" ")), default=-1) + 1
-    name, _, text = "\n".join(lines[end:]).partition(": ")
+    tail = str(error).strip().rpartition("\n ")[2].partition("\n")[2]  # behind the last frame
+    name, _, text = tail.partition(": ")
     home, _, short = name.rpartition(".")
     kind = getattr(sys.modules.get(home or "builtins"), short, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
