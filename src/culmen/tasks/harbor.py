@@ -81,9 +81,10 @@ def read_settings(folder: Path, table: JsonObject) -> HarborSettings:
     Raises ValueError, TypeError or AttributeError for a value that Harbor refuses, too, and
     `TaskError` for a limit that no clock or machine can hold.
     """
-    world, agent, verifier, task = (
-        _inner_table(table, name, folder) for name in ("environment", "agent", "verifier", "task")
-    )
+    names = ("environment", "agent", "verifier", "task")
+    world, agent, verifier, task = tables = [_inner_table(table, name, folder) for name in names]
+    if any(part.get("allowed_hosts") and part.get("network_mode") != LISTED for part in tables):
+        raise ValueError('allowed_hosts needs network_mode = "allowlist"')
     network, says = _base_network(world)
     name = str(task.get("name", folder.name))
     ours, theirs = (

@@ -220,3 +220,16 @@ def test_variables_of_this_machine_are_the_difference_on_purpose() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = read_settings(Path(folder), tomllib.loads(text))
     assert found.variables == {"A": "default"} and "CULMEN_COMPARED" in found.ignored[0]
+
+
+HOSTS = table(
+    network_mode=st.sampled_from(["public", "allowlist"]), allowed_hosts=st.just(["a.org"])
+)
+
+
+@inputs(100)
+@given(HOSTS, HOSTS)
+def test_listed_hosts_need_their_mode(world: dict[str, Any], agent: dict[str, Any]) -> None:
+    """A task that means to name hosts and forgets the mode is refused, not given a network."""
+    text = toml.dumps({"environment": world, "agent": agent})
+    same("harbor: listed hosts", theirs(text), ours(text), text)

@@ -10,6 +10,7 @@ import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from opto.trace import bundle, node
+from opto.trace.containers import Map, Seq
 from opto.trace.modules import Module
 
 from culmen.core.errors import UserError
@@ -131,3 +132,20 @@ def test_code_and_objects() -> None:
 def test_an_output_that_is_no_node_reaches_the_guide_as_it_is() -> None:
     array = numpy.arange(3)
     assert ours._plain_output(array) is array and ours._plain_output(node(5)) == 5
+
+
+def kept() -> Module:
+    """A module whose nodes lie in containers, one with a node as its key."""
+    module = Module()
+    inner = [Seq([node(number, trainable=True)]) for number in (1, 2)]
+    keyed = {node("key", trainable=True): node("value", trainable=True), "x": node(3.5)}
+    module.many, module.keyed = Seq([node("a", trainable=True), *inner]), Map(keyed)
+    return module
+
+
+def test_nodes_in_containers_have_the_same_names_in_every_run() -> None:
+    module, other = kept(), kept()
+    mine = ours.trainable_nodes(module)
+    assert set(map(id, mine.values())) == set(trainable(module)) and len(mine) == 5
+    ours.load(other, {name: ours._text_of(name, each.data) for name, each in mine.items()})
+    assert not [name for name in mine if "0x" in name or ":" in name]

@@ -116,7 +116,8 @@ class AsObject:
         five,
         AsObject(),
         functools.partial(five),
-        lambda *args: five(*args),
+        lambda *args: args[0].label == args[1].label and len(args) == 2,
+        lambda gold, pred, trace=None, share=0.5, k=1: 2 * share * k * (gold.label == pred.label),
         lambda gold, pred: gold.label == pred.label,
         lambda gold, pred, trace=None: gold.label == pred.label,
     ],
@@ -127,6 +128,13 @@ def test_metrics_of_every_form(judge):
         program = culmen.dspy._Program(judge, {}, Classify())
         score, _ = program.judge_example({"step": "Look for praise."}, True, example)
     assert score == 1.0
+
+
+def test_demonstrations_keep_the_types_of_their_values():
+    row = {"text": ["great", "film"], "label": True}
+    parts = culmen.dspy._program_parts(Classify(), [dspy.Example(**row)])
+    (demo,) = culmen.dspy.with_parts(Classify(), parts).step.demos
+    assert demo.toDict() == row
 
 
 def test_a_metric_that_cannot_be_called_is_refused():

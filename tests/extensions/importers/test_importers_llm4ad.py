@@ -301,3 +301,46 @@ def test_llm4ad_failures_have_their_cause(
     (place / "evaluation.py").write_text(text)
     found = llm4ad.import_design(place, tmp_path / "out", tmp_path)
     assert cause in found.error and not found.folder
+
+
+CATCHING = """
+import numpy as np
+
+from llm4ad.base import Evaluation
+
+
+class Catching(Evaluation):
+    def __init__(self):
+        super().__init__(template_program="def f(x):\\n    return 1 / x\\n")
+
+    def evaluate_program(self, program_str, callable_func):
+        try:
+            return callable_func(0)
+        except ZeroDivisionError:
+            return 1.0
+        except (KeyError, np.linalg.LinAlgError):
+            return 2.0
+        except ValueError as error:
+            return 3.0 if str(error) == "two\\nlines: of it" else 0.0
+"""
+
+
+def test_llm4ad_an_evaluator_catches_what_the_function_raises(tmp_path: Path) -> None:
+    need("namespaces")
+    place = tmp_path / "llm4ad" / "task" / "optimization" / "one"
+    place.mkdir(parents=True)
+    (place / "evaluation.py").write_text(CATCHING)
+    (tmp_path / "LICENSE").write_text("free")
+    found = llm4ad.import_design(place, tmp_path / "out", tmp_path)
+    assert found.score == 1.0
+    bodies = {
+        "zero": "1 / x",
+        "key": "{}[x]",
+        "inverse": "__import__('numpy').linalg.inv([[0.0]])",
+        "text": "(_ for _ in ()).throw(ValueError('two\\nlines: of it'))",
+        "other": "[][x]",
+    }
+    programs = {name: f"def f(x):\n    return {body}\n" for name, body in bodies.items()}
+    seen = evaluate(load(tmp_path / "out"), programs)
+    assert [seen[name].score for name in bodies] == [1.0, 2.0, 2.0, 3.0, None]
+    assert seen["other"].status is Status.ERROR and "IndexError" in seen["other"].feedback

@@ -42,8 +42,8 @@ class DspyOptimizer:
     """Optimizer of the instructions of a program's predictors.
 
     `metric(example, prediction, trace=None)` returns a number, or a `dspy.Prediction(score=,
-    feedback=, objective_scores=)`, whose objectives are metrics. A metric that takes GEPA's five
-    arguments receives five, all None but the first two; one of two, two. `demos` > 0 also
+    feedback=, objective_scores=)`, whose objectives are metrics. It receives two arguments, and
+    None for a third to fifth without a default. `demos` > 0 also
     optimises the demonstrations, which begin with that many of the training examples. The other
     keywords are those of `culmen.optimize`; `study` is the finished search. Raises `UserError` for
     a metric that takes none of these numbers of arguments.
@@ -162,13 +162,16 @@ def _import_dspy() -> Any:
 
 
 def _program_parts(student: Any, demos: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    from dspy.adapters.utils import serialize_for_json  # pyright: ignore
+
     parts: dict[str, str] = {}
     for name, predictor in student.named_predictors():
         parts[name] = predictor.signature.instructions
         if demos:
             fields = [*predictor.signature.input_fields, *predictor.signature.output_fields]
             rows = [
-                {field: str(demo[field]) for field in fields if field in demo} for demo in demos
+                {field: serialize_for_json(demo[field]) for field in fields if field in demo}
+                for demo in demos
             ]
             parts[name + _DEMOS] = json.dumps(
                 [row for row in rows if row], indent=1, ensure_ascii=False
@@ -196,6 +199,8 @@ class _Program(Asked[Mapping[str, str]]):
         "DSPy: scores are means; dspy.Evaluate shows percent",
         "DSPy: an example whose program or metric raises is a failed evaluation; there it counts 0",
         "DSPy: a metric that returns None, a dict or a text gives no score",
+        "DSPy: the metric gets no trace and no predictor's name; one that asks for them gets None",
+        "DSPy: the code of a dspy.Flex is not optimised",
     )
 
     def __init__(
@@ -238,15 +243,15 @@ def score_and_objectives(result: Any) -> tuple[object, Mapping[str, object]]:
 
 
 def metric_arity(metric: Callable[..., object]) -> int:
-    """Number of positional arguments for the metric: GEPA's 5 if it takes them, else 3 or 2.
+    """Number of positional arguments for the metric: DSPy's 2 if they are enough, else 3 or 5.
 
     Raises `UserError` for a metric that takes none of these.
     """
     try:
         signature = inspect.signature(metric)
     except ValueError:  # of a function written in C
-        return 3
-    for number in (5, 3, 2):
+        return 2
+    for number in (2, 3, 5):
         with contextlib.suppress(TypeError):
             signature.bind(*[None] * number)
             return number

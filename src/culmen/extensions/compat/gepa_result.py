@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import missing_extra
@@ -288,7 +288,7 @@ class _Seen:
 
     def scores_of(self, id: str) -> dict[int, float]:
         """Mean scores by position, in the order of positions."""
-        return {place: fmean(seen) for place, seen in sorted(self._scores.get(id, {}).items())}
+        return {place: mean(seen) for place, seen in sorted(self._scores.get(id, {}).items())}
 
     def metrics_of(self, id: str) -> dict[int, dict[str, float]]:
         """Mean metrics by position."""

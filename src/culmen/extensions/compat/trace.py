@@ -38,11 +38,11 @@ def optimize(
 ) -> Study:
     """Search for better values of the module's trainable parameters.
 
-    The module itself is not changed. `guide(input, output, info)` or its method `get_feedback`
-    returns `(score, feedback)`; it is called for each input with its info (None without `infos`).
-    The other keywords are those of `culmen.optimize`. Raises `UserError` if no parameter is
-    trainable, for one that is neither text nor number nor plain data, and for `infos` of another
-    number than `inputs`.
+    The module itself is not changed; its parameters' constraints join the goal. `guide(input,
+    output, info)` or its method `get_feedback` returns `(score, feedback)`; it is called for each
+    input with its info (None without `infos`). The other keywords are those of `culmen.optimize`.
+    Raises `UserError` if no parameter is trainable, for one that is neither text nor number nor
+    plain data, and for `infos` of another number than `inputs`.
     """
     from culmen.run import study
 
@@ -51,27 +51,32 @@ def optimize(
     if len(given) != len(told):
         what = f"{len(given)} inputs and {len(told)} infos"
         raise UserError(what, where="infos", fix="give one info for each input")
-    parts = {name: _text_of(name, node.data) for name, node in trainable_nodes(module).items()}
+    nodes = trainable_nodes(module)
+    parts = {name: _text_of(name, node.data) for name, node in nodes.items()}
     if not parts:
         fix = "mark parameters with node(..., trainable=True) or @bundle(trainable=True)"
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
     cases, examples = cases_of(zip(given, told, strict=True), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
-    arguments: JsonObject = {"name": type(module).__name__, **keywords}
+    wanted = [f"{name}: {node._constraint}" for name, node in nodes.items() if node._constraint]
+    goal = "\n\n".join(filter(None, [str(keywords.pop("goal", "")), *wanted]))
+    arguments: JsonObject = {"name": type(module).__name__, "goal": goal, **keywords}
     return study.optimize(parts, asked, cases=cases, **arguments)
 
 
 def trainable_nodes(module: Any) -> JsonObject:
     """Trainable nodes by name; those of inner modules under `outer.inner`.
 
-    A node that several names share has the first of them.
+    A node that several names share has the first of them; one without a name `item` and its place.
     """
     return {name: node for name, node in _first_names(module, "", {}) if node.trainable}
 
 
 def _first_names(module: Any, outer: str, seen: dict[int, object]) -> Iterator[tuple[str, Any]]:
     """Names and nodes, each node and each inner module once; `seen` has them by identity."""
-    for name, node in module.parameters_dict().items():
+    for place, (key, node) in enumerate(module.parameters_dict().items()):
+        # members of a Seq have names with a counter or an address, which another run lacks
+        name = f"item{place}" if set(":<") & set(str(key)) else key
         if id(node) in seen:
             continue
         seen[id(node)] = node

@@ -31,7 +31,7 @@ from culmen.extensions.importers.importing import (
     write_task_folder,
 )
 from culmen.jail import packed, wire
-from culmen.jail.scorer import Invalid
+from culmen.jail.scorer import CandidateError, Invalid
 
 ROOT, FILE = "llm4ad", "evaluation.py"
 # LLM4AD runs programs with this in force, and templates annotate with names that they do not define
@@ -103,13 +103,21 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
     """The fitness of a function; raises Invalid if the evaluator does not accept it.
 
     Of several objectives each by its name (`objective_names`). The evaluator does not get the
-    program's text, which it might run.
+    program's text, which it might run. It can catch what the function raises by its type.
     """
 
     def function(*values: object, **named: object) -> object:  # copied by evaluators: as itself
-        return call(*values, **named)
+        try:
+            return call(*values, **named)
+        except CandidateError as error:
+            raise _with_known_type(error) from error
 
-    value: Any = evaluation.evaluate_program("", function)
+    try:
+        value: Any = evaluation.evaluate_program("", function)
+    except Exception as error:
+        if isinstance(error.__cause__, CandidateError):
+            raise error.__cause__ from None  # with the program's own traceback
+        raise
     if isinstance(value, dict):
         value = value.get("score", value.get("objective"))
     if value is None:
@@ -122,6 +130,18 @@ def fitness_of(evaluation: Evaluation, call: Callable[..., object]) -> float | d
     if len(numbers) == 1:
         return numbers[0]
     return dict(zip(objective_names(len(numbers)), numbers))
+
+
+def _with_known_type(error: CandidateError) -> Exception:
+    """The exception that ends the traceback, if its type is one of this process; else `error`."""
+    tail = str(error).strip().rpartition("\n ")[2].partition("\n")[2]  # behind the last frame
+    name, _, text = tail.partition(": ")
+    home, _, short = name.rpartition(".")
+    kind = getattr(sys.modules.get(home or "builtins"), short, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with contextlib.suppress(TypeError):  # some types need more than a text
+            return kind(text)
+    return error
 
 
 def objective_names(count: int) -> list[str]:
@@ -250,6 +270,9 @@ DIFFERENCES = (
     "LLM4AD: a program with helper functions is accepted; the evaluator does not get its text",
     "LLM4AD: a fitness that is NaN or infinite is not acceptable",
     "LLM4AD: timeout_seconds, use_numba_accelerate, use_protected_div and random_seed do nothing",
+    "LLM4AD: arguments and results are copies, plain data and arrays: NumPy's scalars are numbers, "
+    "and what the function changes in an argument is not seen",
+    "LLM4AD: an exception whose type the program defines is CandidateError for the evaluator",
 )
 """Differences on purpose, compared with 1.11."""
 
@@ -283,7 +306,7 @@ def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:
         what = "its evaluator runs the program's text itself, outside of the jail"
         return ImportedDesign(name=folder.name, error=what, fix="leave it out")
     if not facts["calls"]:
-        what = "its evaluator reads the program's text: it never calls the function"
+        what = "its evaluator reads the program's text, or calls the function in another process"
         return ImportedDesign(name=folder.name, error=what, fix="leave it out")
     calls_seconds = 2e-3 * facts["calls"]  # two milliseconds for each call into the jail
     seconds = math.ceil(max(30.0, 3 * facts["seconds"] + calls_seconds))
