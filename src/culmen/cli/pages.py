@@ -125,7 +125,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("advisor", _advisor_text(now)),
         ("alarms", _alarms_text(now)),
         ("candidates", f"{now.candidates:,}"),
-        ("outcomes", _counts_text(now.statuses)),
+        ("outcomes", _outcomes_text(now)),
         ("failures", _counts_text(now.failures)),
         ("traces", traces_line(now)),
         ("faults", _faults_text(now, path)),
@@ -283,6 +283,13 @@ def _counts_text(counts: dict[str, int]) -> str:
     return join_nonempty(
         f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6]
     )
+
+
+def _outcomes_text(now: RunStatus) -> str:
+    """Evaluations by status; those made to examine another have none of their own."""
+    further = now.evaluations - sum(now.statuses.values())
+    more = f"{further:,} to examine others" if further else ""
+    return join_nonempty([_counts_text(now.statuses), more])
 
 
 def _faults_text(now: RunStatus, path: Path) -> str:

@@ -9,6 +9,7 @@ their effect or are named in a note (`config`).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from culmen.extensions.compat.openevolve.scoring import (
     SKYDISCOVER,
     STAGES,
 )
+from culmen.report.figures import short_path
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     LANGUAGES,
@@ -354,8 +356,9 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
     """Sentences on the models that the file names, and on a key written out in it."""
     notes: list[str] = []
     if names := [str(model["name"]) for model in named_models(settings)]:
+        shown = shlex.quote(short_path(settings.path))
         notes.append(
-            f"models {', '.join(names)}: asked with --models {Path(settings.path).name}; no run "
+            f"models {', '.join(names)}: asked with --models {shown}; no run "
             "asks a model that its command does not name"
         )
     if written_keys(settings):
