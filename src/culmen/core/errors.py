@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
-
 # a command of a shell, which stays, or an option with its value
 _OPTION = re.compile(
     r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]((?!(?:and|or)\b)(?:[^\s;,()]|\([^)]*\))+)"
