@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 # a command of a shell, which stays, or an option with its value
 _OPTION = re.compile(
-    r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]((?!(?:and|or)\b)(?:[^\s;,()]|\([^)]*\))+)"
+    r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]"
+    r"((?!(?:and|or)\b)(?:[^\s;,()]|\([^)]*\))+)"
 )
 
 
