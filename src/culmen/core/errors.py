@@ -26,8 +26,7 @@ def _as_keyword(option: re.Match[str]) -> str:
     name, value = option.groups()
     if not name:
         return option[0]
-    values = {"on": "True", "off": "False"}
-    return f"{name}={values.get(value) or (value if value.isdecimal() else repr(value))}"
+    return f"{name}={'True' if value == 'on' else value if value.isdecimal() else repr(value)}"
 
 
 class CulmenError(Exception):

@@ -36,7 +36,6 @@ from culmen.extensions.compat.openevolve.scoring import (
     SKYDISCOVER,
     STAGES,
 )
-from culmen.report.figures import short_path
 from culmen.tasks import reading
 from culmen.tasks.reading import (
     LANGUAGES,
@@ -356,10 +355,9 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
     """Sentences on the models that the file names, and on a key written out in it."""
     notes: list[str] = []
     if names := [str(model["name"]) for model in named_models(settings)]:
-        shown = shlex.quote(short_path(settings.path))
         notes.append(
-            f"models {', '.join(names)}: asked with --models {shown}; no run "
-            "asks a model that its command does not name"
+            f"models {', '.join(names)}: asked with --models {shlex.quote(settings.path)}; no "
+            "run asks a model that its command does not name"
         )
     if written_keys(settings):
         notes.append(
