@@ -743,7 +743,7 @@ def _budget_remedy(name: str) -> str:
 
 
 def _asked(form: str) -> str:
-    """What evaluations ask, by the evaluator's form."""
+    """The service that evaluations ask, by the evaluator's form."""
     return "the model's server" if form in _LOOK else "the service that the evaluator asks"
 
 
