@@ -11,6 +11,7 @@ import select
 import struct
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import msgspec
 import pytest
 
 from culmen.cli.screen import Screen
-from culmen.report.displays import PlainDisplay, progress_svg
+from culmen.cli.start import _print_clock
+from culmen.report.displays import PlainDisplay, SilentDisplay, progress_svg
 from culmen.report.figures import number_text
+from culmen.report.watch import Watch
 from culmen.store import views
-from culmen.store.views import ProgressPoint
+from culmen.store.views import ProgressPoint, RunStatus
 
 from .conftest import EVALUATOR, TOML, Place
 
@@ -228,3 +231,33 @@ def test_a_best_that_falls_is_said_to_have_been_measured_again(done: Place) -> N
     falling = [ProgressPoint(n, n, "a", 1.0 / n, n) for n in (1, 2)]
     assert "measured again and scored less" in progress_svg(falling, 2, "max")
     assert "measured again" not in progress_svg(falling, 2, "min")
+
+
+def test_the_clock_goes_on_while_no_evaluation_ends(
+    done: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a pipe, too: an evaluation may take hours."""
+    seen: list[RunStatus] = []
+
+    class Display(SilentDisplay):
+        every = 1.0
+
+        def draw(self, now: RunStatus) -> None:
+            seen.append(now)
+
+    watch = Watch(Display()).for_run(done.root / "runs/first")
+    watch.see([])
+    for age in (0.0, 0.0, 60.0):
+        watch._look_at -= age
+        watch._update_display(last=False)
+    assert seen[0] is seen[1] and seen[2] is not seen[1]
+
+    class Minutes(threading.Event):
+        left = 2
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+    _print_clock(Screen(), Minutes())
+    assert capsys.readouterr().err.count("evaluating") == 2

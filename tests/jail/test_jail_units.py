@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.core.errors import IsolationError
+from culmen.core.errors import IsolationError, UserError
 from culmen.extensions.compat.openevolve.proxy import connection
 from culmen.jail import disk, probes, procfs, wire
 from culmen.jail import probes as levels
@@ -545,6 +545,9 @@ def test_clean_text_is_safe_and_bounded(text: str, limit: int) -> None:
 
 def test_levels_are_ordered() -> None:
     assert [levels.level_rank(name) for name in levels.LEVELS] == list(range(len(levels.LEVELS)))
+    with pytest.raises(UserError) as unknown:
+        levels.level_rank("foo")
+    assert unknown.value.exit_code == UserError.exit_code
     levels.require_level("namespaces", "restricted", {})
     with pytest.raises(IsolationError, match="apt install bubblewrap"):
         levels.require_level("limits", "restricted", {"restricted": "no Landlock"})

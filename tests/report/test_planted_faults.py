@@ -345,7 +345,7 @@ def test_a_model_that_never_gives_a_program():
     first, command = first_words(
         ran(value, lambda prompt: "I am sorry.", budget="evaluations=40,calls=40")
     )
-    assert re.search(r"gave no usable answer: 100 % of \d+ answers held no program in the", first)
+    assert re.search(r"gave no usable answer: 100 % of \d+ answers held no text in the", first)
     assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, model="NAME"')
 
 
@@ -361,7 +361,7 @@ def test_a_model_that_ignores_the_format_mostly():
     share = int(first.partition(" %")[0])
     assert (
         90 <= share < 100
-        and "held no program in the format asked for" in first
+        and "held no text in the format asked for" in first
         and 'model="NAME"' in command
     )
 
@@ -388,7 +388,7 @@ def test_children_that_are_all_the_same():
     first, command = first_words(
         ran(value, lambda prompt: "```\nv = 5\n```", budget="evaluations=40,calls=40")
     )
-    assert "gave a program that is known already" in first and int(first.partition(" %")[0]) >= 80
+    assert "gave what is known already" in first and int(first.partition(" %")[0]) >= 80
     assert 'model="A|B"' in command
 
 

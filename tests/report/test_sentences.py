@@ -275,6 +275,27 @@ def test_a_run_made_to_measure_did_not_stall() -> None:
     assert find_problems(to_measure) == []
 
 
+def test_no_other_model_is_advised_where_nothing_better_is_possible() -> None:
+    repeats = {"requests": 20, "faults": {"duplicate": 19}, "models": {"default": "m"}, **STALE}
+    bounded = Objective(bounds=(0.0, 1.0))
+    below, met = (facts(better(score=s), objective=bounded, **repeats) for s in (0.9, 1.0))
+    found = {each.topic: each for each in find_problems(below)}
+    assert found["nothing_accepted"].command == "culmen runs fork r --model 'm|NAME'"
+    assert "gave what is known already" in found["nothing_accepted"].what
+    assert not {each.topic for each in find_problems(met)} & {"nothing_accepted", "stalled"}
+
+
+def test_prompts_and_rollouts_are_no_programs() -> None:
+    alike = {"result": better(kept_initial=True, scored=20, equal=20)}
+    steps = {form: find_problems(facts(**alike, form=form))[0] for form in ("rollout", "call")}
+    assert steps["rollout"].command == "culmen show r best" and "tests" in steps["rollout"].do
+    assert "returns" in steps["call"].do
+    away = Observation("c", Status.LOST, reason="provider_away")
+    lost = facts(None, failed=(away,), form="prompt", statuses={"lost": 100})
+    first = find_problems(lost)[0]
+    assert "the model's server did not answer" in first.what and "evaluator" not in first.do
+
+
 def printed(*words: str) -> str:
     """The output of a command, in this process."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)

@@ -9,6 +9,8 @@ import time
 import msgspec
 import pytest
 
+from culmen.cli.pages import show_status
+from culmen.cli.screen import Screen
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
@@ -269,7 +271,7 @@ def test_usage_calls_and_faults_add_up(tmp_path):
     journal.close()
 
 
-def test_evaluations_that_examined_another_one_count_in_every_figure(tmp_path, each_store):
+def test_evaluations_that_examined_another_one_count_in_every_figure(tmp_path, each_store, capsys):
     """The result counts like the status and the list of runs, while it runs and after."""
     run = new_run(tmp_path)
     first = program(1)
@@ -279,6 +281,8 @@ def test_evaluations_that_examined_another_one_count_in_every_figure(tmp_path, e
     status, line = views.run_status(run.run_dir), views.list_runs(tmp_path)[0]
     assert (status.evaluations, line.evaluations) == (4, 4)
     assert status.best is not None and status.best.evaluations == 4
+    show_status(Screen(), status, run.run_dir)
+    assert "2 ok, 2 to examine others" in capsys.readouterr().out
     run.close()
 
 

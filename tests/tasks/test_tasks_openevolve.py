@@ -291,7 +291,7 @@ def test_keys_have_their_effect_or_are_named(folder: Path) -> None:
     assert chosen == (7, 3, 9, "diff") and task.surface.markers == "enforced"
     notes = "\n".join(task.notes)
     assert "keys without effect here: prompt.include_artifacts, database.random_x" in notes
-    assert "models b, c: asked with --models config.yaml" in notes
+    assert f"models b, c: asked with --models {folder / 'config.yaml'}" in notes
     roles = ModelBook(folder / "config.yaml").parse_roles()
     assert [
         (each.model.model, each.weight, each.model.temperature, each.model.provider.key_env)

@@ -106,6 +106,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     models = (name if role == "default" else f"{role}={name}" for role, name in now.models.items())
     limit = "" if now.budget.seconds is None else f" of {duration_text(now.budget.seconds)}"
+    further = now.evaluations - sum(now.statuses.values())  # these have no status of their own
     method = [strategy_name(now.strategy), f"random seed {now.seed}"]
     screen.print_pairs(
         ("task", f"{now.task_label} ({objective}{target})"),
@@ -125,7 +126,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("advisor", _advisor_text(now)),
         ("alarms", _alarms_text(now)),
         ("candidates", f"{now.candidates:,}"),
-        ("outcomes", _counts_text(now.statuses)),
+        ("outcomes", _counts_text(now.statuses | {"to examine others": further})),
         ("failures", _counts_text(now.failures)),
         ("traces", traces_line(now)),
         ("faults", _faults_text(now, path)),
@@ -281,7 +282,7 @@ def _usage_text(usage: Usage) -> str:
 
 def _counts_text(counts: dict[str, int]) -> str:
     return join_nonempty(
-        f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6]
+        f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6] if value
     )
 
 

@@ -247,7 +247,8 @@ def run_study(
             study.run(progress=False)  # `watch` shows it
     except UserError as error:
         # of a finished search, the end of the run says it, beside what it cost
-        if not isinstance(error, NoAnswer) or study.status.state != "finished":
+        is_there = study.path.exists()  # a run that could not begin is removed
+        if is_there and not (isinstance(error, NoAnswer) and study.status.state == "finished"):
             error.fix = _next_step(error, run_name(study.path))
             raise
     except KeyboardInterrupt:
@@ -263,7 +264,7 @@ def _next_step(error: UserError, run: str) -> str:
     """The error's next step, in the words of this run."""
     resume = f"culmen resume {run}"
     fix = re.sub(r"(culmen (?:runs )?\w+) RUN\b", rf"\g<1> {run}", error.fix)
-    if isinstance(error, Unavailable) and fix and "culmen resume" not in fix:
+    if isinstance(error, Unavailable | NoAnswer) and fix and "culmen resume" not in fix:
         return f"{fix}; then {resume}"  # raised where it is not known to be a run's
     return fix or resume
 

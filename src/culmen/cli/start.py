@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,6 +37,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_STRATEGY
 from culmen.core.usage import Budget
 from culmen.report.figures import (
+    clock_text,
     count_text,
     duration_text,
     escape_controls,
@@ -249,7 +252,12 @@ def _check_progress_line(
         yield None
         return
     if not screen.is_live:
-        yield _plain_progress(screen, _first_line(task, times, cases))
+        advance, over = _plain_progress(screen, _first_line(task, times, cases)), threading.Event()
+        threading.Thread(target=_print_clock, args=(screen, over), daemon=True).start()
+        try:
+            yield advance
+        finally:
+            over.set()
         return
     from rich import progress as bars
 
@@ -271,6 +279,13 @@ def _check_progress_line(
             )
 
         yield advance
+
+
+def _print_clock(screen: Screen, over: threading.Event) -> None:
+    """A line a minute, since an evaluation may take hours."""
+    began = time.monotonic()
+    while not over.wait(60.0):
+        screen.err.print(f"{clock_text(time.monotonic() - began)}  evaluating")
 
 
 def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, float], None]:

@@ -15,6 +15,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
+# a command of a shell, which stays, or an option with its value
+_OPTION = re.compile(
+    r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]"
+    r"((?!(?:and|or)\b)(?:[^\s;,()]|\([^)]*\))+)"
+)
+
+
+def _as_keyword(option: re.Match[str]) -> str:
+    name, value = option.groups()
+    if not name:
+        return option[0]
+    return f"{name}={'True' if value == 'on' else value if value.isdecimal() else repr(value)}"
+
 
 class CulmenError(Exception):
     """Base of every error culmen raises on purpose."""
@@ -32,14 +45,13 @@ class UserError(CulmenError):
     exit_code = 2
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        super().__init__(
-            "\n".join(
-                part
-                for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}")
-                if part
-            )
-        )
+        super().__init__(what)
         self.what, self.where, self.fix = what, where, fix
+
+    def __str__(self) -> str:
+        """The three in lines, as Python shows them: options of the command line as keywords."""
+        where, fix = self.where and f"  where: {self.where}", self.fix and f"  next:  {self.fix}"
+        return "\n".join(part for part in (self.what, where, _OPTION.sub(_as_keyword, fix)) if part)
 
 
 class TaskError(UserError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import CulmenError, IsolationError
+from culmen.core.errors import CulmenError, IsolationError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
@@ -75,16 +75,16 @@ T = TypeVar("T")
 
 
 def level_rank(level: str) -> int:
-    """Rank of a level, 0 for the strongest; raise IsolationError for an unknown name."""
+    """Rank of a level, 0 for the strongest; raise UserError for an unknown name."""
     if level not in LEVELS:
-        raise IsolationError(
+        raise UserError(
             f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}"
         )
     return LEVELS.index(level)
 
 
 def known_level(level: str) -> str:
-    """The level of this name; raise IsolationError if there is none."""
+    """The level of this name; raise UserError if there is none."""
     return LEVELS[level_rank(level)]
 
 

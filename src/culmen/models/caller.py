@@ -355,7 +355,7 @@ class Caller:
             raise NoAnswer(
                 f"nothing answers at {address}: {words}",
                 where=f"base_url of {provider.name}",
-                fix="start the server, or correct the address; culmen resume RUN goes on",
+                fix="start the server, or correct the address",
             )
 
     def largest_cost(self, call: Call, prices: PriceList) -> Usage:

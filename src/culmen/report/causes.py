@@ -90,7 +90,7 @@ FAULTS: dict[str, FaultWords] = {
         _MODELS,
     ),
     "empty": FaultWords("were empty", *_STRONGER),
-    "unparsable": FaultWords("held no program in the format asked for", *_STRONGER),
+    "unparsable": FaultWords("held no text in the format asked for", *_STRONGER),
     "diff_mismatch": FaultWords(
         "quoted text that is not in the program", "a model that quotes exactly", "--model NAME"
     ),
@@ -109,7 +109,7 @@ FAULTS: dict[str, FaultWords] = {
         "--model NAME",
     ),
     "duplicate": FaultWords(
-        "gave a program that is known already",
+        "gave what is known already",
         "another model, or several at once",
         "--model 'A|B'",
     ),

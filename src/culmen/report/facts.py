@@ -39,13 +39,12 @@ def task_root(task: Task) -> str:
 
 
 def check_command(form: str, root: str) -> str:
-    """The command that tests a task without a search; `root` may be a folder of tasks alone."""
+    """The command that tests a task without a search; "" for one that lies in no folder."""
     if form == "function":
         return "culmen.check(seed, evaluator)"
-    place = shlex.quote(short_path(root)) if root else "TASK"
-    if form == "rollout" and root and not Path(root, "task.toml").is_file():
-        return f"culmen check --skill SKILL --tasks {place} --agent AGENT"
-    return f"culmen check {place}"
+    if not root or (form == "rollout" and not Path(root, "task.toml").is_file()):
+        return ""
+    return f"culmen check {shlex.quote(short_path(root))}"
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -53,13 +52,13 @@ class Facts(msgspec.Struct, frozen=True):
 
     `run` is the run's name in commands; state to `drew` are those of `RunStatus`. `initials`
     is the number of initial programs, `carried` that of candidates of another run or a pool, which
-    a search starts from, too, `cases` of training cases, `seconds` an evaluation's limit;
-    `is_marked`: markers bound what may change;
-    `inherits`: it began with candidates or results of another run. The rest is read where
-    the numbers before may call for a sentence on it: `requests` for candidates, `failed` and `seen`
-    evaluations (the first ones), `points` of the best so far, seconds of evaluations that the end
-    `cut` off, the first program's score, the first evaluation that `scored`, and those `paying`: of
-    programs that failed and yet score more than the initial one.
+    a search starts from, too, `form` the evaluator's, `cases` of training cases, `seconds` an
+    evaluation's limit; `is_marked`: markers bound what may change; `inherits`: it began with
+    candidates or results of another run. The rest is read where the numbers before may call for a
+    sentence on it: `requests` for candidates, `failed` and `seen` evaluations (the first ones),
+    `points` of the best so far, seconds of evaluations that the end `cut` off, the first program's
+    score, the first evaluation that `scored`, and those `paying`: of programs that failed and yet
+    score more than the initial one.
     """
 
     run: str = "RUN"
@@ -91,9 +90,8 @@ class Facts(msgspec.Struct, frozen=True):
     cases: int = 1
     seconds: float = 60.0
     deterministic: bool = False
-    is_function: bool = False
+    form: str = ""
     has_own_model: bool = False
-    is_rollout: bool = False
     is_marked: bool = False
     root: str = ""
     inherits: bool = False
@@ -188,6 +186,17 @@ class Facts(msgspec.Struct, frozen=True):
         low, high = self.objective.bounds
         return high if self.objective.direction == "max" else low
 
+    @property
+    def level(self) -> float | None:
+        """The score at which nothing more is wanted: the target, or the best possible one."""
+        return self.best_possible if self.objective.target is None else self.objective.target
+
+    @property
+    def is_met(self) -> bool:
+        """True if the result is at that level."""
+        best, level = self.result, self.level
+        return best is not None and level is not None and self.meets(best.value, level)
+
     def meets(self, score: float, level: float) -> bool:
         """True if a score is at least as good as a level."""
         return self.objective.reward(score) >= self.objective.reward(level)
@@ -196,9 +205,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def check_command(self) -> str:
-        """The command that tests the task without a search."""
-        form = "function" if self.is_function else "rollout" if self.is_rollout else ""
-        return check_command(form, self.root)
+        """The command that tests the task without a search, or shows what happened."""
+        return check_command(self.form, self.root) or f"culmen show {self.run} --log"
 
     @property
     def resume_command(self) -> str:
@@ -210,7 +218,7 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def _own_objects(self) -> list[str]:
         """Keywords for the Python objects without which the run cannot go on."""
-        wanted = {"evaluator": self.is_function, "model": self.has_own_model}
+        wanted = {"evaluator": self.form == "function", "model": self.has_own_model}
         return [f"{name}={name}" for name, is_wanted in wanted.items() if is_wanted]
 
     @property
@@ -273,9 +281,8 @@ def result_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Fac
         cases=len(task.split("train")),
         seconds=task.limits.seconds or 60,
         deterministic=bool(task.deterministic),
-        is_function=task.evaluator.form == "function",
+        form=task.evaluator.form,
         has_own_model=meta.has_own_model,
-        is_rollout=task.evaluator.form == "rollout",
         is_marked=_is_marked(task),
         root=task_root(task),
         inherits=bool(meta.fork_of or meta.pool),
@@ -295,7 +302,7 @@ def read_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Facts
     `name` is the run's name in commands ("": a name that works in this folder).
     """
     facts = result_facts(run, now, name)
-    failed = facts.evaluations - facts.statuses.get("ok", 0)
+    failed = sum(facts.statuses.values()) - facts.statuses.get("ok", 0)
     many = failed >= min(3, NOTABLE * facts.evaluations) and failed > 0
     seen = tuple(islice(views.stream_observations(run), LOOKED)) if many else ()
     failures = views.stream_observations(run, ok=False)
@@ -361,10 +368,7 @@ def _is_idle(statement: ast.stmt) -> bool:
 
 def _needs_points(facts: Facts) -> bool:
     """True if the search may have stalled, or met its target early."""
-    level = facts.objective.target if facts.objective.target is not None else facts.best_possible
-    best = facts.result
-    is_met = level is not None and best is not None and facts.meets(best.value, level)
-    return is_met or facts.evaluations >= 2 * STALL
+    return facts.is_met or facts.evaluations >= 2 * STALL
 
 
 def _first_score(run: Path, best: RunResult | None) -> float | None:

@@ -689,7 +689,8 @@ _GAINS = re.compile(
     r"(^|_)(acc|accuracy|auc|f1|precision|recall|reward|correct|passed|wins?|success)(_|$)"
 )
 _LOSSES = re.compile(r"(^|_)(loss|error|errors|cost|regret|latency|mae|mse|rmse|perplexity)(_|$)")
-_AWAY = "the service that the evaluator asks did not answer"
+# of candidates that are no programs, by form
+_LOOK = {"prompt": "see its answers", "rollout": "see what the agent did, and its tests"}
 _USE_MODEL = "a language model finds what edits do not"
 
 
@@ -715,10 +716,12 @@ def _nothing_to_go_on(f: Facts) -> Iterator[Finding]:
         who = "the initial program gives no score" if fails else "nothing has scored"
         if fails and first.reason == REFUSED:
             who = "the initial program is refused"
-        why = _AWAY if first.reason == "provider_away" else _fault_text(first)
+        is_away = first.reason == "provider_away"
+        why = f"{_asked(f.form)} did not answer" if is_away else _fault_text(first)
         what = f"{who}: {why}, in {alike:,} of {count_text(len(f.failed), 'evaluation')}"
         location, share = failure_location(first), alike / len(f.failed)
-        culprit, do = culprit_of(first) or ("scorer" if location else ""), failure_remedy(first)
+        culprit = culprit_of(first) or ("scorer" if location else "")
+        do = failure_remedy(first, f.form)
         is_refused = bool(refused_budget(first.reason))
         command = f.fork_command(more=True) if is_refused else f.check_command
         culprit = "budget" if is_refused else culprit
@@ -739,15 +742,20 @@ def _budget_remedy(name: str) -> str:
     )
 
 
-def failure_remedy(failed: Observation) -> str:
-    """The fix, in words, for an evaluation without a score."""
+def _asked(form: str) -> str:
+    """The service that evaluations ask, by the evaluator's form."""
+    return "the model's server" if form in _LOOK else "the service that the evaluator asks"
+
+
+def failure_remedy(failed: Observation, form: str) -> str:
+    """The fix, in words, for an evaluation without a score by an evaluator of this form."""
     location = failure_location(failed)
     if name := refused_budget(failed.reason):
         return _budget_remedy(name)
     if failed.status is Status.TIMEOUT:
         return "raise the limit of seconds, or make the program faster"
     if failed.reason == "provider_away":
-        return "restore the service that the evaluator asks"
+        return f"restore {_asked(form)}"
     if failed.reason == REFUSED:
         return refusal_remedy(failed)
     if location:
@@ -772,7 +780,7 @@ def _evaluator_failures(f: Facts) -> Iterator[Finding]:
         what = f"the evaluator itself failed in {percent_text(share)} of evaluations: {words}"
         do = f"correct {location or 'the evaluator'}: no candidate is to blame"
         if refused:
-            do = failure_remedy(refused[0])
+            do = failure_remedy(refused[0], f.form)
         leads = share > NOTABLE
         yield Finding("scorer_fails", what, do, f.check_command, share, "scorer", location, leads)
     undecided = [each for each in f.seen if not each.ok and not culprit_of(each)]
@@ -826,7 +834,7 @@ def _lost_evaluations(f: Facts) -> Iterator[Finding]:
         if f.failures.get("provider_away", 0) >= lost / 2:
             do = "restore that service first: lost evaluations are repeated"
             command, culprit = f.fork_command(more=True), "provider"
-            what = f"{what} were lost: {_AWAY}"
+            what = f"{what} were lost: {_asked(f.form)} did not answer"
         elif name := _budget_losing(f, lost / 2):
             do = _budget_remedy(name)
             command, culprit = f.fork_command(more=True), "budget"
@@ -842,7 +850,7 @@ def _lost_evaluations(f: Facts) -> Iterator[Finding]:
         what = f"{percent_text(min(1.0, share))} of the time went into "
         what += f"{count_text(len(f.cut), 'evaluation')} without a result when time was over"
         limits = "[limits] seconds for the candidate, scorer_seconds for the evaluator"
-        if f.is_function:
+        if f.form == "function":
             limits = "limits=culmen.Limits(seconds=10)"
         do = f"limit an evaluation: {limits}"
         yield Finding("cut_off", what + longest, do, f.check_command, share, leads=False)
@@ -880,10 +888,12 @@ def _vain_answers(f: Facts) -> Iterator[Finding]:
         do, command = fault.remedy, f.fork_command(fault.options, more=True)
         yield Finding("retried", what, do, command, share, "provider")
     worst, share = _worst_answers(f)
-    if worst:
+    if worst and not f.is_met:
         fault, do, options = words_for(worst)[:3]
         if f.is_offline:
             do, options = _USE_MODEL, "--model NAME"
+        elif not f.has_own_model:
+            options = options.replace("A|B", f"{f.model}|NAME")
         what = f"{percent_text(share)} of {count_text(f.requests, 'answer')} of {f.model} {fault}"
         is_live = f.state == "running"
         command = f"culmen runs stop {f.run}" if is_live else f.fork_command(options, more=True)
@@ -973,7 +983,8 @@ def _failing_fix(kind: str, f: Facts, log: str) -> tuple[str, str]:
         if not f.is_marked:
             do += ", fewer where EVOLVE-BLOCK markers keep them to the lines that may change"
         return do, log
-    return "see what failed, and say in the goal what a candidate must return", log
+    more = "" if f.form in _LOOK else ", and say in the goal what a candidate must return"
+    return f"see what failed{more}", log
 
 
 def _score_problems(f: Facts) -> Iterator[Finding]:
@@ -990,6 +1001,8 @@ def _score_problems(f: Facts) -> Iterator[Finding]:
             what = f"all {best.scored:,} programs got the same score, {value} (100 %): the "
             what += "evaluator tells none apart"
             do = "make the evaluator look at what a candidate returns"
+            if words := _LOOK.get(f.form):
+                do, check = words, f"culmen show {f.run} best"
             yield Finding("constant", what, do, check, share, "scorer")
         else:
             what = f"{percent_text(share)} of {best.scored:,} programs got the very score of the "
@@ -1002,13 +1015,12 @@ def _score_problems(f: Facts) -> Iterator[Finding]:
         what += "allow (100 %): nothing is to gain"
         do = "make the task harder: more cases, or a finer score"
         yield Finding("at_bound", what, do, check, 1.0, "scorer")
-    target, limit = f.objective.target, f.budget.evaluations
-    level = target if target is not None else bound
-    if level is None or not limit or not f.meets(best.value, level):
+    level, limit = f.level, f.budget.evaluations
+    if level is None or not limit or not f.is_met:
         return
     met = next((p.evaluations for p in f.points if f.meets(p.mean, level)), f.evaluations)
     if met / limit <= _EARLY and f.evaluations > met / _EARLY:
-        name = "target" if target is not None else "best possible score"
+        name = "best possible score" if f.objective.target is None else "target"
         of = f"{met:,} of {count_text(limit, 'evaluation')} ({percent_text(met / limit)})"
         what = f"the {name}, {number_text(level)}, was met after {of}"
         do = f"with --stop-at {number_text(level)} a search ends there"
@@ -1149,14 +1161,12 @@ def _costly_failure(f: Facts, best: RunResult) -> str:
 
 
 def _idle_budget(f: Facts) -> Iterator[Finding]:
-    target, best = f.objective.target, _single(f)
-    is_met = target is not None and best is not None and f.meets(best.value, target)
     last = f.points[-1].candidate if f.points else ""
     since = next((p.evaluations for p in f.points if p.candidate == last), f.evaluations)
     searched = f.evaluations * (1.0 - (f.budget.final or 0.0))  # the others were kept to measure
     idle = round(searched) - since
     is_long = searched >= 2 * STALL and idle >= max(STALL, _STALLED * searched)
-    if is_long and not is_met and not f.objective.metrics:
+    if is_long and not f.is_met and not f.objective.metrics:
         if f.state == "running":
             do, command = "an idea of yours for the models", f"culmen runs tell {f.run} --hint TEXT"
             if f.is_offline:

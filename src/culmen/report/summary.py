@@ -298,9 +298,8 @@ def _quoted_failure(failed: Observation) -> str:
 
 def _failure_fix(task: Task, failed: Observation, reason: str) -> str:
     if refused_budget(failed.reason):
-        return failure_remedy(failed)
+        return failure_remedy(failed, task.evaluator.form)
     alone = check_command(task.evaluator.form, task_root(task))
-    # a task that lies in no folder cannot be named to a command
-    trial = "" if alone.endswith(" TASK") else f"; {alone} tries it without a search"
-    anyway = "; to search all the same: allow_failing (--set allow_failing=on)" if reason else ""
-    return f"{failure_remedy(failed)}{trial}{anyway}"
+    trial = f"; {alone} tries it without a search" if alone else ""
+    anyway = "; to search all the same: --set allow_failing=on" if reason else ""
+    return f"{failure_remedy(failed, task.evaluator.form)}{trial}{anyway}"

@@ -29,6 +29,7 @@ from culmen.store.sidecar import sampling_time
 from culmen.store.views import RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
+_STALE = 20.0  # seconds after which a run without events is read again: its clock goes on
 _SHARE = 0.05  # largest share of the time spent on reading the run: large runs are read less often
 
 
@@ -140,7 +141,8 @@ class Watch(Observer):
         began, drawn = time.monotonic(), sampling_time(self._run)
         if drawn != self._drawn:  # the advisor draws replies: minutes may pass without a new event
             self._drawn, self._changed = drawn, True
-        if self._now is None or last or (self._changed and began >= self._look_at):
+        is_old = began >= self._look_at + _STALE
+        if self._now is None or last or is_old or (self._changed and began >= self._look_at):
             self._changed = False
             with suppress(
                 Unavailable

@@ -314,6 +314,9 @@ def test_the_initial_program_is_drawn_at_the_score_that_the_result_compares_with
     other = structs.replace(result, initial=structs.replace(result.initial, score=0.125))
     objective = digest.meta.task.objective
     assert reference_levels(objective, digest, other)["initial"] == 0.125
+    noisy = structs.replace(result.initial, score=14.8779, margin=4.5)
+    wide = structs.replace(result, initial=noisy)
+    assert reference_levels(objective, digest, wide)["initial"] == 14.9
     assert reference_levels(objective, digest)["initial"] == objective.start == 0.2
     mean = views.candidate_rows(digest.run, "old", operator="seed", limit=1)[0].mean
     assert reference_levels(structs.replace(objective, start=None), digest)["initial"] == mean

@@ -483,12 +483,11 @@ def _show_overall(screen: Screen, overall: Overall) -> None:
         [
             row.strategy,
             run_count(row),
-            short_number(row.best),
             *map(estimate_text, (row.mean, row.median, row.iqm)),
         ]
         for row in overall.rows
     ]
-    screen.print_table(["strategy", "runs", "best", *MEANS], cells, right=["runs", "best"])
+    screen.print_table(["strategy", "runs", *MEANS], cells, right=["runs"])
     _show_scaled(screen, overall.rows)
     _show_pairs(screen, overall.pairs)
 

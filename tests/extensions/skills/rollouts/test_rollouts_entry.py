@@ -90,6 +90,10 @@ def test_check_makes_one_rollout_of_an_agent_in_the_current_folder(
     assert main([*line, command]) == 1
     told = capsys.readouterr().err
     assert "no key" in told and "the agent ended with an error" in told
+    assert "resume" not in told  # there is no run
+    assert main(["run", *line[1:], command, "--model", "offline", "--budget", "evaluations=9"]) == 1
+    name = next((tmp_path / "runs").iterdir()).name
+    assert f"correct the agent; then culmen resume {name}" in capsys.readouterr().err
 
 
 def test_check_refuses_an_agent_that_a_task_has_no_use_for(

@@ -9,6 +9,7 @@ their effect or are named in a note (`config`).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -355,8 +356,8 @@ def _model_notes(settings: OpenEvolveConfig) -> list[str]:
     notes: list[str] = []
     if names := [str(model["name"]) for model in named_models(settings)]:
         notes.append(
-            f"models {', '.join(names)}: asked with --models {Path(settings.path).name}; no run "
-            "asks a model that its command does not name"
+            f"models {', '.join(names)}: asked with --models {shlex.quote(settings.path)}; no "
+            "run asks a model that its command does not name"
         )
     if written_keys(settings):
         notes.append(

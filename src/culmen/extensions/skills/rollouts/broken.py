@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from culmen.core.errors import UserError
+from culmen.core.errors import Unavailable
 from culmen.core.inside import files_inside
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.trial import RolloutTrial
@@ -44,7 +44,7 @@ _IMPORT = re.compile(
 _RAN = re.compile(r"\b\d+ (?:passed|failed)\b")  # pytest's summary: the tests did start
 
 
-class BrokenRollouts(UserError):
+class BrokenRollouts(Unavailable):
     """Rollouts whose agent or tests do not work at all; fixed, the run can be resumed."""
 
     exit_code = 1
@@ -92,18 +92,18 @@ class FirstRollouts:
             f"the agent ended with an error in all of the first {LOOKS} rollouts; none counts\n\n"
             f"{quoted}\n",
             where=f"the agent {self._agent}, on task {task.name}",
-            fix="correct the agent; culmen resume RUN goes on with a run that stopped so",
+            fix="correct the agent",
         )
 
     def _tests_error(self, task: HarborTask, missing: str) -> BrokenRollouts:
+        venv = Path(task.folder).parent / ".venv"
         place = "its image" if task.image is not None else "this machine"
         return BrokenRollouts(
             f"the tests of task {task.name} cannot start: {place} has no {missing}; the rollout "
             "does not count",
             where=f"{task.folder}/tests",
             fix=f"install {missing} {'in' if task.image is not None else 'on'} {place}"
-            + ("" if task.image is not None else ", or in TASKS/.venv if pip has it")
-            + "; culmen resume RUN goes on with a run that stopped so",
+            + ("" if task.image is not None else f", or in {venv} if pip has it"),
         )
 
 

@@ -20,6 +20,7 @@ from culmen.extensions.web.pages.lineage import score_domain
 from culmen.extensions.web.pages.trust import belief_marks
 from culmen.extensions.web.runs import Digest
 from culmen.report import sentences, story
+from culmen.report.figures import margin_decimals
 from culmen.report.summary import failure_output, summarize_run
 from culmen.report.words import describe_entry
 from culmen.store import sidecar, views
@@ -405,11 +406,12 @@ def reference_levels(
 ) -> dict[str, float | None]:
     """Levels for comparison: the initial program's score, target, and best known value.
 
-    The initial program has the score that the result compares with, once there is one.
+    The initial program has the score that the result compares with, once there is one, to the
+    digits that its margin justifies.
     """
     initial = objective.start
-    if result is not None and result.initial is not None:
-        initial = result.initial.score
+    if result is not None and (first := result.initial) is not None:
+        initial = round(first.score, margin_decimals(first.margin)) if first.margin else first.score
     elif initial is None:
         seeds = views.candidate_rows(run.run, "old", operator="seed", limit=1)
         initial = seeds[0].mean if seeds else None
