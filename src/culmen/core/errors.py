@@ -16,6 +16,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 
+# of words of others: an interpreter prints an error's text to the terminal as it is
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 class CulmenError(Exception):
     """Base of every error culmen raises on purpose."""
 
@@ -32,13 +36,9 @@ class UserError(CulmenError):
     exit_code = 2
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        super().__init__(
-            "\n".join(
-                part
-                for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}")
-                if part
-            )
-        )
+        shown = (what, where and f"  where: {where}", fix and f"  next:  {fix}")
+        text = "\n".join(part for part in shown if part)
+        super().__init__(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
         self.what, self.where, self.fix = what, where, fix
 
 

@@ -197,11 +197,15 @@ def as_choice(value: object) -> BackendChoice:
     """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
-    choice = (
-        parse_backend(value)
-        if isinstance(value, str)
-        else msgspec.convert(value or {}, BackendChoice)
-    )
+    try:
+        choice = (
+            parse_backend(value)
+            if isinstance(value, str)
+            else msgspec.convert(value or {}, BackendChoice)
+        )
+    except msgspec.ValidationError as error:
+        fix = f"its keys are {', '.join(BackendChoice.__struct_fields__)}"
+        raise UserError(f"no backend: {error}", where="backend=", fix=fix) from None
     _validate_choice(choice)
     return choice
 
