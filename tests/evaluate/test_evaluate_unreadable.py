@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from culmen.store import views
 
 SEED = "def run():\n    return 7.0\n"
 ODD = "class Odd(Exception):\n    def __str__(self): raise {}\n    __repr__ = __str__\n"
-LONG = "odd = ValueError('last')\nfor _ in range(3000):\n    late = ValueError('x')\n    late.__cause__, odd = odd, late\nraise odd"
+LONG = (
+    "odd = ValueError('last')\nfor _ in range(3000):\n    late = ValueError('x')\n"
+    "    late.__cause__, odd = odd, late\nraise odd"
+)
 RAISES = {
     "raises": (ODD.format("RuntimeError") + "raise Odd()", "Odd"),
     "exits": (ODD.format("SystemExit(3)") + "raise Odd()", "Odd"),
@@ -48,10 +52,8 @@ def judged(body: str, head: str, folder: Path) -> Observation:
         space: dict[str, object] = {}
         exec(compile(text, str(folder / "own.py"), "exec"), space)
         keywords = {"budget": 1, "run_dir": run, "progress": False, "allow_failing": True}
-        try:
+        with contextlib.suppress(culmen.NothingScored):
             culmen.optimize(SEED, space["evaluate"], model="offline", **keywords)  # pyright: ignore[reportArgumentType]
-        except culmen.NothingScored:
-            pass
     else:
         (folder / "initial_program.py").write_text(SEED)
         (folder / "evaluator.py").write_text(text)

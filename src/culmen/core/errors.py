@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
-
 # of words of others: an interpreter prints an error's text to the terminal as it is
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
 

@@ -197,15 +197,11 @@ def as_choice(value: object) -> BackendChoice:
     """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
-    try:
-        choice = (
-            parse_backend(value)
-            if isinstance(value, str)
-            else msgspec.convert(value or {}, BackendChoice)
-        )
-    except msgspec.ValidationError as error:
-        fix = f"its keys are {', '.join(BackendChoice.__struct_fields__)}"
-        raise UserError(f"no backend: {error}", where="backend=", fix=fix) from None
+    choice = (
+        parse_backend(value)
+        if isinstance(value, str)
+        else msgspec.convert(value or {}, BackendChoice)
+    )
     _validate_choice(choice)
     return choice
 

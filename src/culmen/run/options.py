@@ -363,8 +363,7 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
                 raise _keyword_error(name, known)
             if value is not None and not _fits(value, hints[name]):
                 what = f"a {type(value).__name__} cannot be {name}"
-                fix = f"pass {str(known[name].annotation).removesuffix(' | None')}"
-                raise UserError(what, where=f"{name}=", fix=fix)
+                raise UserError(what, where=f"{name}=", fix=f"pass {known[name].annotation}")
         if args and "seed" in keywords:
             raise UserError(
                 "seed= is the initial program, which is given already",
@@ -482,7 +481,7 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
             fix='pass its text, a Path, a mapping {"part": text}, or a list of these',
         )
     named = [parts for item in seed for parts in _seed_parts(item)]
-    if all(
+    if named and all(
         isinstance(item, Path) for item in seed
     ):  # files are versions of one part, whatever they are called
         first = next(iter(named[0]))

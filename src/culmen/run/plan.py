@@ -141,14 +141,14 @@ def create_run(
     """
     from culmen.store.journal import SqlJournal
 
-    _check_storable(run_meta(Path(), plan))
     try:
+        # what no journal gives back, and folders that cannot be, are refused before any is made
+        msgspec.json.encode(unpack_meta(pack_meta(run_meta(Path(), plan))))
         path = reserve_path(plan.task) if run_dir is None else Path(run_dir).expanduser().resolve()
-        path.is_dir()  # raises for a name that is too long
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"no run can be in '{run_dir}': {error}", fix="use another folder"
-        ) from error
+        path.is_dir()
+    except (OSError, TypeError, ValueError, RuntimeError, msgspec.MsgspecError) as error:
+        fix = "pass plain data (numbers, texts, lists, mappings) and a folder that can be"
+        raise UserError(f"this run cannot be kept: {error}", fix=fix) from error
     meta = run_meta(path, plan)
     try:
         journal = SqlJournal.create(path, meta, db)
@@ -160,15 +160,6 @@ def create_run(
     journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
     journal.close()
     return path, meta
-
-
-def _check_storable(meta: RunMeta) -> None:
-    """Raise `UserError` for what no journal gives back, as a number of another library."""
-    try:
-        msgspec.json.encode(unpack_meta(pack_meta(meta)))
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        fix = "pass plain data: numbers, texts, lists, mappings"
-        raise UserError(f"this cannot be kept: {error}", where="the new run", fix=fix) from error
 
 
 def reserve_path(task: Task) -> Path:

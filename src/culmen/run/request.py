@@ -245,6 +245,12 @@ class OptionChoice(Choice, frozen=True):
     def resolve(self, draft: PlanDraft) -> None:
         """Take the options; refuse names of files, levels and embedders that do not exist."""
         asked = self.request
+        if asked.models is not None and not asked.models.is_file():
+            raise UserError(
+                f"there is no models file '{asked.models.resolve()}'",
+                where="--models",
+                fix="check the path",
+            )
         draft.replace(
             models_file=None if asked.models is None else str(asked.models.resolve()),
             seed=asked.seed,
@@ -257,15 +263,10 @@ class OptionChoice(Choice, frozen=True):
             templates=None if asked.templates is None else read_templates(asked.templates),
             allow_failing=asked.allow_failing or None,
         )
-        file, parent = draft.options.models_file, draft.options.fork_of
-        if draft.parent is None:  # a fork may do without what its parent had
-            if file and not Path(file).is_file():
-                what = f"there is no models file '{Path(file).resolve()}'"
-                raise UserError(what, where="--models", fix="check the path")
-            if parent:
-                from culmen.store import views
+        if draft.options.fork_of and draft.parent is None:
+            from culmen.store import views
 
-                views.find_run(parent)
+            views.find_run(draft.options.fork_of)
         for level in (draft.options.require, draft.options.level):
             if level is not None:
                 from culmen.jail.probes import level_rank
