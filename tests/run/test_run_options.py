@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sqlite3
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 import culmen
 from culmen.cli.search import limits_data
+from culmen.core.errors import JournalDamaged
 from culmen.core.options import BackendChoice, Needs, RunOptions, TaskDefaults
 from culmen.run import options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords
@@ -134,3 +137,62 @@ def test_models_given_by_role_have_prices_of_their_own():
     models: dict[str, str] = {"default": "openai/gpt-5", "summarizer": "openai/gpt-5-mini"}
     limits = limits_data(RunMeta("run", TASK, model=models, budget=culmen.Budget(calls=3)))
     assert limits["price_unknown"] == [] and limits["calls"] == 3
+
+
+@pytest.mark.parametrize(
+    ("keyword", "odd", "words"),
+    [
+        ("workers", "2", "a str cannot be workers"),
+        ("workers", -1, "-1 workers"),
+        ("workers", 10**9, "1000000000 workers"),
+        ("random_seed", 2.5, "a float cannot be random_seed"),
+        ("random_seed", True, "Expected `int`, got `bool`"),
+        ("goal", b"x", "a bytes cannot be goal"),
+        ("cases", 5, "a int cannot be cases"),
+        ("cases", [object()], "cannot be kept"),
+        ("cases", [10**5000], "cannot be kept"),
+        ("cases", [culmen.Case("\ud83d")], "cannot be kept"),
+        ("objectives", ["a"], "a list cannot be objectives"),
+        ("constraints", 5, "a int cannot be constraints"),
+        ("limits", 5, "a int cannot be limits"),
+        ("same_draws", "no", "a str cannot be same_draws"),
+        ("deterministic", "no", "a str cannot be deterministic"),
+        ("run_dir", 5, "a int cannot be run_dir"),
+        ("run_dir", "a\0b", "cannot be kept"),
+        ("run_dir", "x" * 400, "cannot be kept"),
+        ("stop_at", math.nan, "'nan' is not a score"),
+        ("stop_at", 10**400, "is not a score"),
+        ("require", "limit", "no isolation level 'limit'"),
+        ("models_file", "nowhere.toml", "models file"),
+        ("fork_of", "nowhere", "nowhere"),
+        ("observers", 5, "a int cannot be observers"),
+        ("budget", culmen.Budget(evaluations=-1), "evaluations"),
+        ("budget", culmen.Budget(seconds=math.nan), "seconds"),
+        ("budget", culmen.Budget(evaluations=10**400), "evaluations"),
+    ],
+)
+def test_a_value_that_a_keyword_cannot_have_is_refused_before_anything_is_written(
+    tmp_path: Path, keyword: str, odd: object, words: str
+):
+    given = {"budget": 1, "run_dir": tmp_path / "run", "progress": False, keyword: odd}
+    with pytest.raises(culmen.UserError, match=re.escape(words)) as caught:
+        culmen.optimize("1", float, **given)  # pyright: ignore[reportArgumentType]
+    assert not isinstance(caught.value, JournalDamaged)
+    assert not list(tmp_path.iterdir())
+
+
+def test_none_is_the_default_of_any_keyword(tmp_path: Path):
+    given = dict.fromkeys(["goal", "cases", "workers", "random_seed", "name", "constraints"])
+    study = culmen.optimize("1", float, budget=1, run_dir=tmp_path / "r", progress=False, **given)
+    assert study.status.evaluations == 1 and study.meta.task.name == "study"
+
+
+@pytest.mark.parametrize("dollars", ["a", -1, math.nan, math.inf])
+def test_a_price_that_no_call_has_is_refused(dollars: float):
+    with pytest.raises(culmen.UserError, match="is no price"):
+        culmen.Model(str, dollars=dollars)
+
+
+def test_the_text_of_an_error_controls_no_terminal():
+    error = culmen.UserError("a\x1b[2J", where="b\x9b", fix="c\n\0")
+    assert str(error) == "a\\x1b[2J\n  where: b\\x9b\n  next:  c\n\\x00"

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
+# of words of others: an interpreter prints an error's text to the terminal as it is
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
 # a command of a shell, which stays, or an option with its value
 _OPTION = re.compile(
     r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]"
@@ -51,7 +53,9 @@ class UserError(CulmenError):
     def __str__(self) -> str:
         """The three in lines, as Python shows them: options of the command line as keywords."""
         where, fix = self.where and f"  where: {self.where}", self.fix and f"  next:  {self.fix}"
-        return "\n".join(part for part in (self.what, where, _OPTION.sub(_as_keyword, fix)) if part)
+        lines = (self.what, where, _OPTION.sub(_as_keyword, fix))
+        text = "\n".join(line for line in lines if line)
+        return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class TaskError(UserError):

@@ -127,7 +127,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     def from_value(cls, value: object) -> Budget:
         """A budget from a `Budget`, a number of evaluations, a mapping, or a text."""
         if isinstance(value, Budget):
-            return value
+            value = msgspec.structs.asdict(value)
         if isinstance(value, Mapping):
             items = cast("Mapping[object, object]", value).items()
             return cls.parse(

@@ -55,7 +55,7 @@ from culmen.jail.fork_server import (
     write_frame,
 )
 from culmen.jail.outcome import EvaluationOutcome
-from culmen.jail.plain import answer_texts, metric_or_type, score_or_type
+from culmen.jail.plain import answer_texts, metric_or_type, score_or_type, value_text
 from culmen.jail.portable import PortableJail
 from culmen.jail.runner import REQUEST_LIMIT, encode_exception, exit_at_once
 from culmen.jail.scorer_pool import read_final_frame
@@ -582,21 +582,24 @@ def build_report(
     info = {key: value for key, value in info.items() if key != "images"}
     artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
     numbers = {
-        str(key): metric_or_type(value)
+        value_text(key): metric_or_type(value)
         for key, value in info.items()
         if _is_number(value) and not (key == "feedback" and isinstance(value, str))
     }
     shown = [
-        str(value) if key == "feedback" else f"{key}: {value}"
+        value_text(value) if key == "feedback" else f"{value_text(key)}: {value_text(value)}"
         for key, value in info.items()
-        if str(key) not in numbers
+        if value_text(key) not in numbers
     ]
     return {
         "score": score_or_type(score),
         "metrics": numbers,
         "feedback": "\n".join(shown),
         "texts": answer_texts(info, artifacts or {}),
-        "artifacts": {str(key): str(value) for key, value in (artifacts or {}).items()} | images,
+        "artifacts": {
+            value_text(key): value_text(value) for key, value in (artifacts or {}).items()
+        }
+        | images,
     }
 
 

@@ -65,6 +65,7 @@ _DATA_ERRORS = (
     NameError,
     SyntaxError,
 )
+_TEXT_CHARS = 20_000  # of an exception's text, in which an outage is looked for
 _NETWORK = re.compile(
     r"[/\\](?:socket|ssl|http[/\\]client|urllib[/\\]\w+)\.py$"
     r"|[/\\](?:httpx|httpcore|urllib3|requests)[/\\]"
@@ -75,8 +76,16 @@ def is_outage(error: BaseException, parts: Mapping[str, str], heard: str = "") -
     """True if an exception reports a service, such as a model, that is not available now.
 
     Recognised by its class or status code or, unless it is an error about data, by its text, if
-    that is found neither in the `parts` of the candidate nor in its output `heard`.
+    that is found neither in the `parts` of the candidate nor in its output `heard`. What cannot be
+    read reports nothing.
     """
+    try:
+        return _is_away(error, parts, heard)
+    except BaseException:  # noqa: BLE001 - a user's class may raise anything; long chains recurse
+        return False
+
+
+def _is_away(error: BaseException, parts: Mapping[str, str], heard: str) -> bool:
     if _raised_by(error, parts):
         return False
     status = next(
@@ -94,13 +103,13 @@ def is_outage(error: BaseException, parts: Mapping[str, str], heard: str = "") -
     ):
         return True
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return earlier is not None and is_outage(earlier, parts, heard)
+    return earlier is not None and _is_away(earlier, parts, heard)
 
 
 def _reports_outage(error: BaseException, candidates: tuple[str, ...]) -> bool:
     if not isinstance(error, Exception) or isinstance(error, _DATA_ERRORS):
         return False
-    text = str(error)
+    text = str(error)[:_TEXT_CHARS]
     if isinstance(error, TimeoutError) and text == "timed out":
         return any(_NETWORK.search(file) for file in _traceback_files(error))
     match = _OUTAGE_TEXT.search(text) or (_SERVICE.search(text) and _LOST_CONNECTION.search(text))

@@ -93,20 +93,31 @@ def answer_texts(*mappings: Mapping[Value, Value]) -> dict[str, str]:
             inner = value.items() if isinstance(value, Mapping) else ()
             for path, each in [(f"{name}.{key}", each) for key, each in inner] or [(name, value)]:
                 if isinstance(each, str | bool | BaseException) and len(texts) < _TEXTS:
-                    text = str(each)[:_TEXT_CHARS].encode("utf-8", "replace").decode()
-                    texts[str(path)] = text
+                    texts[value_text(path)] = value_text(each)[:_TEXT_CHARS]
     return texts
+
+
+def value_text(value: Value) -> str:
+    """The text of a value, without lone surrogates; its type if it has none that can be read."""
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except BaseException:  # noqa: BLE001 - a user's `__str__` may raise anything
+        return f"<{type(value).__name__}>"
 
 
 def last_lines(error: BaseException) -> str:
     """The end of a traceback, at most `TRACE_CHARS` characters.
 
     Frames of culmen and of the import system are left out, and earlier exceptions that consist of
-    such frames only.
+    such frames only. Of an exception that cannot be shown whole, type, text and own frames remain.
     """
-    trace = traceback.TracebackException.from_exception(error)
-    _drop_internal_frames(trace)
-    return "".join(trace.format())[-TRACE_CHARS:]
+    try:
+        trace = traceback.TracebackException.from_exception(error)
+        _drop_internal_frames(trace)
+        return "".join(trace.format())[-TRACE_CHARS:]
+    except BaseException:  # noqa: BLE001 - a user's class may raise anything; long chains recurse
+        plain = RuntimeError(f"{type(error).__name__}: {value_text(error)}")
+        return last_lines(plain.with_traceback(error.__traceback__))
 
 
 def _drop_internal_frames(trace: traceback.TracebackException) -> None:

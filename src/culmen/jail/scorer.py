@@ -38,6 +38,7 @@ from culmen.jail.plain import (
     number_or_type,
     score_or_type,
     split_pair,
+    value_text,
 )
 from culmen.jail.state import (
     ModuleNames,
@@ -75,6 +76,9 @@ class Printed(io.StringIO):
     def write(self, text: str) -> int:
         super().write(text[: max(0, PRINTED - self.tell())])
         return len(text)
+
+    def close(self) -> None:
+        """Stay open: an evaluator's prints after it has closed its output are kept, too."""
 
 
 def main() -> None:
@@ -307,15 +311,23 @@ def _judge_request(
         heard = repr(offered.get("output", ""))
         answer = _exception_answer(error, request["parts"], heard)
     else:
-        try:
-            answer = reader(_with_default_score(judged) if request.get("several") else judged)
-        except (TypeError, ValueError) as error:
-            answer = {"kind": "raised", "feedback": last_lines(error)}
+        answer = _read_answer(
+            reader, _with_default_score(judged) if request.get("several") else judged
+        )
     if request["case"] is not None and "score" in answer:
         shown = offered.get("output")
         texts = answer.setdefault("artifacts", {})
         texts.update({} if OUTPUT in texts or shown is None else {OUTPUT: _shortened_output(shown)})
     return {"kind": "gone"} if programs and programs[0].gone else answer
+
+
+def _read_answer(reader: Callable[[object], JsonObject], judged: object) -> JsonObject:
+    try:
+        return reader(judged)
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - reading the evaluator's objects may raise anything
+        return {"kind": "raised", "feedback": last_lines(error)}
 
 
 def _shortened_output(output: object) -> str:
@@ -331,7 +343,7 @@ def _shortened_output(output: object) -> str:
 def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -> JsonObject:
     """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
-        return {"kind": "invalid", "feedback": str(error)}
+        return {"kind": "invalid", "feedback": value_text(error)}
     if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
     if isinstance(error, MachineBusy):
@@ -422,8 +434,8 @@ def read_judgement(result: object) -> JsonObject:
         "kind": "invalid" if result["score"] is None else "score",
         "score": score_or_type(result["score"]),
         "metrics": {key: float(value) for key, value in numbers.items() if math.isfinite(value)},
-        "feedback": str(result.get("feedback") or ""),
-        "artifacts": {str(key): str(text) for key, text in artifacts.items()},
+        "feedback": value_text(result.get("feedback") or ""),
+        "artifacts": {str(key): value_text(text) for key, text in artifacts.items()},
         "texts": answer_texts(artifacts),
     }
     if result.get("images"):

@@ -236,6 +236,11 @@ class Model:
     def __init__(
         self, function: Callable[[str], object], *, dollars: float | None = None, version: str = ""
     ) -> None:
+        if dollars is not None and not (
+            isinstance(dollars, int | float) and 0 <= dollars < math.inf
+        ):
+            fix = "dollars=0.002 is the price of one call"
+            raise UserError(f"{dollars!r:.60} is no price", where="dollars=", fix=fix)
         self._function, self.dollars, self.version = function, dollars, version
         name = getattr(function, "__name__", "function")
         self.name = f"{name} {version}" if version else name

@@ -12,7 +12,18 @@ from functools import partial, wraps
 from inspect import isroutine, signature
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar, cast
+from types import UnionType
+from typing import (
+    Any,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -49,6 +60,7 @@ from culmen.core.task import (
 from culmen.core.usage import Budget
 from culmen.evaluate import backends as cluster
 from culmen.evaluate.integrity import guard
+from culmen.jail.plain import value_text
 
 Options = TypeVar("Options", bound=RunOptions)
 P = ParamSpec("P")
@@ -337,23 +349,41 @@ def refuse_rules_of_folder(
 
 
 def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
-    """Raise `UserError` for unknown keywords, and for `seed=` after an initial program."""
+    """Raise `UserError` for unknown keywords, wrong types, and `seed=` after an initial program.
+
+    None is the default of any keyword.
+    """
     known = signature(search).parameters
 
     @wraps(search)
     def checked(*args: P.args, **keywords: P.kwargs) -> T:
-        for name in keywords:
+        hints = get_type_hints(search)
+        for name, value in [*zip(known, args), *keywords.items()]:
             if name not in known:
                 raise _keyword_error(name, known)
+            if value is not None and not _fits(value, hints[name]):
+                what = f"a {type(value).__name__} cannot be {name}"
+                raise UserError(what, where=f"{name}=", fix=f"pass {known[name].annotation}")
         if args and "seed" in keywords:
             raise UserError(
                 "seed= is the initial program, which is given already",
                 where="seed=",
                 fix="for the random seed, write random_seed=1",
             )
-        return search(*args, **keywords)
+        given = {name: value for name, value in keywords.items() if value is not None}
+        return cast("Callable[..., T]", search)(*args, **given)
 
     return checked
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """False if a value is of none of the types of an annotation; protocols take any object."""
+    union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_origin(kind) or kind for kind in union]
+    try:
+        return isinstance(value, (*kinds, *[int] * (float in kinds)))
+    except TypeError:  # a protocol, or Any
+        return True
 
 
 def function_task(
@@ -376,7 +406,7 @@ def function_task(
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
     code = getattr(evaluator, "__code__", None)
     digest = digest_pieces(
-        getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed)
+        getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", value_text(listed)
     )
     rules = ["same_draws"] * same_draws + ["keeps_state"] * keeps_state  # they shape scores, too
     return Task(
@@ -451,7 +481,7 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
             fix='pass its text, a Path, a mapping {"part": text}, or a list of these',
         )
     named = [parts for item in seed for parts in _seed_parts(item)]
-    if all(
+    if named and all(
         isinstance(item, Path) for item in seed
     ):  # files are versions of one part, whatever they are called
         first = next(iter(named[0]))

@@ -46,7 +46,7 @@ from culmen.run.request import (
     TaskChoice,
 )
 from culmen.store import views
-from culmen.store.database import RunMeta
+from culmen.store.database import RunMeta, pack_meta, unpack_meta
 from culmen.strategies import catalog
 
 # characters of a task's name in a run's: with the time, and beside its score, it fits a line
@@ -141,7 +141,14 @@ def create_run(
     """
     from culmen.store.journal import SqlJournal
 
-    path = reserve_path(plan.task) if run_dir is None else Path(run_dir).expanduser().resolve()
+    try:
+        # what no journal gives back, and folders that cannot be, are refused before any is made
+        msgspec.json.encode(unpack_meta(pack_meta(run_meta(Path(), plan))))
+        path = reserve_path(plan.task) if run_dir is None else Path(run_dir).expanduser().resolve()
+        path.is_dir()
+    except (OSError, TypeError, ValueError, RuntimeError, msgspec.MsgspecError) as error:
+        fix = "pass plain data (numbers, texts, lists, mappings) and a folder that can be"
+        raise UserError(f"this run cannot be kept: {error}", fix=fix) from error
     meta = run_meta(path, plan)
     try:
         journal = SqlJournal.create(path, meta, db)

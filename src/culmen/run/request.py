@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from culmen.strategies.pedigree import Prior
 
 
+_MOST_WORKERS = 10_000  # evaluations at once: each has a slot in this process
+
+
 class PlanDraft:
     """A plan in the making: what the choices resolved so far have settled.
 
@@ -248,11 +251,6 @@ class OptionChoice(Choice, frozen=True):
                 where="--models",
                 fix="check the path",
             )
-        for level in (asked.require, asked.isolation):
-            if level is not None:
-                from culmen.jail.probes import level_rank
-
-                level_rank(level)
         draft.replace(
             models_file=None if asked.models is None else str(asked.models.resolve()),
             seed=asked.seed,
@@ -265,6 +263,15 @@ class OptionChoice(Choice, frozen=True):
             templates=None if asked.templates is None else read_templates(asked.templates),
             allow_failing=asked.allow_failing or None,
         )
+        if draft.options.fork_of and draft.parent is None:
+            from culmen.store import views
+
+            views.find_run(draft.options.fork_of)
+        for level in (draft.options.require, draft.options.level):
+            if level is not None:
+                from culmen.jail.probes import level_rank
+
+                level_rank(level)
         if asked.embedder is not None:
             from culmen.models.embed import make_embedder
 
@@ -314,6 +321,9 @@ class PlaceChoice(Choice, frozen=True):
         if chosen is not None:
             backends.require_backend_extra(chosen)
         workers = draft.options.workers or (0 if own is None else own.workers)
+        if not 0 <= workers <= _MOST_WORKERS:
+            fix = f"at most {_MOST_WORKERS:,}, usually one per core"
+            raise UserError(f"{workers} workers cannot be", where="workers", fix=fix)
         draft.replace(backend=chosen, workers=workers or backends.usual_workers(chosen))
 
 
@@ -492,8 +502,9 @@ def parse_stop_score(task: Task, wanted: float | str | None) -> float | None:
 
     Raises UserError for any other word.
     """
-    if wanted is None or isinstance(wanted, float | int):
-        return None if wanted is None else float(wanted)
+    if wanted is None:
+        return None
+    wanted = str(wanted)
     if wanted.strip().lower() == "target":
         if task.objective.target is None:
             raise UserError(

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import culmen
 from culmen.core.errors import UserError
 from culmen.extensions.mcp.cli import AllowedFolders, Tools
 from culmen.store import views
@@ -324,6 +325,22 @@ def folders(tmp_path: Path) -> AllowedFolders:
 def test_paths_elsewhere_are_refused(folders: AllowedFolders, given: str):
     with pytest.raises(UserError):
         folders.resolve_path(given)
+
+
+@pytest.mark.parametrize("model", ["bank:{}", "proposer=2*bank:{}#M|offline", "bank:../banks"])
+def test_recorded_programs_elsewhere_are_refused(
+    folders: AllowedFolders, tmp_path: Path, model: str
+):
+    (tmp_path / "banks/M").mkdir(parents=True)
+    tools = Tools(folders, {"evaluations": 9.0, "dollars": 1.0, "seconds": 9.0})
+    with pytest.raises(UserError, match="lies outside the folders"):
+        asyncio.run(tools.run("task", evaluations=2, model=model.format(tmp_path / "banks")))
+
+
+def test_a_run_that_stands_there_is_never_taken_for_a_new_one(folders: AllowedFolders):
+    culmen.optimize("1", float, budget=1, run_dir=folders.runs / "mine", progress=False)
+    with pytest.raises(UserError, match="there is a run 'mine'"):
+        folders.new_run("mine")
 
 
 def test_links_that_lead_out_are_refused(folders: AllowedFolders, tmp_path: Path):

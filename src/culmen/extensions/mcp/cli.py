@@ -60,6 +60,7 @@ TOOLS = (
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 _PATTERN = re.compile(r"[*?\[]")
+_BANK = re.compile(r"bank:([^#|,]*)")  # the folder of recorded programs
 
 INSTRUCTIONS = (
     "culmen searches for a better program, prompt or other text, against an evaluator, "
@@ -325,6 +326,8 @@ class Tools:
         default.
         """
         path = self._folders.resolve_task(task)
+        for bank in _BANK.findall(model):
+            self._folders.resolve_path(bank)
         folder = self._folders.new_run(
             name or f"{path.stem if path.is_file() else path.name}-{time.time_ns() // 10**6}"
         )
@@ -695,7 +698,12 @@ class AllowedFolders:
         """The folder of a run that is to begin; `name` is a plain word."""
         if not _NAME.fullmatch(name):
             raise UserError(f"'{name}' is not a name for a run", fix="use letters, digits, - and _")
-        return self.resolve_path(str(self.runs / name))
+        path = self.resolve_path(str(self.runs / name))
+        if has_run(path):  # a run that stands there would be taken for the new one
+            raise UserError(
+                f"there is a run '{name}'", where=str(self.runs), fix="use another name"
+            )
+        return path
 
     def _refuse_outside(self, folder: Path, text: str) -> None:
         """Refuse a text that names an existing path outside the folders.

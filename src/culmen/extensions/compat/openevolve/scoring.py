@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from culmen.jail.plain import last_lines
+from culmen.jail.plain import last_lines, value_text
 
 Metrics: TypeAlias = dict[str, Any]
 Answer: TypeAlias = tuple[Metrics, dict[str, Any]]
@@ -151,7 +151,7 @@ def _failed_stage(name: str, error: Exception) -> Answer:
     metrics, artifacts = {f"{name}_passed": 0.0}, {"failure_stage": name}
     if isinstance(error, TimeoutError):  # the stage's own, too
         return {**metrics, "timeout": True}, {**artifacts, f"{name}_timeout": True}
-    trace = {f"{name}_stderr": str(error), f"{name}_traceback": last_lines(error)}
+    trace = {f"{name}_stderr": value_text(error), f"{name}_traceback": last_lines(error)}
     return metrics, {**artifacts, **trace}
 
 

@@ -47,7 +47,7 @@ from culmen.extensions.compat.openevolve.proxy.operations import (
 )
 from culmen.jail import kernel, wire
 from culmen.jail.confine import CHANNEL, LINE
-from culmen.jail.plain import last_lines
+from culmen.jail.plain import last_lines, value_text
 from culmen.jail.state import ProgramStreams
 from culmen.jail.streams import seed_globals
 from culmen.jail.wire import Data, WireError
@@ -102,7 +102,7 @@ class CandidateServer:
         )
         args = list(error.args) if all(map(is_simple, error.args)) else None
         number = self._objects.object_number(kind) if own else None
-        trace, text = last_lines(error), str(error)
+        trace, text = last_lines(error), value_text(error)
         return encode_failure(
             kind.__name__, trace, module=module, text=text, args=args, **{"class": number}
         )
