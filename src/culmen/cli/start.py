@@ -252,10 +252,10 @@ def _check_progress_line(
         yield None
         return
     if not screen.is_live:
-        advance, over = _plain_progress(screen, _first_line(task, times, cases)), threading.Event()
+        in_lines, over = _plain_progress(screen, _first_line(task, times, cases)), threading.Event()
         threading.Thread(target=_print_clock, args=(screen, over), daemon=True).start()
         try:
-            yield advance
+            yield in_lines
         finally:
             over.set()
         return

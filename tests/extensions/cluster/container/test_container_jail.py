@@ -316,4 +316,4 @@ def test_what_is_missing_is_said_with_the_next_command(task: Path) -> None:
     ran = culmen("check", str(task), "--isolation", "container", folder=task.parent)
     assert ran.returncode == 5 and "no image is named" in ran.stderr
     ran = culmen("check", str(task), "--isolation", "vault", folder=task.parent)
-    assert ran.returncode == 5 and "there is no isolation level 'vault'" in ran.stderr
+    assert ran.returncode == 2 and "there is no isolation level 'vault'" in ran.stderr
