@@ -1,4 +1,4 @@
-"""Errors: what is wrong, where, and the next step in the words of who reads it."""
+"""Errors: the fault, its place and the next step, in the words of who reads it."""
 
 from __future__ import annotations
 
