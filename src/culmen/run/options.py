@@ -379,7 +379,7 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
 def _fits(value: object, hint: object) -> bool:
     """False if a value is of none of the types of an annotation; protocols take any object."""
     union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = [get_origin(kind) or kind for kind in union]
+    kinds = cast("list[type]", [get_origin(kind) or kind for kind in union])
     try:
         return isinstance(value, (*kinds, *[int] * (float in kinds)))
     except TypeError:  # a protocol, or anything
