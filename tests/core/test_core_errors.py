@@ -1,4 +1,4 @@
-"""Errors: the fault, its place and the next step, in the words of who reads it."""
+"""Errors: the fault, its place and the next step, in the words of its readers."""
 
 from __future__ import annotations
 
