@@ -338,7 +338,7 @@ def test_a_service_of_the_evaluator_that_is_away():
 
     first, command = first_words(ran(evaluator))
     assert "% of evaluations were lost: the service that the evaluator asks did not answer" in first
-    assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, budget="evaluations=')
+    assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, model=model, budget="evaluations=')
 
 
 def test_a_model_that_never_gives_a_program():
@@ -548,7 +548,7 @@ def test_a_disk_that_is_full():
         first.startswith("no space is left on the disk: ")
         and "% of evaluations failed for that reason" in first
     )
-    assert command == 'culmen.Study.fork("run", evaluator=evaluator).run()'
+    assert command == 'culmen.Study.fork("run", evaluator=evaluator, model=model).run()'
 
 
 def test_a_budget_that_went_into_retries():
