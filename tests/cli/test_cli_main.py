@@ -175,7 +175,7 @@ def test_task_whose_seed_fails_has_findings(place: Place) -> None:
 
 def test_unknown_isolation_level(faulty: Place) -> None:
     asked = faulty.here("run", "peak", "--require", "vault", "--json")
-    assert (asked.code, asked.document["error"]["kind"]) == (5, "isolation_error")
+    assert (asked.code, asked.document["error"]["kind"]) == (2, "user_error")
 
 
 def test_a_run_whose_own_server_is_down_can_be_resumed_later(place: Place) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import IsolationError, TaskError
+from culmen.core.errors import IsolationError, TaskError, UserError
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate.local import LocalBackend
@@ -303,7 +303,7 @@ def test_required_levels(tmp_path: Path) -> None:
     assert asyncio.run(start("limits", "limits")) == "limits"
     with pytest.raises(IsolationError, match="namespaces is required"):
         asyncio.run(start("limits", "namespaces"))
-    with pytest.raises(IsolationError, match="no isolation level"):
+    with pytest.raises(UserError, match="no isolation level"):
         asyncio.run(start("limits", "fortress"))
 
 

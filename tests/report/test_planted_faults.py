@@ -338,7 +338,9 @@ def test_a_service_of_the_evaluator_that_is_away():
 
     first, command = first_words(ran(evaluator))
     assert "% of evaluations were lost: the service that the evaluator asks did not answer" in first
-    assert command.startswith('culmen.Study.fork("run", evaluator=evaluator, model=model, budget="evaluations=')
+    assert command.startswith(
+        'culmen.Study.fork("run", evaluator=evaluator, model=model, budget="evaluations='
+    )
 
 
 def test_a_model_that_never_gives_a_program():

@@ -246,9 +246,10 @@ def run_study(
                 stack.enter_context(each.for_run(study.path, watch.told))
             study.run(progress=False)  # `watch` shows it
     except UserError as error:
+        if not study.path.exists():  # a run that could not begin is removed
+            raise
         # of a finished search, the end of the run says it, beside what it cost
-        is_there = study.path.exists()  # a run that could not begin is removed
-        if is_there and not (isinstance(error, NoAnswer) and study.status.state == "finished"):
+        if not isinstance(error, NoAnswer) or study.status.state != "finished":
             error.fix = _next_step(error, run_name(study.path))
             raise
     except KeyboardInterrupt:

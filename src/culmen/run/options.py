@@ -348,6 +348,9 @@ def refuse_rules_of_folder(
             )
 
 
+_NAMED_LATER = ("seed", "budget", "direction")  # keywords whose readers say more of wrong values
+
+
 def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
     """Raise `UserError` for unknown keywords, wrong types, and `seed=` after an initial program.
 
@@ -361,8 +364,9 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
         for name, value in [*zip(known, args), *keywords.items()]:
             if name not in known:
                 raise _keyword_error(name, known)
-            if value is not None and not _fits(value, hints[name]):
-                what = f"a {type(value).__name__} cannot be {name}"
+            is_known = value is None or name in _NAMED_LATER or _fits(value, hints[name])
+            if not is_known:
+                what = f"{name} cannot be of type {type(value).__name__}"
                 raise UserError(what, where=f"{name}=", fix=f"pass {known[name].annotation}")
         if args and "seed" in keywords:
             raise UserError(
@@ -370,7 +374,11 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
                 where="seed=",
                 fix="for the random seed, write random_seed=1",
             )
-        given = {name: value for name, value in keywords.items() if value is not None}
+        given = {
+            name: value
+            for name, value in keywords.items()
+            if value is not None or name in _NAMED_LATER
+        }
         return cast("Callable[..., T]", search)(*args, **given)
 
     return checked

@@ -15,7 +15,7 @@ from culmen.core.brief import Proposal
 from culmen.core.evaluation import SHOWN
 from culmen.extensions.web.pages.overview import overview_page
 from culmen.extensions.web.runs import Digest
-from culmen.report.figures import dollars_text, number_text
+from culmen.report.figures import dollars_text, margin_decimals, number_text
 from culmen.report.story import cost_text, gain_text, run_story
 from culmen.report.summary import summarize_run
 from culmen.store import views
