@@ -248,7 +248,7 @@ def test_overview(site: Site, tab: Tab):
     assert drawn["confirmed"] == [[now.evaluations, now.best.score]]
     assert page.locator("c-chart .ref text").all_text_contents() == [
         "target 0.95",
-        f"initial {now.best.initial.score:.6g}",
+        f"initial {round(now.best.initial.score, margin_decimals(now.best.initial.margin)):g}",
     ]
     told = facts(page)
     assert told["strategy"] == "polca" and told["explore"] == "5"
