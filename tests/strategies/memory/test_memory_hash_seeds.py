@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _CHILD = """
 from random import Random
 from culmen.core.candidate import Candidate
@@ -44,6 +46,7 @@ print(out)
 """
 
 
+@pytest.mark.extension("baselines")
 def test_three_hash_seeds_give_the_same_memories() -> None:
     told = set()
     for seed in ("0", "1", "2"):
