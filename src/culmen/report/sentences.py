@@ -857,7 +857,7 @@ def _lost_evaluations(f: Facts) -> Iterator[Finding]:
 
 
 def _budget_losing(f: Facts, least: float) -> str:
-    """The budget that refused the questions of at least so many evaluations, "" if none did."""
+    """Name of a budget that refused `least` evaluations or more; "" if none did."""
     refused = {kind: n for kind, n in f.failures.items() if n >= least}
     return next(filter(None, map(refused_budget, refused)), "")
 

@@ -144,7 +144,7 @@ def _check_form(source: TaskToml) -> None:
 
 
 def _check_metric(source: TaskToml) -> None:
-    """Refuse a metric that nobody has, or for what it cannot time."""
+    """Raise `TaskError` for a metric without a package, or for an evaluator that it cannot time."""
     table, known = source.table.evaluator, part_addresses("metrics")
     if table.metric and known and table.metric not in known:
         raise source.error_at_key(
