@@ -12,7 +12,7 @@ from functools import partial, wraps
 from inspect import isroutine, signature
 from os import PathLike
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import (
     Any,
     ParamSpec,
@@ -367,7 +367,7 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
             is_known = value is None or name in _NAMED_LATER or _fits(value, hints[name])
             if not is_known:
                 what = f"{name} cannot be of type {type(value).__name__}"
-                raise UserError(what, where=f"{name}=", fix=f"pass {known[name].annotation}")
+                raise UserError(what, where=f"{name}=", fix=f"pass {_told(hints[name])}")
         if args and "seed" in keywords:
             raise UserError(
                 "seed= is the initial program, which is given already",
@@ -384,10 +384,24 @@ def advise_keywords(search: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
+_TYPES = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}
+_TYPES |= {"Path": "a path", "PathLike": "a path", "Mapping": "a dict", "Callable": "a function"}
+_TYPES |= {"Iterable": "a list", "Sequence": "a list"}
+
+
+def _kinds(hint: object) -> list[type]:
+    union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return cast("list[type]", [get_origin(kind) or kind for kind in union if kind is not NoneType])
+
+
+def _told(hint: object) -> str:
+    """The types of an annotation in words: those of culmen by their names."""
+    return " or ".join({_TYPES.get(kind.__name__, kind.__name__): 0 for kind in _kinds(hint)})
+
+
 def _fits(value: object, hint: object) -> bool:
     """False if a value is of none of the types of an annotation; protocols take any object."""
-    union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = cast("list[type]", [get_origin(kind) or kind for kind in union])
+    kinds = _kinds(hint)
     try:
         return isinstance(value, (*kinds, *[int] * (float in kinds)))
     except TypeError:  # a protocol, or anything

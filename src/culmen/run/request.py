@@ -323,7 +323,7 @@ class PlaceChoice(Choice, frozen=True):
         workers = draft.options.workers or (0 if own is None else own.workers)
         if not 0 <= workers <= _MOST_WORKERS:
             fix = f"at most {_MOST_WORKERS:,}, usually one per core"
-            raise UserError(f"{workers} workers cannot be", where="workers", fix=fix)
+            raise UserError(f"the workers of a run cannot be {workers}", where="workers", fix=fix)
         draft.replace(backend=chosen, workers=workers or backends.usual_workers(chosen))
 
 
