@@ -232,7 +232,8 @@ def _unseen_failures(ranking: Ranking, name: str) -> float | None:
             (fails if fact.reward is None else succeeds)[number] += 1.0
     width = 2.0 * ranking.similarity_width()
     kind = np.flatnonzero(works & (np.abs(rows["mean"] - tally.mean) <= width))
-    return unseen_failures(fails[kind], succeeds[kind], int(np.searchsorted(kind, tally.order)))
+    place, is_chosen = int(np.searchsorted(kind, tally.order)), name != ranking.best_initial()
+    return unseen_failures(fails[kind], succeeds[kind], place, is_chosen)
 
 
 class Verdict(FreshComparison):
