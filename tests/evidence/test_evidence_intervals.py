@@ -709,3 +709,16 @@ def test_a_lucky_low_spread_does_not_narrow_the_margin_of_the_best() -> None:
     evidence.observe(Candidate.of({"program": "x = 1.0"}), Observation(low, Status.OK, 1.0), FINAL)
     gain, error = verdict.estimate_gain(one.id, low)[:2]
     assert gain == 14.5 and error.se is not None and error.se > found.se
+
+
+def test_differences_of_cases_are_exact_only_if_scores_agree_too_often_for_luck() -> None:
+    """Five equal repeats at a pass rate of 0.9 hid the noise of gains of 0.1 to 0.3."""
+    one = {f"{n}": [float(n > 1)] for n in range(20)}
+    other = {f"{n}": [float(n not in (3, 4, 5, 6))] for n in range(20)}
+    few, many = (
+        chance(20, repeats=repeats, agreement=0.82)._replace(span=1.0, few=True)
+        for repeats in (5, 16)
+    )
+    gain, error = mean_difference(one, other, few)
+    assert gain == pytest.approx(0.1) and error.margin is not None and error.margin > gain
+    assert mean_difference(one, other, many)[1].margin is None

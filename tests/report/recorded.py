@@ -159,6 +159,7 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "two objectives": _run(FrontWorld(noise=0.1), about=FrontWorld().task(), budget=_120),
     "pictures": _run(Spoilt(kind="draws"), budget=_120),
     "killed": _run(budget=_200, kill_after=90),
+    "no final choice": _run(budget=Budget(evaluations=9)),
     "islands": _run(
         Landscape(), Pacevolve(islands=3), about=landscape.task(), budget=Budget(evaluations=60)
     ),

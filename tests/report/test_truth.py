@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+import culmen
 from culmen.cli.main import main
 from culmen.extensions.web.pages import candidates as candidate_pages
 from culmen.extensions.web.pages import effects, lineage, overview, trust
@@ -28,7 +29,7 @@ from culmen.report.story import run_story
 from tests.report.arithmetic import Arithmetic, mean_by_case
 from tests.report.recorded import RUNS
 
-QUICK = ("exact", "failed", "killed", "two budgets", "losses over decades")
+QUICK = ("exact", "failed", "killed", "no final choice", "two budgets", "losses over decades")
 """Kinds that are made in a second."""
 
 
@@ -193,7 +194,10 @@ def result(run: Run) -> Claims:
     yield Claim("result: any", best is None, not any(o.score is not None for o in sums.seen))
     if best is None or best.get("front"):
         return
-    yield Claim("result: everywhere", status["best"]["score"], best["score"])
+    yield Claim("result: everywhere", as_json(status["best"]), as_json(best))
+    told = culmen.Study.open(run.path).best
+    for name in ("id", "score", "margin", "gain", "gain_margin", "challenger"):
+        yield Claim(f"result: {name} in Python", as_json(getattr(told, name)), best.get(name))
     yield Claim("result: of evaluations", best["evaluations"], len(sums.seen))
     failed = sum(o.score is None for o in sums.seen)
     yield Claim("result: failed", sum(best.get("failed", {}).values()), failed)
@@ -523,6 +527,11 @@ def shown_scores(run: Run, found: re.Match[str], best: Any) -> Claims:
             own = 1.96 * stdev(scores) / math.sqrt(len(scores))
             is_like = own / 3 <= float(margin) <= 6 * own  # failures elsewhere widen it
             yield Claim(f"terminal: margin of the {name} {margin} beside {own}", is_like, True)
+
+
+def as_json(document: Any) -> Any:
+    """A document as a reader of JSON gets it."""
+    return msgspec.json.decode(msgspec.json.encode(document))
 
 
 def strings(document: Any) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Reserve of the final choice: evaluations enough to tell the run's gain from noise.
 
-Two programs whose rewards differ by g are told apart with probability POWER at the 5 % level
+Two programs whose rewards differ by g are told apart with probability 0.9 at the 5 % level
 (two-sided) if each is evaluated n times:
 
-    n = 2 s² ((z.975 + z.8) / g)²          s² variance of one evaluation
+    n = 2 s² ((z.975 + z.9) / g)²          s² variance of one evaluation
 
 Neither s nor g is known before the search, so the reserve is planned again while it goes on.
 """
@@ -18,7 +18,13 @@ import msgspec
 
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.ledger import LARGEST_SHARE, final_share, held_out_case_count
+from culmen.engine.ledger import (
+    CHECKS,
+    LARGEST_SHARE,
+    final_share,
+    held_out_case_count,
+    may_rest_on_tolerance,
+)
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.ranking import Race
 
@@ -27,6 +33,9 @@ POWER, LEVEL = 0.8, 0.05
 
 FACTOR = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
 """Standard errors of a difference that a gain must have to be found with that probability."""
+
+KEPT = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(0.9)
+"""The same with probability 0.9, for which a reserve is planned: most runs are made once."""
 
 CHOOSING = 0.25
 """Share of the reserve that picks the winner if no other is needed."""
@@ -42,8 +51,8 @@ _CAUTION = 1.0
 _UNKNOWN_NOISE = 2.0
 _NEVER_WITHHELD = 300  # evaluations of a final choice that are left: as a run of 750 may keep
 _GROWTH = 1.02  # factor by which the evaluations grow between two plans
-# share of the evaluations that hold FACTOR² if they are to hold z.975²: an even chance to tell
-_EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / FACTOR) ** 2
+# share of the evaluations that hold KEPT² if they are to hold z.975²: an even chance to tell
+_EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / KEPT) ** 2
 
 
 class Reserve(NamedTuple):
@@ -61,9 +70,9 @@ class Reserve(NamedTuple):
     noise: float = 0.0
 
 
-def evaluations_to_tell(gain: float, variance: float) -> float:
+def evaluations_to_tell(gain: float, variance: float, factor: float = FACTOR) -> float:
     """Evaluations of each of two programs that tell a gain where one deviates by `variance`."""
-    return 2.0 * variance * (FACTOR / gain) ** 2
+    return 2.0 * variance * (factor / gain) ** 2
 
 
 class ReservePlanner:
@@ -140,9 +149,10 @@ class ReservePlanner:
         sd = math.sqrt(variance)
         if gain <= 0:
             return unplanned._replace(noise=sd)
-        each = evaluations_to_tell(gain, variance) + _UNKNOWN_NOISE
+        each = evaluations_to_tell(gain, variance, KEPT) + _UNKNOWN_NOISE
         each = cases * math.ceil(each / cases)
-        needed = math.ceil(least + (arms * each - (1 - CHOOSING) * least) / (1 - CHOOSING))
+        checks = CHECKS if may_rest_on_tolerance(self._task) else 0
+        needed = checks + math.ceil(arms * each / (1 - CHOOSING))
         if most < _EVEN * needed:
             return unplanned._replace(noise=sd)
         return Reserve(max(least, min(most, needed)), least, expected, gain, sd)

@@ -109,17 +109,17 @@ def failure_chances(
     return FailureChances(*(np.where(works, each, 0.0) for each in (mean, spread, step)))
 
 
-def unseen_failures(fails: Floats, succeeds: Floats, place: int) -> float:
+def unseen_failures(fails: Floats, succeeds: Floats, place: int, is_chosen: bool = True) -> float:
     """Mean square of the chance to fail of the candidate at `place`, which did not fail.
 
     Some candidates never fail, and the others have a chance each (a spike at 0 and a Beta law):
     share and law are weighed by the likelihood of all counts. `fails` and `succeeds` are those of
-    its kind after a first score. If one of the kind failed, this one is taken to fail at times: it
-    leads because it was not seen to.
+    its kind after a first score. If one of the kind failed, one that was chosen (not the initial
+    program) is taken to fail at times: it leads because it was not seen to.
     """
     tried = (fails + succeeds) > 0
     a, b, own = fails[tried], succeeds[tried], float(succeeds[place])
-    is_of_failing_kind = bool(fails.any())
+    is_of_failing_kind = is_chosen and bool(fails.any())
     shares = np.array(_SHARES)[:, None]
     fits, squares = list[float](), list[float]()
     for first, second in (*_FAULTY, *_RARELY_FAULTY):

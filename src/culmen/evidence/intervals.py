@@ -100,6 +100,7 @@ Values = Mapping[str, Sequence[float]]
 
 def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
     """The mean of `values`, at least one; failures are among them."""
+    chance = _with_agreement_of(chance, values)
     units, repeats, is_sample = _sample_units(values, chance)
     here = _mean_error(units, repeats, is_sample, chance, 1.0, new=False)
     kind = _mean_error(units, repeats, is_sample, chance, 1.0, new=True)
@@ -132,6 +133,7 @@ def mean_difference(
             None, None
         )
     pairs = {case: [x - y for x, y in zip(one[case], other[case])] for case in shared}
+    chance = _with_agreement_of(chance, one, other)
     units, repeats, is_sample = _sample_units(pairs, chance)
     return fmean(units), _mean_error(units, repeats, is_sample, chance, 2.0, new=False)
 
@@ -391,7 +393,7 @@ def _case_noise(
     degrees = chance.noise.repeats + sum(map(len, repeats)) - len(repeats)
     squares = chance.noise.squares * times + inside
     if not squares:
-        if min(chance.noise.agreement, _value_agreement(repeats)) ** degrees > UNLIKELY:
+        if chance.noise.agreement**degrees > UNLIKELY:
             return Part(between, 0.0)
         return Part(between / (degrees + 1), float(max(degrees, len(repeats) - 1)), False)
     if degrees < len(repeats) - 1:
@@ -399,10 +401,16 @@ def _case_noise(
     return Part(min(squares / degrees / each, between), float(degrees))
 
 
-def _value_agreement(repeats: Sequence[Sequence[float]]) -> float:
-    """Chance that two of these values, across all cases, are equal (Simpson's index)."""
-    counts = Counter(value for case in repeats for value in case)
-    return sum(int(many**2) for many in counts.values()) / counts.total() ** 2
+def _with_agreement_of(chance: Chance, *samples: Values) -> Chance:
+    """`chance` with the agreement of the scores of these samples, if that is less.
+
+    It is the chance that two of them, across all cases, are equal (Simpson's index). Differences of
+    two samples agree less often, but it is their scores that were repeated.
+    """
+    counts = Counter(value for sample in samples for case in sample.values() for value in case)
+    agreement = sum(int(many**2) for many in counts.values()) / counts.total() ** 2
+    agreement = min(chance.noise.agreement, agreement)
+    return chance._replace(noise=chance.noise._replace(agreement=agreement))
 
 
 def welch_degrees(*parts: tuple[float, float]) -> float:

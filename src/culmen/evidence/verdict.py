@@ -16,7 +16,7 @@ from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
 from culmen.core.spread import sum_floats
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
+from culmen.evidence.account import UNLIKELY, Account, Fact, PooledNoise, facts_after_search
 from culmen.evidence.drift import pair_differences
 from culmen.evidence.failures import unseen_failures
 from culmen.evidence.intervals import (
@@ -232,7 +232,8 @@ def _unseen_failures(ranking: Ranking, name: str) -> float | None:
             (fails if fact.reward is None else succeeds)[number] += 1.0
     width = 2.0 * ranking.similarity_width()
     kind = np.flatnonzero(works & (np.abs(rows["mean"] - tally.mean) <= width))
-    return unseen_failures(fails[kind], succeeds[kind], int(np.searchsorted(kind, tally.order)))
+    place, is_chosen = int(np.searchsorted(kind, tally.order)), name != ranking.best_initial()
+    return unseen_failures(fails[kind], succeeds[kind], place, is_chosen)
 
 
 class Verdict(FreshComparison):
@@ -285,8 +286,8 @@ class Verdict(FreshComparison):
         if coverage_of(failed_by_culprit(self.account), self.account.made) < COVERAGE:
             return True
         found = self.estimate_gain(name, initial)
-        is_noisy = self.of <= 1 or bool(self.account.repeated.squares)  # repeats of a case differ
-        return found.probability < BELIEVED or (is_noisy and found.alone < SHOWN)
+        may_differ = self.of <= 1 or _may_repeats_differ(self.account)
+        return found.probability < BELIEVED or (may_differ and found.alone < SHOWN)
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""
@@ -524,6 +525,13 @@ def _luck_of(ranking: Ranking, name: str, mean: float) -> float:
 
 _ESTIMATE_DIGITS = 9
 """Significant digits of an estimate; further ones are the arithmetic's, as in 0.99999999994."""
+
+
+def _may_repeats_differ(account: Account) -> bool:
+    """True unless repeats have shown that an evaluation on a case gives the same score again."""
+    repeated = account.repeated
+    is_open = repeated.agreement**repeated.repeats > UNLIKELY
+    return account.is_exact is not True and (repeated.has_differed or is_open)
 
 
 def equal_scores(account: Account, initial: str | None) -> JsonObject:
