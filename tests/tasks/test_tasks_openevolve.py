@@ -363,10 +363,29 @@ def test_checkpoints_are_pools(folder: Path, tmp_path: Path) -> None:
     first = load_pool(output / "checkpoints" / "checkpoint_3")
     assert len(first.members) == 1 and pool_label(output).startswith("openevolve_output ")
     (place / "programs" / "d.json").write_text("[]")
-    with pytest.raises(UserError, match="no program of OpenEvolve"):
+    with pytest.raises(UserError, match="no file of OpenEvolve"):
         load_pool(output)
     with pytest.raises(UserError, match="this folder is no pool"):
         load_pool(folder)
+
+
+def test_a_checkpoint_is_ranked_by_its_own_dimensions_and_may_hold_nan(tmp_path: Path) -> None:
+    place = tmp_path / "checkpoint_3"
+    (place / "programs").mkdir(parents=True)
+    (place / "metadata.json").write_text('{"feature_stats": {"speed": {"min": 1.0}}}')
+    programs = {
+        "a": {"accuracy": 0.5, "speed": 90.0},
+        "b": {"accuracy": 0.8, "speed": 1.0},
+        "c": {"combined_score": float("nan")},
+        "d": {"accuracy": 0.4, "complexity": 0.8},
+    }
+    for name, metrics in programs.items():
+        content = {"id": name, "code": f"{name} = 1\n", "metrics": metrics}
+        (place / "programs" / f"{name}.json").write_text(json.dumps(content))
+    scores = [(each.candidate.text[0], each.score) for each in load_pool(place).members]
+    assert [*map(str, scores)] == [
+        *("('b', 0.8)", "('d', 0.6000000000000001)", "('a', 0.5)", "('c', None)")
+    ]
 
 
 def test_a_run_that_ended_before_its_first_checkpoint_is_a_pool(tmp_path: Path) -> None:

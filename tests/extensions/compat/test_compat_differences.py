@@ -97,6 +97,11 @@ OWN_CLASS = "from types import SimpleNamespace as Own\n"
         (f"async {PLAIN}", "coroutine"),
         ("def evaluate(path):\n    return 0.7, {'why': 'text'}\n", "tuple"),
         (OWN_CLASS + "def evaluate(path):\n    return Own(metrics={'a': 0.7})\n", "Namespace"),
+        (
+            "class EvaluationResult:\n    metrics = {'a': 0.7}\n\n"
+            "def evaluate(path):\n    return EvaluationResult()\n",
+            "EvaluationResult",
+        ),
     ],
 )
 def test_an_answer_that_openevolve_counts_as_0_is_told(

@@ -57,6 +57,23 @@ def test_score_and_side_information_become_score_metrics_and_feedback(tmp_path, 
     assert all(each.metrics["length"] > 0 for each in seen if each.status == "ok")
 
 
+def test_a_text_that_ends_like_a_file_is_a_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Use notes.md").write_text("another text")
+    study = run(
+        seed_candidate="Use notes.md",
+        evaluator=lambda candidate: float(candidate == "Use notes.md"),
+        budget=1,
+    )
+    assert (study.best_candidate, study.best.score) == ("Use notes.md", 1.0)
+
+
+@pytest.mark.parametrize("part", [None, 0.5])
+def test_a_part_that_is_no_text_is_refused(part):  # GEPA passes it on as it is
+    with pytest.raises(UserError, match="the part 'prompt' is no text"):
+        run(seed_candidate={"prompt": part}, evaluator=lambda candidate: 1.0)
+
+
 def test_a_dict_candidate_keeps_its_parts_without_examples(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -164,6 +164,28 @@ def test_a_program_that_raises_or_lies_about_types_is_invalid(tmp_path: Path) ->
     assert second.status is Status.INVALID and second.score is None
 
 
+@pytest.mark.parametrize(("call", "score"), [("", 2.0), (", given.runs", 10.0), ("*", 10.0)])
+def test_a_script_that_gives_main_more_runs_as_a_script(
+    tmp_path: Path, call: str, score: float
+) -> None:
+    arguments = "**vars(given)" if call == "*" else f"given.program_path, given.results_dir{call}"
+    evaluate = SCRIPT.partition("if __name__")[0] + (
+        "def main(program_path, results_dir, runs=1):\n"
+        "    value = runpy.run_path(program_path)['run_experiment'](runs)[1]\n"
+        "    for name, found in (('metrics', {'combined_score': value}), ('correct', {'correct': True})):\n"
+        "        json.dump(found, open(os.path.join(results_dir, name + '.json'), 'w'))\n"
+        "if __name__ == '__main__':\n"
+        "    parser = argparse.ArgumentParser()\n"
+        "    for name in ('program_path', 'results_dir'):\n"
+        "        parser.add_argument('--' + name)\n"
+        "    parser.add_argument('--runs', type=int, default=5)\n"
+        "    given = parser.parse_args()\n"
+        f"    main({arguments})\n"
+    )
+    (first,) = seen(load(folder(tmp_path, evaluate)))
+    assert first.score == score
+
+
 def test_an_evaluator_that_is_only_a_script(tmp_path: Path) -> None:
     (first,) = seen(load(folder(tmp_path, SCRIPT)))
     assert (first.score, first.trust) == (2.0, "proxied")

@@ -28,13 +28,15 @@ CandidateT = TypeVar("CandidateT", contravariant=True)
 class Asked(ABC, Generic[CandidateT]):
     """An evaluator that calls `fn` on a candidate and one of the `examples`.
 
-    `differences` from the other package are sentences, notes of the task.
+    `differences` from the other package are sentences, notes of the task. With `is_text` the
+    candidate's one text is given without its name.
 
     Examples never leave this process and may be of any type. The object has the code and the name
     of `fn`, so that a changed function is a changed evaluator for a run's journal.
     """
 
     differences: tuple[str, ...] = ()
+    is_text = False
 
     def __init__(self, fn: Callable[..., object], examples: Mapping[str, object]) -> None:
         self.fn, self.examples = fn, examples
@@ -43,11 +45,11 @@ class Asked(ABC, Generic[CandidateT]):
         )
         self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
 
-    def __call__(self, candidate: CandidateT, case: Case | None) -> tuple[object, JsonObject]:
+    def __call__(self, candidate: Any, case: Case | None) -> tuple[object, JsonObject]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
-        return self.judge_example(
-            candidate, case is not None, None if case is None else self.examples[case.id]
-        )
+        given = next(iter(candidate.values())) if self.is_text else candidate
+        example = None if case is None else self.examples[case.id]
+        return self.judge_example(given, case is not None, example)
 
     @abstractmethod
     def judge_example(

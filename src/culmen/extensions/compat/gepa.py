@@ -224,8 +224,14 @@ def _search_with_gepa(
         raise UserError(
             "nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N"
         )
-    study = optimize(seed, judge, cases=cases, **arguments)
-    return result_of(study, is_text=not isinstance(seed, Mapping))
+    is_text = not isinstance(seed, Mapping)
+    if isinstance(seed, str):  # by a name, else one line that ends with .md would be a file
+        seed, judge.is_text = {"candidate": seed}, True
+    for name, text in (seed or {}).items():
+        if not isinstance(text, str):
+            what = f"the part {name!r} is no text but {text!r}"
+            raise UserError(what, where="seed_candidate=", fix="write it as a text")
+    return result_of(optimize(seed, judge, cases=cases, **arguments), is_text)
 
 
 def _merge_limit(settings: JsonObject) -> int:

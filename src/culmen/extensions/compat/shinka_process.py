@@ -6,6 +6,7 @@ process never sees the folder of the results.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import json
@@ -17,6 +18,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from types import ModuleType
 
+from culmen.core.foreign import parse_python
 from culmen.core.json import JsonObject
 
 STANDINS = str(Path(__file__).parent / "standins")
@@ -62,7 +64,7 @@ def evaluate_program(module: ModuleType, path: str, program: str) -> tuple[JsonO
     `combined_score` is None if the program is not correct.
     """
     results = tempfile.mkdtemp(prefix="results-")
-    if _is_main_callable(module):
+    if _is_main_callable(module) and not _gives_more(path):
         answer = module.main(program_path=program, results_dir=results)
         if inspect.isawaitable(answer):
             asyncio.run(_await_answer(answer))
@@ -90,6 +92,24 @@ def _is_main_callable(module: ModuleType) -> bool:
         or parameter.default is not parameter.empty
         or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         for name, parameter in parameters.items()
+    )
+
+
+def _gives_more(path: str) -> bool:
+    """True if the file as a script, as which ShinkaEvolve runs it, gives main other arguments."""
+    tree = parse_python(Path(path).read_text(encoding="utf-8"))
+    blocks = [
+        each for each in tree.body if isinstance(each, ast.If) and "__main__" in ast.dump(each.test)
+    ]
+    calls = [
+        node
+        for block in blocks
+        for node in ast.walk(block)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "main"
+    ]
+    return any(
+        len(call.args) + len(call.keywords) > 2 or any(each.arg is None for each in call.keywords)
+        for call in calls
     )
 
 

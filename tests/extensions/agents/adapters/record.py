@@ -1,16 +1,19 @@
-"""Record anew what agent programs print and log: `record.py codex opencode`.
+"""Record anew what agent programs print and log: `record.py codex opencode acp:codex mini`.
 
 They are found on PATH and driven in a temporary folder, without a sandbox, by a scripted model on
 the loopback. A program has one folder of recordings, NAME-VERSION: what it printed when it worked,
 and when its model failed, its session's log, and what it was billed. Long texts are cut, since
-they are the program's own words, and folders of this machine are renamed.
+they are the program's own words, and folders of this machine are renamed. What a program said over
+the Agent Client Protocol is read as `replay_acp.py` plays it, answer by answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -20,8 +23,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from culmen.extensions.agents.adapters import AgentJob, programs
+from culmen.extensions.agents.adapters import AgentJob, Plan, programs
 from culmen.extensions.agents.adapters.catalog import adapter_by_name
+from tests.extensions.agents.adapters.driving import Signs, started
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
 
@@ -32,17 +36,21 @@ COMMANDS = (
     ("sleep 12; echo late; exit 2", 2),  # longer than Codex waits for a command
 )
 LAST = "I have finished."
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 LOGS = {
     "claude": ".claude/projects/*/*.jsonl",
     "codex": ".codex/sessions/**/rollout-*.jsonl",
     "opencode": ".local/share/opencode/opencode*.db",
 }
+PATIENCE = {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2"}  # mini's own, else it tries for minutes
 _KEPT = 400  # characters of one text
-_SECONDS = 300
+_SECONDS = 600
 
 
 def working(asked: Asked) -> Turn:
     """One command a turn, the output of one that goes on, and a last word."""
+    if SUBMIT in "".join(item.text for item in asked.items) and asked.rounds == len(COMMANDS):
+        return Turn(LAST, (asked.shell(f"echo {SUBMIT}"),))  # mini-swe-agent ends by a command
     if not asked.tools or asked.rounds > len(COMMANDS) + 1:
         return Turn(LAST)
     if asked.rounds < len(COMMANDS):
@@ -57,9 +65,10 @@ def working(asked: Asked) -> Turn:
 def record(kind: str, place: Path) -> Path:
     """Record a program into a new folder below `place`; its older ones are removed."""
     version = programs.program_version(programs.find_program(adapter_by_name(kind).program))
-    for old in place.glob(f"{kind}-*"):
+    name = kind.replace(":", ".")
+    for old in place.glob(f"{name}-*"):
         shutil.rmtree(old)
-    folder = place / f"{kind}-{version}"
+    folder = place / f"{name}-{version}"
     folder.mkdir(parents=True)
     said: dict[str, Any] = {}
     for name, faults in {"worked": (), "failed": ("400",) * 40}.items():
@@ -90,7 +99,10 @@ def _drive(kind: str, own: Path, url: str) -> tuple[int, str]:
         "HOME": job.home,
         "LANG": "C.UTF-8",
         **plan.environment,
+        **PATIENCE,
     }
+    if kind.startswith("acp:"):
+        return asyncio.run(_talk(kind, plan, job, environment))
     run = subprocess.run(
         plan.argv,
         input=job.prompt if plan.stdin else "",
@@ -102,6 +114,19 @@ def _drive(kind: str, own: Path, url: str) -> tuple[int, str]:
         check=False,
     )
     return run.returncode, run.stdout
+
+
+async def _talk(
+    kind: str, plan: Plan, job: AgentJob, environment: dict[str, str]
+) -> tuple[int, str]:
+    """Exit code, 0 for a program that waits for more, and the output of a session."""
+    heard = Path(job.tree).parent / "heard.jsonl"
+    script = f"{shlex.join(plan.argv)} | tee {heard}"
+    argv = ("/bin/bash", "-o", "pipefail", "-c", script)
+    clean = ("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in environment.items()))
+    async with started(*clean, *argv, cwd=job.tree) as pipes, asyncio.timeout(_SECONDS):
+        parting = await adapter_by_name(kind).open_dialogue(pipes, job, Signs()).run()
+    return parting.code or 0, heard.read_text(encoding="utf-8")
 
 
 def _write_log(log: Path, folder: Path, own: str) -> None:

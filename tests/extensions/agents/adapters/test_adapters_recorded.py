@@ -1,10 +1,11 @@
 """Output and logs of real programs, as `record` stored them, through their readers.
 
-`CULMEN_TEST_AGENTS=codex,opencode` records these anew, and replays that, too.
+`CULMEN_TEST_AGENTS=codex,acp:codex` records these anew, and replays that, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -12,30 +13,59 @@ from pathlib import Path
 
 import pytest
 
-from culmen.extensions.agents.adapters.catalog import NATIVE, TESTED
+from culmen.extensions.agents.adapters import AgentJob, Parting
+from culmen.extensions.agents.adapters.catalog import KNOWN, NATIVE, TESTED, adapter_by_name
 from culmen.extensions.skills.mining.logs import read_logs
-from tests.extensions.agents.adapters.driving import Signs, job, replayed
+from tests.extensions.agents.adapters.driving import Signs, job, python, replayed, started
 from tests.extensions.agents.adapters.real import need
 from tests.extensions.agents.adapters.record import COMMANDS, LAST, LOGS, RECORDED, record
 
 FOLDERS = sorted(RECORDED.iterdir())
+# tokens that a program claims: none, those of the last model call, or all but a call for a title
+CLAIM_LESS = ("mini", "acp:claude", "acp:codex", "acp:opencode")
+FAILED = {  # how a model's fault ends the others' sessions: as "crashed", with the fault's number
+    "acp:codex": ("finished", ""),  # as by its own account: the gateway's transcript decides
+    "mini": ("crashed", "exit code 1"),
+}
+
+
+def _kind(folder: Path) -> str:
+    return folder.name.partition("-")[0].replace(".", ":")
+
+
+def _parting(kind: str, file: Path, code: int, work: AgentJob, signs: Signs) -> Parting:
+    """What the adapter makes of the recorded output."""
+    if not kind.startswith("acp:"):
+        return replayed(kind, file, code, work, signs)
+
+    async def go() -> Parting:
+        async with started(*python("replay_acp.py", str(file))) as pipes:
+            return await adapter_by_name(kind).open_dialogue(pipes, work, signs).run()
+
+    return asyncio.run(go())
 
 
 def check_recording(folder: Path, tmp_path: Path) -> None:
     """The readers find the program's commands, last word, tokens and log."""
-    kind, said = folder.name.partition("-")[0], json.loads((folder / "said.json").read_text())
+    kind, said = _kind(folder), json.loads((folder / "said.json").read_text())
     worked = said["worked"]
     signs = Signs()
-    parting = replayed(kind, folder / "worked.jsonl", worked["code"], job(tmp_path), signs)
+    parting = _parting(kind, folder / "worked.jsonl", worked["code"], job(tmp_path), signs)
     assert (parting.ended, parting.word) == ("finished", LAST), parting
     tokens = {"input_tokens": worked["input"], "output_tokens": worked["output"]}
-    assert {name: parting.claimed[name] for name in tokens} == tokens
+    claimed = {name: parting.claimed.get(name, 0) for name in tokens}
+    if kind in CLAIM_LESS:
+        assert all(claimed[name] < tokens[name] for name in tokens), claimed
+    else:
+        assert claimed == tokens
     assert parting.claimed.get("calls", worked["calls"]) == worked["calls"]
-    asked = [tool for tool in signs.of("tool") if any(each in tool for each, _ in COMMANDS)]
-    assert len(asked) == len(COMMANDS)
+    if kind != "mini":  # whose output has commands in the midst of words
+        asked = [tool for tool in signs.of("tool") if any(each in tool for each, _ in COMMANDS)]
+        assert len(asked) == len(COMMANDS)
     failed = said["failed"]
-    parting = replayed(kind, folder / "failed.jsonl", failed["code"], job(tmp_path), Signs())
-    assert parting.ended == "crashed" and "400" in parting.why, parting
+    parting = _parting(kind, folder / "failed.jsonl", failed["code"], job(tmp_path), Signs())
+    wanted = FAILED.get(kind, ("crashed", "400"))
+    assert parting.ended == wanted[0] and wanted[1] in parting.why, parting
     if kind in LOGS:
         (session,) = read_logs([_log(folder, tmp_path)]).sessions
         assert session.source == kind
@@ -69,15 +99,16 @@ def test_a_recording_is_read_as_it_was(tmp_path: Path, folder: Path) -> None:
 
 
 def test_each_program_is_recorded_in_the_version_that_was_tried_last() -> None:
-    npm = [kind for kind in NATIVE if kind in TESTED and TESTED[kind].installer.startswith("npm")]
+    kinds = [*NATIVE, *(f"acp:{name}" for name in KNOWN)]
+    tried = {kind: TESTED[adapter_by_name(kind).program].versions for kind in kinds}
     assert [each.name for each in FOLDERS] == sorted(
-        f"{kind}-{TESTED[kind].versions[-1]}" for kind in npm
+        f"{kind.replace(':', '.')}-{versions[-1]}" for kind, versions in tried.items() if versions
     )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [folder.name.partition("-")[0] for folder in FOLDERS])
+@pytest.mark.parametrize("kind", [_kind(folder) for folder in FOLDERS])
 def test_a_recording_made_anew_is_read_alike(tmp_path: Path, kind: str) -> None:
     need(kind)
     check_recording(record(kind, tmp_path / "recorded"), tmp_path)

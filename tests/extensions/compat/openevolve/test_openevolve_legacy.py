@@ -128,6 +128,7 @@ STAGES = {
         0.8,
     ),
     "a flag does not open a gate": (["{'accuracy': 0.2, 'ok': True}", "{'accuracy': 0.9}"], 0.2),
+    "a stage of another kind breaks": (["{'accuracy': 0.8}", None], 0.4),
     "there is no fourth stage": (["{'combined_score': 1.0}"] * 3 + ["1 / 0"], 1.0),
 }
 
@@ -135,7 +136,10 @@ STAGES = {
 @pytest.mark.parametrize("name", STAGES)
 def test_stages_count_as_in_openevolve(ground: Make, name: str) -> None:
     stages, score = STAGES[name]
-    lines = [f"def evaluate_stage{n}(path): return {each}" for n, each in enumerate(stages, 1)]
+    lines = [
+        f"def evaluate_stage{n}(path): return {each}" if each else f"evaluate_stage{n} = None"
+        for n, each in enumerate(stages, 1)
+    ]
     source = "\n".join(["def evaluate(path): return {}", *lines, ""])
     arena = ground(source, form="legacy", proxy="never", thresholds=(0.5, 0.75))
     assert arena.one("x = 1").score == pytest.approx(score)

@@ -189,7 +189,7 @@ TESTED = {
     "cursor-agent": TestedVersions(),
     "mini": TestedVersions(("2.4.6",), "mini-swe-agent", "pip install"),
     "claude-agent-acp": TestedVersions(
-        ("0.49.0", "0.100.0"), "@agentclientprotocol/claude-agent-acp"
+        ("0.49.0", "0.100.0", "0.101.0"), "@agentclientprotocol/claude-agent-acp"
     ),
     "codex-acp": TestedVersions(("2.6.0",), "@agentclientprotocol/codex-acp"),
 }

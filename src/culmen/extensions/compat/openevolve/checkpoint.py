@@ -7,8 +7,11 @@ one counts. A run that ended before its first checkpoint has its best program al
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +33,15 @@ class _Program(msgspec.Struct):
     metrics: dict[str, Any] = {}
 
 
+class _Archive(msgspec.Struct):
+    """The field that matters of `metadata.json`."""
+
+    feature_stats: dict[str, Any] = {}
+
+
+_Kind = TypeVar("_Kind", _Program, _Archive)
+
+
 def read_pool(folder: Path) -> Pool | None:
     """The programs of a checkpoint, best first by their claims; None for any other folder.
 
@@ -43,11 +55,12 @@ def read_pool(folder: Path) -> Pool | None:
     else:
         return None
     part = f"initial_program{_program_suffix(checkpoint)}"
+    features = _features(checkpoint)
     found: dict[str, PoolMember] = {}
     for file in files:
         text = _program_text(path_inside(checkpoint, file.relative_to(checkpoint)))
         code = "" if file.parent.name == PROGRAMS else _best_text(checkpoint)
-        member = _read_member(text, str(file), part, code)
+        member = _read_member(text, str(file), part, features, code)
         found.setdefault(member.candidate.digest, member)  # copies on other islands are one program
     members = sorted(found.values(), key=lambda each: -(each.score or 0.0))
     members.sort(key=lambda each: each.score is None)
@@ -67,6 +80,14 @@ def _last_checkpoint(folder: Path) -> Path | None:
         and (path / PROGRAMS).is_dir()
     ]
     return max(numbered)[1] if numbered else None
+
+
+def _features(checkpoint: Path) -> Iterable[str]:
+    """The feature dimensions of the run: those that its archive has measured."""
+    file = path_inside(checkpoint, "metadata.json")
+    if not file.is_file():
+        return DEFAULT_FEATURES
+    return _decoded(_program_text(file), str(file), _Archive).feature_stats or DEFAULT_FEATURES
 
 
 def _program_suffix(checkpoint: Path) -> str:
@@ -91,17 +112,25 @@ def _program_text(path: Path) -> str:
 
 
 @boundary()
-def _read_member(text: str, where: str, part: str, code: str = "") -> PoolMember:
-    """A program with its claimed score; `code` is its text, "" if the file has it."""
+def _decoded(text: str, where: str, kind: type[_Kind]) -> _Kind:
+    """The content of a file, which Python's `json` wrote: it may hold NaN."""
     try:
-        program = msgspec.json.decode(text, type=_Program)
-    except msgspec.DecodeError as error:
-        raise UserError(
-            f"this is no program of OpenEvolve: {error}", where=where, fix="remove the file"
-        ) from None
+        return msgspec.convert(json.loads(text), kind)
+    except (ValueError, RecursionError) as error:
+        what = f"this is no file of OpenEvolve: {error}"
+        raise UserError(what, where=where, fix="remove the file") from None
+
+
+def _read_member(
+    text: str, where: str, part: str, features: Iterable[str], code: str = ""
+) -> PoolMember:
+    """A program with its claimed score; `code` is its text, "" if the file has it."""
+    program = _decoded(text, where, _Program)
     code = code or program.code
     if not code:
         what = "this is no program of OpenEvolve: it has no code"
         raise UserError(what, where=where, fix="remove the file")
-    score = fitness(program.metrics, DEFAULT_FEATURES)
-    return PoolMember({part: code}, score, 0 if score is None else 1)
+    score = fitness(program.metrics, features)
+    if score is None or not math.isfinite(score):
+        return PoolMember({part: code}, None, 0)
+    return PoolMember({part: code}, score, 1)

@@ -151,8 +151,10 @@ def _run_cascade(
     """Evaluate in stages; those that the evaluator lacks are None."""
 
     def stage(number: int) -> Callable[[str], scoring.Answer] | None:
-        function = getattr(module, f"evaluate_stage{number}", None)
-        return None if function is None else lambda path: _metrics_and_artifacts(function(path))
+        name = f"evaluate_stage{number}"
+        if not hasattr(module, name):
+            return None
+        return lambda path: _metrics_and_artifacts(getattr(module, name)(path))
 
     flags = request["contract"] == scoring.SKYDISCOVER
     last = scoring.SKYDISCOVER_STAGES if flags else scoring.STAGES
@@ -195,7 +197,7 @@ def _metrics_and_artifacts(result: Any) -> scoring.Answer:
     kind = type(result).__name__
     if isinstance(result, dict):
         return _split_artifacts(result)
-    if kind == "EvaluationResult" and isinstance(result.metrics, dict):
+    if _is_of_package(type(result)) and isinstance(result.metrics, dict):
         return dict(result.metrics), dict(result.artifacts or {})
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
@@ -206,6 +208,15 @@ def _metrics_and_artifacts(result: Any) -> scoring.Answer:
     answer = result if isinstance(result, dict) else {"combined_score": result}
     metrics, artifacts = _split_artifacts(answer)
     return metrics, {**artifacts, **({} if result is None else {_DIFFERENCE: told})}
+
+
+def _is_of_package(kind: type) -> bool:
+    """True for a package's own class of results, or one that derives from it."""
+    packages = ("openevolve", "skydiscover")
+    return any(
+        each.__name__ == "EvaluationResult" and each.__module__.partition(".")[0] in packages
+        for each in kind.__mro__
+    )
 
 
 def _split_artifacts(answer: JsonObject) -> scoring.Answer:
