@@ -166,8 +166,4 @@ def _can_parse(text: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _short_parses(text: str) -> bool:
-    try:
-        parse_python(text)
-    except SyntaxError:
-        return False
-    return True
+    return parse_python_or_none(text) is not None

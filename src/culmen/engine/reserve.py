@@ -50,7 +50,7 @@ _CAUTION = 1.0
 # evaluations of each program that a t interval of pairs takes more than a normal one: z.975² / 2
 _UNKNOWN_NOISE = 2.0
 _NEVER_WITHHELD = 300  # evaluations of a final choice that are left: as a run of 750 may keep
-_GROWTH = 1.02  # factor by which the evaluations grow between two plans
+_GROWTH = 1.05  # factor by which the evaluations grow between two plans
 # share of the evaluations that hold KEPT² if they are to hold z.975²: an even chance to tell
 _EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / KEPT) ** 2
 

@@ -428,7 +428,6 @@ def _run_server(
     """
     try:
         gc.disable()
-        gc.freeze()
         os.setsid()
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGINT, signal.SIGTERM):
@@ -453,6 +452,7 @@ def _run_server(
 
         names = ModuleNames()
         zygote = Zygote(socket.socket(fileno=control), policy, child)
+        gc.freeze()  # with the names: else each child's collector would visit them
         zygote.serve()
     finally:
         os._exit(0)

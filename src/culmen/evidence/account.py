@@ -600,7 +600,8 @@ class Account(NoiseReadings):
     """All that a run has observed: candidates, repeats, the final choice and the value model."""
 
     def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
-        super().__init__(CulpritJudge(key_of(each.id) for each in task.initial_candidates()))
+        self.initial_ids = tuple(each.id for each in task.initial_candidates())
+        super().__init__(CulpritJudge(map(key_of, self.initial_ids)))
         self.task, self.prior = task, prior
         self.evaluations = 0  # of the search, excused failures excluded
         self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
@@ -708,7 +709,7 @@ class Account(NoiseReadings):
         model = self.value_model()
         if model is not None:
             return model.floor
-        initial = [self.tally(each.id) for each in self.task.initial_candidates()]
+        initial = map(self.tally, self.initial_ids)
         return _low_mean(self.rows, [each.mean for each in initial if each and each.count])
 
     # -- the value model

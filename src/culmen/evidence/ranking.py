@@ -184,7 +184,7 @@ class Ranking(Posteriors):
 
     def best_initial(self) -> str | None:
         """The best initial program by the search; None if there is none, or it was rejected."""
-        names = [candidate.id for candidate in self.account.task.initial_candidates()]
+        names = self.account.initial_ids
         tallies = [tally for name in names if (tally := self.account.tally(name)) is not None]
         scored = [tally for tally in tallies if tally.count and not tally.barred]
         if scored:

@@ -290,7 +290,7 @@ def set_limits(
     """
     data = policy.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
-    processes = job.processes if policy.switch else job.processes + procfs.processes_of(os.getuid())
+    others = 0 if policy.switch else procfs.recent_processes_of(os.getuid())
     for name, value in (
         ("CORE", 0),
         ("CPU", cpu),
@@ -298,7 +298,7 @@ def set_limits(
         ("AS", data + 1024 * _MB),  # shared mappings count here only, like code and files
         ("FSIZE", job.files_mb * _MB),
         ("NOFILE", policy.descriptor_limit),
-        ("NPROC", processes),
+        ("NPROC", job.processes + others),
         ("STACK", 8 * _MB),
         ("MEMLOCK", 0),
         ("MSGQUEUE", 0),

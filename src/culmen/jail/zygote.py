@@ -184,6 +184,8 @@ class Zygote:
             ours, theirs = (
                 socket.socketpair() if self.policy.level == "restricted" else (None, None)
             )
+            if not self.policy.switch:
+                procfs.recent_processes_of(os.getuid())  # the child has this count, and makes none
             pid = os.fork()
         except OSError as error:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
