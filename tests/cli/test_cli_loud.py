@@ -251,3 +251,19 @@ def test_a_run_has_the_name_that_it_is_given(place: Place) -> None:
     assert again.code == 2 and "there is a run already" in again.err
     assert "no name of a run" in place.here("run", "peak", "--name", "a/b", *small).err
     assert "--run-dir" in place.here("run", "peak", "--name", "a", "--run-dir", "b", *small).err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "power", "peak", "--gain", "nan"),
+        ("audit", "peak", "--seconds", "nan"),
+        ("audit", "peak", "--workers", "99999999999"),
+        ("check", "peak", "--times", "9" * 30),
+        ("demo", "--seconds", "inf"),
+    ],
+)
+def test_a_number_that_nothing_can_use_is_refused(words: tuple[str, ...], broken: Place) -> None:
+    answer = broken.here(*words)
+    assert answer.code == 2
+    assert "no number that can be used" in answer.err and f"{words[-2]}" in answer.err

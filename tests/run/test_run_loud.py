@@ -17,6 +17,8 @@ import pytest
 
 import culmen
 from culmen.core.errors import NothingScored, UserError
+from culmen.core.options import parse_amount
+from culmen.core.task import Limits, check_limits
 from culmen.core.usage import Budget
 from culmen.run.options import function_task
 from culmen.store import views
@@ -210,7 +212,7 @@ def test_wrong_arguments_are_named_and_leave_no_run():
     assert "a budget cannot be a list" in said(budget=[6])
     assert "a dict is no strategy" in said(strategy=dict)
     assert "it has no method search(lab)" in said(strategy=Searchless)
-    assert "budget 'evaluations' needs a whole number of 0 or more, not '-1'" in said(budget=-1)
+    assert "budget 'evaluations' needs a whole number from 0 to 1e+15, not '-1'" in said(budget=-1)
     assert "evaluations=200" in said(budget=-1)
     assert "a int is not a model" in said(model=5)
     assert "no API key found" in said(model="gpt-5-mini")
@@ -434,3 +436,31 @@ def test_a_run_with_a_model_of_ones_own_says_what_to_pass_again(tmp_path: Path):
     assert "evaluator=" in stopped.value.fix
     again = culmen.Study.resume(run, evaluator=evaluator, model=lambda prompt: "```\nx = 10\n```")
     assert again.run(progress=False) == "finished"
+
+
+@pytest.mark.parametrize("number", [1e300, 1e308, float("inf"), float("nan"), -1, 10**400])
+@pytest.mark.parametrize("name", ["evaluations", "calls", "tokens", "dollars", "seconds", "final"])
+def test_amounts_that_no_budget_has_are_refused(name, number):
+    with pytest.raises(culmen.UserError, match=f"budget '{name}' needs a"):
+        Budget.from_value({name: number})
+
+
+@pytest.mark.parametrize("number", [1e300, float("inf"), float("nan"), -1, 0, True, 10**400])
+@pytest.mark.parametrize("name", Limits.__struct_fields__)
+def test_amounts_that_no_limit_has_are_refused(name, number):
+    with pytest.raises(culmen.UserError, match=f"{name} must be"):
+        check_limits(Limits(**{name: number}))
+
+
+@pytest.mark.parametrize("text", ["9" * 300 + "TB", "inf", "nan", "-1", "1e300", "9" * 5000])
+@pytest.mark.parametrize("name", ["cpu", "memory", "wait", "retries"])
+def test_amounts_that_no_machine_has_are_refused(name, text):
+    with pytest.raises(culmen.UserError, match="is not a"):
+        parse_amount(name, text, "--set backend")
+
+
+@pytest.mark.parametrize("number", [10**12, 10**400, 1e300])
+def test_settings_beyond_every_use_are_refused(number):
+    for setting in ({"proposals": number}, {"lanes": number}):
+        with pytest.raises(culmen.UserError, match="is out of range"):
+            BestOfN(**setting)

@@ -191,14 +191,13 @@ def check(
     the isolation level in force. Of a skill or tools it makes one rollout. Exit code 1 if something
     is wrong.
     """
-    import asyncio
 
     from culmen.core.options import BackendChoice
     from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
     from culmen.jail.forms import find_form
     from culmen.jail.probes import known_level
-    from culmen.run.assemble import with_evaluator_models
+    from culmen.run.assemble import run_blocking, with_evaluator_models
     from culmen.run.forecast import remember_check
     from culmen.run.request import RunRequest, TaskChoice
 
@@ -219,7 +218,7 @@ def check(
     own = make_backend(BackendChoice(), loaded, 1, require, level=level)
     backend = with_evaluator_models(loaded, own, asked, models and str(models))
     with _check_progress_line(screen, loaded, times, cases) as advance:
-        report = asyncio.run(check_task(loaded, backend, times, advance, cases))
+        report = run_blocking(check_task(loaded, backend, times, advance, cases))
     remember_check(loaded, report.observations)
     place = _task_words(task, request, flags)
     common = {"--direction": direction, "--model": model, "--models": models}

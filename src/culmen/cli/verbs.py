@@ -20,6 +20,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
 from culmen.core.extensions import GROUP
 from culmen.core.json import JsonObject
+from culmen.core.usage import MOST
 from culmen.report.figures import RUNS, run_name
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ def make_command(function: Verb) -> Callable[..., int]:
 
     def command(**arguments: object) -> int:
         screen = Screen(arguments.pop("json") is True)
+        _check_numbers(arguments)
         for group, kind in groups.items():
             arguments[group] = kind(
                 **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}
@@ -315,6 +317,16 @@ def make_command(function: Verb) -> Callable[..., int]:
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     command.__name__ = function.__name__
     return command
+
+
+def _check_numbers(arguments: Mapping[str, object]) -> None:
+    """Raise `UserError` for a number that no option can use, such as nan or 1e300."""
+    for name, value in arguments.items():
+        most = 10_000 if name == "workers" else MOST if name != "seed" else float("inf")
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, int | float) and not -most <= each <= most:
+                what, where = f"{each!s:.60} is no number that can be used", f"--{name}"
+                raise UserError(what, where=where, fix=f"write one of at most {most:g}")
 
 
 def _drop_frames(interrupt: KeyboardInterrupt) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.usage import Budget
+from culmen.core.usage import MOST, Budget
 
 DEFAULT_STRATEGY = "pedigree"
 STRATEGY_FOR_BANKS = "best_of_n"  # the default if programs come from a bank alone
@@ -61,7 +61,7 @@ _UNITS = {
 
 
 def parse_amount(name: str, text: str, where: str) -> float:
-    """An amount of a resource, a number from 0 upwards; bytes of `memory`, which takes units.
+    """An amount of a resource, a number from 0 to `MOST`; bytes of `memory`, which takes units.
 
     Raises `UserError` for anything else.
     """
@@ -76,11 +76,14 @@ def parse_amount(name: str, text: str, where: str) -> float:
         number = float(digits)
     except ValueError:
         number = math.nan
-    if not 0 <= number < math.inf:
+    number *= unit
+    if not 0 <= number <= MOST:
         raise UserError(
-            f"{name} = '{text}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
+            f"{name} = '{text:.60}' is not a number from 0 to {MOST:g}",
+            where=where,
+            fix=f"write {name}=1",
         )
-    return int(number * unit) if name == "memory" else number
+    return int(number) if name == "memory" else number
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):

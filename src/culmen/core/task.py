@@ -287,7 +287,8 @@ def limit_fault(name: str, value: object) -> str:
     most = LONGEST_SECONDS if is_time else 2**31 - 1
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"must be a number, not {value!r:.60}"
-    return "" if 0 < value <= most else f"must be above 0 and at most {most:.0f}, not {value:g}"
+    shown = f", not {value:g}" if abs(value) <= 1e308 else ""  # a larger one has no such form
+    return "" if 0 < value <= most else f"must be above 0 and at most {most:.0f}{shown}"
 
 
 def check_limits(limits: Limits) -> None:

@@ -73,6 +73,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+MOST = 1e15
+"""The largest amount of a budget, a need or a setting: floats hold its sums exactly."""
+
+
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hard limits; None is no limit.
 
@@ -205,10 +209,11 @@ def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
         value = int(value)
     elif is_whole:
         value = -1
-    if not 0 <= value < float("inf") or (name == "final" and value > 0.99):
+    most = 0.99 if name == "final" else MOST
+    if not 0 <= value <= most:
         kind = "whole number" if is_whole else "number"
         raise UserError(
-            f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'",
+            f"budget '{name}' needs a {kind} from 0 to {most:g}, not '{raw:.60}'",
             where=f"budget {text}",
             fix=f"write a number, such as {name}={0.2 if name == 'final' else 200}",
         )

@@ -296,8 +296,11 @@ class _Progress:
         if self._on_progress is not None:
             self._on_progress(self._done, self._total, seconds)
 
-    async def await_evaluation(self, evaluation: Awaitable[Observation]) -> Observation:
-        observation = await evaluation
+    async def evaluate(
+        self, backend: Backend, program: Candidate, case: Case | None, number: int
+    ) -> Observation:
+        """One evaluation, begun by whoever awaits it: a Ctrl-C before leaves none behind."""
+        observation = await backend.evaluate(program, case, number)
         self._done += 1
         self.report_progress(observation.seconds)
         return observation
@@ -318,7 +321,7 @@ async def _try_program(
     """Evaluate one program on `cases` repeatedly, on the `rest` once; stop if all fail."""
     first_results: list[Observation] = []
     for case in cases:
-        first_results.append(await progress.await_evaluation(backend.evaluate(seed, case, 0)))
+        first_results.append(await progress.evaluate(backend, seed, case, 0))
         if first_results[-1].ok:
             break
     by_chance = await _repeat_failure(backend, seed, cases, first_results, progress)
@@ -330,10 +333,7 @@ async def _try_program(
         return build_seed_report(seed, first_results, by_chance)
 
     async def evaluate_all(wanted: Wanted) -> list[Observation]:
-        waiting = (
-            progress.await_evaluation(backend.evaluate(seed, case, number))
-            for case, number in wanted
-        )
+        waiting = (progress.evaluate(backend, seed, case, number) for case, number in wanted)
         return list(await asyncio.gather(*waiting))
 
     if by_chance:  # the rate of failures shows with new random seeds only
@@ -361,8 +361,7 @@ async def _repeat_failure(
     while last.may_be_chance and len(failed) + len(made) < CHANCE_LOOKS:
         number = len(failed) + len(made)
         progress.skip_evaluations(-1)
-        evaluation = backend.evaluate(seed, cases[number % len(cases)], number)
-        last = await progress.await_evaluation(evaluation)
+        last = await progress.evaluate(backend, seed, cases[number % len(cases)], number)
         made.append(last)
     return made
 

@@ -323,7 +323,7 @@ def run_blocking(session: Coroutine[Any, Any, T]) -> T:
     with user_session():
         # not asked for inside `except`: its error would stand in every traceback of the session
         if not _in_loop():
-            return asyncio.run(session)
+            return _run_interruptible(session)
         thread = threading.Thread(target=target, name="culmen-session")
         thread.start()
         thread.join()
@@ -331,6 +331,48 @@ def run_blocking(session: Coroutine[Any, Any, T]) -> T:
     if error is not None:
         raise error
     return state
+
+
+def _run_interruptible(session: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, whose loop a Ctrl-C would break while it is made and while it ends.
+
+    The first one cancels the session, once it has begun; raises `KeyboardInterrupt`.
+    """
+    heard, running = [0], list[asyncio.Task[Any]]()
+
+    def on_interrupt(*_: object) -> None:
+        heard[0] += 1
+        if heard[0] > 1:
+            raise KeyboardInterrupt
+        for task in running:
+            if not task.done():
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def begin() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        running.append(task)
+        if heard[0]:
+            session.close()
+            raise asyncio.CancelledError
+        return await session
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or not _is_main_thread():
+        return asyncio.run(session)
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        return asyncio.run(begin())
+    except asyncio.CancelledError:
+        if heard[0]:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _in_loop() -> bool:
@@ -355,7 +397,7 @@ class _Signals:
 
     def __init__(self, driver: Driver, observers: tuple[Observer, ...]) -> None:
         self._driver, self._observers = driver, observers
-        self._active = threading.current_thread() is threading.main_thread()
+        self._active = _is_main_thread()
         self.received: int | None = None
 
     def __enter__(self) -> _Signals:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, get_args, get_type_hints
 
 from culmen.core.errors import UserError
+from culmen.core.usage import MOST
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,9 @@ def check(strategy: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         low, high = about.least, about.most
-        if (
-            not value < float("inf")
-            or (low is not None and value < low)
-            or (high is not None and value > high)
-        ):
+        if not (-MOST if low is None else low) <= value <= (MOST if high is None else high):
             raise UserError(
-                f"'{name}' is out of range: {value}",
+                f"'{name}' is out of range: {value!s:.60}",
                 where=f"strategy {type(strategy).__name__}",
                 fix=f"give {_range_text(low, high)}: {about.doc}",
             )
@@ -76,6 +73,6 @@ Format = Annotated[
         "verbalized_auto"
     ),
 ]
-Proposals = Annotated[int, About("programs asked for at a time", least=1)]
-Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", least=1)]
-WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", least=1)]
+Proposals = Annotated[int, About("programs asked for at a time", 1, 10_000)]
+Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", 1, 10_000)]
+WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", 1, 10_000)]

@@ -87,7 +87,7 @@ class TurboEvolve:
         "paper_any_cell": {"backbone": "openevolve", "width": "adaptive(new_cells=true)"},
     }
 
-    islands: Annotated[int, About("populations side by side", least=1)] = 5
+    islands: Annotated[int, About("populations side by side", 1, 10_000)] = 5
     width: _Widths = field(default=Adaptive())
     backbone: _Backbones = field(default=Grids())
     format: Format = "verbalized_auto"

@@ -44,7 +44,7 @@ class Cato:
     retraces: ClassVar[bool] = False  # agents leave a repository
 
     agents: Annotated[int, About("agents in all", least=1)] = 10
-    parallel: Annotated[int, About("agents at work at the same time", least=1)] = 1
+    parallel: Annotated[int, About("agents at work at the same time", 1, 10_000)] = 1
     agent: Annotated[
         str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")
     ] = "builtin"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -128,6 +127,7 @@ def _audit_task(
 ) -> Answer:
     """Attack the evaluator of a task, which was given as `place`."""
     from culmen.extensions.audit import audit as attack
+    from culmen.run.assemble import run_blocking
 
     task, parts = _with_program(found, program, direction)
 
@@ -136,7 +136,7 @@ def _audit_task(
             screen.err.print(f"trying: {text}", style="dim")
 
     try:
-        report = asyncio.run(
+        report = run_blocking(
             attack(task, make, parts=parts, only=only, seconds=seconds, tell=print_progress)
         )
     except UserError as error:

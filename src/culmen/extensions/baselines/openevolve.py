@@ -59,7 +59,7 @@ class OpenEvolve:
         "et al., 2025)"
     )
 
-    islands: Annotated[int, About("populations side by side", least=1)] = 5
+    islands: Annotated[int, About("populations side by side", 1, 10_000)] = 5
     format: Format = "auto"
     features: Dimensions = ()
     bins: Bins = 10
